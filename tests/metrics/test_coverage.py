@@ -134,3 +134,34 @@ def test_intervals_for_independent_rows_would_not_cover() -> None:
     low, high = binom.ppf([0.025, 0.975], waits.shape[1], 0.5).astype(int)
     ordered = np.sort(waits, axis=1)
     assert ((ordered[:, low - 1] <= of_queue(0.5)) & (of_queue(0.5) <= ordered[:, high])).mean() < 0.34
+
+
+def red_branches(random: np.random.Generator, spread: float, days: int = 90) -> pd.DataFrame:
+    """Builds of a branch for each world. It fails a day after it recovered, and outages take as long as `lognormal`.
+
+    Six outages in a row all take longer, or shorter. The last one may be open when the builds are fetched.
+    """
+    n = 2 * days
+    effect = np.repeat(spread * random.standard_normal((WORLDS, n // 6)), 6, axis=1)
+    lasting = 60 * np.exp(5 + effect + np.sqrt(0.8**2 - spread**2) * random.standard_normal((WORLDS, n)))
+    ends = np.cumsum(np.stack([random.exponential(DAY, (WORLDS, n)), lasting], axis=2).reshape(WORLDS, -1), axis=1)
+    world, number = np.nonzero(ends < days * DAY)
+    texts = pd.DataFrame({"pipeline": world, "state": np.where(number % 2, "passed", "failed"), "branch": "main"})
+    until = pd.Timestamp("2026-01-01", tz="UTC").as_unit("us") + pd.Timedelta(days, "D")
+    finished = until + pd.to_timedelta(ends[world, number] - days * DAY, unit="s").floor("us")
+    frame = texts.astype("str").assign(number=number + 1, commit=number.astype(str), blocked=False)
+    green = frame.drop_duplicates("pipeline").assign(number=0, state="passed")
+    first = until - pd.Timedelta(days + 1, "D")
+    frame = pd.concat([green.assign(finished_at=first), frame.assign(finished_at=finished)], ignore_index=True)
+    return frame.assign(fetched_at=until).astype({"finished_at": "datetime64[us, UTC]", "number": "Int64"})
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.4])
+def test_recovery_times(spread: float) -> None:
+    found = metrics.recovery_time(red_branches(np.random.default_rng(15), spread), branch="main", q=(0.5, 0.9))
+    assert 0.02 < found["n_censored"].mean() < 0.5
+    for p in (0.5, 0.9):
+        low, high = (found[f"p{100 * p:g}_{end}_s"] / 60 for end in ("low", "high"))
+        is_known = low.notna() & high.notna()
+        assert is_known.mean() > 0.9
+        assert ((low <= lognormal(p)) & (lognormal(p) <= high))[is_known].mean() >= 0.92

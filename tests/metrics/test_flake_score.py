@@ -13,7 +13,7 @@ from tests.metrics.engine_frames import ENGINES, assert_same
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.flake_rates import Attempts, estimate_rates
+from buildframe.metrics.flake_rates import AttemptCounts, estimate_rates
 
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda jobs: jobs}
 WAYS |= {name: lambda jobs, to=to: to(metrics.with_seconds(jobs)) for name, to in ENGINES.items()}
@@ -61,7 +61,7 @@ def test_intervals_hold_for_few_steps() -> None:
         rates = draw_rates(random, 20, "all")
         failures = random.binomial(100, rates)
         zeros = np.zeros((20, 3), np.int64)
-        posterior = estimate_rates(Attempts(failures * 1.0, 100.0 - failures, np.full(20, 100), zeros))
+        posterior = estimate_rates(AttemptCounts(failures * 1.0, 100.0 - failures, np.full(20, 100), zeros))
         low, high = posterior.interval(0.9)
         covered.append((low <= rates) & (rates <= high))
     assert np.mean(covered) >= 0.87
@@ -73,7 +73,7 @@ def test_with_many_steps_alike_the_posterior_is_that_of_their_common_rate() -> N
     rates = random.beta(10, 190, 3_000)
     failures = random.binomial(50, rates)
     zeros = np.zeros((3_000, 3), np.int64)
-    mean = estimate_rates(Attempts(failures * 1.0, 50.0 - failures, np.full(3_000, 50), zeros)).mean()
+    mean = estimate_rates(AttemptCounts(failures * 1.0, 50.0 - failures, np.full(3_000, 50), zeros)).mean()
     usual = failures <= 8  # others may be unlike the rest
     np.testing.assert_allclose(mean[usual], (10 + failures[usual]) / 250, rtol=0.15)
 
@@ -192,6 +192,41 @@ def test_few_failing_steps_are_no_storm(way: str) -> None:
     jobs = in_storm("queue", 0)
     few = jobs[~jobs["step_key"].isin(["s4", "s5"])]
     assert metrics.flake_score(WAYS[way](few))["n_storm"].sum() == 0
+
+
+def count_stormy(way: str, *groups: dict[str, Any]) -> int:
+    """Count attempts in storms, of groups of steps that finish in one queue and half hour, on agents."""
+    listed = [
+        {"step_key": f"{group['agent_id']} {i}", "failed": i < group["failing"], "retried": True, "commit": 100 * j + i}
+        | {"queue": "q", "agent_id": group["agent_id"], "finished_at": at(2_400 + group.get("after", 0))}
+        for j, group in enumerate(groups)
+        for i in range(group["steps"])
+    ]
+    again = [{"step_key": "e2e", "commit": 3, "failed": True}, {"step_key": "e2e", "commit": 3, "attempt": 1}]
+    return int(metrics.flake_score(WAYS[way](attempts(*listed, *again)))["n_storm"].sum())
+
+
+@every_way
+def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> None:
+    """A third of the steps of a queue is no storm of the queue, but all steps of an agent are one of the agent."""
+    calm = [{"agent_id": name, "steps": 6, "failing": 0} for name in ("a", "b")]
+    assert count_stormy(way, *calm, {"agent_id": "c", "steps": 6, "failing": 6}) == 6
+    assert count_stormy(way, *calm, {"agent_id": None, "steps": 6, "failing": 6}) == 0
+    assert count_stormy(way, *calm, *({"agent_id": name, "steps": 2, "failing": 2} for name in "cde")) == 0
+
+
+@every_way
+def test_limits_of_storms(way: str) -> None:
+    """More than 80 % of at least 5 steps, in one half hour of the clock."""
+    cases = {(4, 4): 0, (5, 4): 0, (5, 5): 5, (6, 5): 6, (10, 8): 0, (10, 9): 10}
+    counted = {case: count_stormy(way, {"agent_id": "a", "steps": case[0], "failing": case[1]}) for case in cases}
+    assert counted == cases
+    parts = [{"agent_id": "a", "steps": 3, "failing": 3, "after": minutes} for minutes in (29, 30)]
+    assert count_stormy(way, *parts) == 0
+    assert (
+        count_stormy(way, *({**part, "agent_id": name, "after": 29} for part, name in zip(parts, "ab", strict=True)))
+        == 6
+    )
 
 
 @every_way

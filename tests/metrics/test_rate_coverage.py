@@ -80,3 +80,27 @@ def test_every_pass_leaves_an_interval_below_one():
     summary = metrics.success_rate(as_builds(worlds(0.75, 0.0, seed=5).assign(hit=True)), by="world")
     assert (summary["n_effective"] == summary["n"]).all()
     assert ((summary["low"] < metrics.wilson(summary["n"], summary["n"])[0]) & (summary["high"] == 1)).all()
+
+
+def as_attempts(rows: pd.DataFrame) -> pd.DataFrame:
+    """Attempts of a step for each world at one commit per row, which fail first if the row is a hit."""
+    texts = {"organization": "acme", "step_key": "e2e", "name": None, "matrix": None, "signal": None, "type": "script"}
+    shared = {name: pd.Series(text, rows.index, dtype="str") for name, text in texts.items()}
+    shared |= {"pipeline": rows["world"].astype("str"), "commit": pd.Series(rows.index, rows.index).astype("str")}
+    ended = rows.assign(**shared, parallel_group_index=pd.array([pd.NA] * len(rows), "Int64"), finished_at=rows["at"])
+    ended = ended.assign(soft_failed=pd.array([False] * len(rows), "boolean"), state="passed", exit_status=0)
+    failed = ended[rows["hit"]].assign(state="failed", exit_status=1)
+    passed = ended.assign(finished_at=ended["finished_at"] + pd.Timedelta("5min"))
+    frame = pd.concat([failed, passed], ignore_index=True)
+    return frame.astype({"state": "str", "exit_status": "Int64"}).drop(columns=["world", "at", "hit"])
+
+
+@pytest.mark.parametrize("day_effect", DAY_EFFECTS)
+def test_flake_rates_of_commits(day_effect):
+    """Commits flip more on some days, as when an agent is overloaded."""
+    summary = metrics.flips(as_attempts(worlds(0.1, day_effect, seed=6)))
+    summary = summary.rename(columns={"commits_passed": "n"})
+    assert len(summary) == WORLDS
+    assert covered(summary, 0.1) >= 0.92
+    low, high = metrics.wilson(summary["flaky"], summary["n"])
+    assert not day_effect or covered(summary.assign(low=low, high=high), 0.1) < 0.88, "commits taken for independent"

@@ -142,7 +142,7 @@ def percentile_change(
     >>> change = metrics.percentile_change(builds[is_now], builds[~is_now])
     >>> change[["n", "n_before", "p50_change_s", "p50_change_low_s", "p50_change_high_s"]].round(0)
         n  n_before  p50_change_s  p50_change_low_s  p50_change_high_s
-    0  78        84          56.0             -85.0              300.0
+    0  78        84          56.0             -99.0              299.0
     """
     q = check_percentiles(q, "linear")
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence

@@ -35,7 +35,7 @@ _NODES, _MAX_CELLS = 24, 2**22
 """Shares of broken commits that are summed for each rate, and how many of these sums are in memory at once."""
 
 
-class Attempts(NamedTuple):
+class AttemptCounts(NamedTuple):
     """Attempts of each step at commits that it passed at some time, and commits at which it never passed.
 
     `failures` and `passes` are attempts, not always whole. `passed` are commits. `failed` are commits by the number of
@@ -82,7 +82,7 @@ class Posterior:
         return quantiles
 
 
-def estimate_rates(steps: Attempts) -> Posterior:
+def estimate_rates(steps: AttemptCounts) -> Posterior:
     """Return the distribution of each step's rate, given the attempts of all steps."""
     likelihood = _likelihood(steps)
     prior = _priors()
@@ -110,7 +110,7 @@ def _priors() -> Any:
     return (1 - _UNLIKE) * prior + _UNLIKE / len(prior)
 
 
-def _likelihood(steps: Attempts) -> Floats:
+def _likelihood(steps: AttemptCounts) -> Floats:
     """Return the likelihood of each cell of rates, with a maximum of 1 for each step."""
     rate = _middles()
     logs = steps.failures[:, None] * np.log(rate) + steps.passes[:, None] * np.log1p(-rate)

@@ -21,7 +21,7 @@ from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
 from buildframe.metrics.engines.storms import PLACES, STORM
-from buildframe.metrics.flake_rates import MAX_FAILURES, Attempts, estimate_rates
+from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate_rates
 from buildframe.metrics.grouping import join_keys
 
 _CONFIDENCE = 0.9
@@ -329,7 +329,7 @@ def _if(flag: nw.Expr, value: nw.Expr) -> nw.Expr:
 def _rates(sums: pd.DataFrame, threshold: float) -> pd.DataFrame:
     failed = sums[[f"failed {k}" for k in _up_to(MAX_FAILURES)]].to_numpy(np.int64)
     parts = {name: sums[f"parts {name}"].to_numpy(np.float64) / _PARTS for name in ("failures", "passes")}
-    posterior = estimate_rates(Attempts(**parts, passed=sums["passed"].to_numpy(np.int64), failed=failed))
+    posterior = estimate_rates(AttemptCounts(**parts, passed=sums["passed"].to_numpy(np.int64), failed=failed))
     low, high = posterior.interval(_CONFIDENCE)
     rates = {"rate": posterior.mean(), "low": low, "high": high, "p_above": posterior.above(threshold)}
     was_tried_again = sums[[f"tried {k}" for k in _up_to(_MAX_ATTEMPTS)[1:]]].to_numpy(np.int64).any()
