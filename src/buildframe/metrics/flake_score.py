@@ -127,7 +127,8 @@ def flake_score(
     likely: see `power_retried` and `suspected`.
 
     A storm is half an hour in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of these
-    only failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed.
+    only failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed. A
+    storm is not recognized on agents that finish fewer steps in half an hour, unless it hits the whole queue.
 
     A suspected flake failed once at a commit of the default branch, was not tried again, and passed at the commits
     before and after, in the order of their builds.
