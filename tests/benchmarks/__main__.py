@@ -8,7 +8,7 @@ import sys
 from tests.benchmarks.reporting import ROOT
 
 NAMES = (
-    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "flakes", "storing", "receiving",
+    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "calibration", "storing", "receiving",
     "recovery",
 )  # fmt: skip
 

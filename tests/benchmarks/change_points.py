@@ -53,6 +53,27 @@ class World(NamedTuple):
         return day, 600 * np.exp(level[day] + 0.25 * random.standard_normal(len(day)))
 
 
+class Target(NamedTuple):
+    """The share of series that may have a change, or of those that should have one, and have all within three days."""
+
+    alarms: float | None = None
+    found: float | None = None
+    near: float | None = None
+
+
+ALARMS = Target(alarms=0.06)
+TARGETS = {
+    "nothing": ALARMS,
+    "nothing, 365 days": ALARMS,
+    "nothing, a day of outage": ALARMS,
+    "nothing, weekly rhythm": ALARMS,
+    "20 % slower": Target(found=0.95, near=0.78),
+    "25 % slower": Target(near=0.9),
+    "30 % slower for 20 days": Target(near=0.88),
+    "50 % slower for 7 days": Target(found=0.9),
+    "50 % slower for the last 4 days": Target(found=0.9),
+    "failures 10 % to 25 %": Target(found=0.7),
+}
 WORLDS = {
     "nothing": World(),
     "nothing, 365 days": World(days=365),
@@ -140,12 +161,26 @@ def ruptures_peers() -> dict[str, Callable[[Integers, Floats], list[int]]]:
     }
 
 
-def describe(world: World, found: Sequence[Sequence[int]]) -> str:
-    """Return the share of series with a change, or in which all planted ones were found, and how many are near."""
+class Shares(NamedTuple):
+    """The share of series with a change, and of those in which all planted ones were found within three days."""
+
+    found: float
+    near: float | None
+
+    def text(self) -> str:
+        return f"{self.found:.2f}" if self.near is None else f"{self.found:.2f}, {self.near:.2f}"
+
+
+def evaluate(world: World, found: Sequence[Sequence[int]]) -> Shares:
+    share = float(np.mean([bool(own) for own in found]))
     if not world.at:
-        return f"{np.mean([bool(own) for own in found]):.2f}"
+        return Shares(share, None)
     near = [all(any(abs(at - own) <= NEAR for own in changes) for at in world.at) for changes in found]
-    return f"{np.mean([bool(own) for own in found]):.2f}, {np.mean(near):.2f}"
+    return Shares(share, float(np.mean(near)))
+
+
+def create_series(world: World, n: int) -> list[tuple[Integers, Floats]]:
+    return [world.create(np.random.default_rng(seed)) for seed in range(n)]
 
 
 def time_groups(n: int, n_changed: int) -> None:
@@ -173,14 +208,13 @@ def main(n_series: int) -> None:
     print("| --- |", " | ".join("---" for _ in range(len(peers) + 1)), "|")
     seconds = dict.fromkeys(["change_points", *peers], 0.0)
     for name, world in WORLDS.items():
-        n = max(1, n_series * 60 // world.days)
-        series = [world.create(np.random.default_rng(seed)) for seed in range(n)]
+        series = create_series(world, max(1, n_series * 60 // world.days))
         cells, begin = [], time.process_time()
-        cells.append(describe(world, search_ours(world, series)))
+        cells.append(evaluate(world, search_ours(world, series)).text())
         seconds["change_points"] += time.process_time() - begin
         for peer, search in peers.items():
             begin = time.process_time()
-            cells.append(describe(world, [search(*own) for own in series]))
+            cells.append(evaluate(world, [search(*own) for own in series]).text())
             seconds[peer] += time.process_time() - begin
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
     each = (f"{1000 * spent / n_series / len(WORLDS):.1f}" for spent in seconds.values())

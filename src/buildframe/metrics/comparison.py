@@ -481,8 +481,8 @@ def _compute_changes(
         own, _, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
         freedoms.append(freedom)
         for side, size in zip(shares, sizes, strict=True):
-            side.append(wilson(p * size, size, confidence))
-        shares[0].append(wilson(p * own, own, CONFIDENCE))
+            side.append(share_interval(p, size, confidence, _CORRECTION))
+        shares[0].append(share_interval(p, own, CONFIDENCE, _CORRECTION))
     now, before = (
         side.values_around(table["place"], np.stack(own, axis=2))
         for side, table, own in zip(sides, tables, shares, strict=True)

@@ -42,15 +42,18 @@ def size_for_interval(n_effective: Floats, n: Integers, confidence: float) -> Fl
     return size
 
 
-def share_interval(p: float, size: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Return the shares of rows between which the percentile p of all rows lies, for this effective number of rows."""
+def share_interval(p: float, size: Floats, confidence: float, correction: float = 1.0) -> tuple[Floats, Floats]:
+    """Return the shares of rows between which the percentile p of all rows lies, for this effective number of rows.
+
+    With a `correction` of 1 the interval is Clopper and Pearson's, with .5 it is Jeffreys's, which is shorter.
+    """
     from scipy.special import betaincinv
 
-    tail = (1 - confidence) / 2
+    tail, rest = (1 - confidence) / 2, 1 - correction
     with np.errstate(invalid="ignore"):
         below, above = (
-            betaincinv(size * p, size * (1 - p) + 1, tail),
-            betaincinv(size * p + 1, size * (1 - p), 1 - tail),
+            betaincinv(size * p + rest, size * (1 - p) + correction, tail),
+            betaincinv(size * p + correction, size * (1 - p) + rest, 1 - tail),
         )
     return np.asarray(below, np.float64), np.asarray(above, np.float64)
 

@@ -1,7 +1,7 @@
 """Estimate the rate at which each of many steps fails at random, from counts of their attempts.
 
-A Beta-binomial model whose prior is integrated over a grid: what the steps have in common is uncertain, too. Knows
-counts, not jobs.
+A Beta-binomial model, in which some steps never fail. Its prior is integrated over a grid, because what the steps have
+in common is uncertain, too. Knows counts, not jobs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _EDGES = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(np.log(1e-5), np.lo
 _COARSE = np.linspace(0, len(_EDGES) - 2, 81).round().astype(int)
 """Cells at which the share of broken commits is integrated; between them it is interpolated."""
 
+_STEADY = (0.0, 0.4, 0.8)
+"""Shares of steps that never fail at random, in the priors."""
+
 _MEANS, _SHAPES = np.geomspace(5e-4, 0.5, 16), np.geomspace(0.15, 30, 14)
-"""Means of the priors, and their first parameters: from most steps never failing at random to all alike."""
+"""Means of the rates of other steps, and first parameters of their distributions: from most near 0 to all alike."""
 
 _UNLIKE = 0.05
 """Share of steps that may be unlike all others, at any rate: one flaky step among steady ones is not drawn to them."""
@@ -101,12 +104,13 @@ def _middles() -> Floats:
 
 @functools.cache
 def _priors() -> Any:
-    """Return the probability of each cell of rates (rows) in each Beta distribution of the grid (columns)."""
+    """Return the probability of each cell of rates (rows) in each distribution of the grid (columns)."""
     from scipy.special import betainc
 
-    mean, shape = (grid.ravel() for grid in np.meshgrid(_MEANS, _SHAPES))
+    steady, mean, shape = (grid.ravel() for grid in np.meshgrid(_STEADY, _MEANS, _SHAPES))
     below = betainc(shape, shape * (1 / mean - 1), _EDGES[:, None])
-    prior = np.diff(below, axis=0)
+    prior = (1 - steady) * np.diff(below, axis=0)
+    prior[0] += steady
     return (1 - _UNLIKE) * prior + _UNLIKE / len(prior)
 
 

@@ -115,9 +115,10 @@ def flake_score(
     -----
     An attempt at a good commit fails with the rate p of its step, and at a broken commit always. A commit that passed
     was good; one that only failed was broken, or unlucky with chance p^k after k failures. The share of broken commits
-    of a step is integrated with the prior of Jeffreys. The rates of all steps have a Beta distribution, whose two
-    parameters are integrated over a grid: plugging in the best ones would make intervals too short [1]_. Attempts of a
-    matrix value or a shard are compared with its own only. More than 5 attempts at one commit count as 5.
+    of a step is integrated with the prior of Jeffreys. Some steps never fail at random, and the rates of the others
+    have a Beta distribution. That share of steps and both parameters are integrated over a grid, because plugging in
+    the best ones would make intervals too short [1]_. Attempts of a matrix value or a shard are compared with its own
+    only. More than 5 attempts at one commit count as 5.
 
     In simulations of steps with automatic or random retries, or planned runs, the intervals contain 87 to 96 % of the
     rates. Limits: random failures are taken to be independent, and failures to be tried again whatever their cause. If

@@ -146,6 +146,11 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     success_rate : The same per group, with details on the intervals.
     trend : Percentiles of a duration per bucket.
 
+    Notes
+    -----
+    The intervals are those of `success_rate`, with eight spans of each bucket. They say how well a bucket's own rate is
+    known, not whether the next bucket will be alike.
+
     Examples
     --------
     >>> metrics.success_trend(builds)[["bucket", "passed", "n", "rate", "partial"]].round({"rate": 2})
