@@ -240,7 +240,7 @@ def show_comparisons(n: int) -> Table:
     )  # fmt: skip
     cases: dict[str, Callable[..., Compared]] = {}
     for name in ("independent", "autocorrelated within a day", "days that differ"):
-        cases[f"percentile_change: {name}; 30 % slower"] = lambda *given, own=DURATIONS[name]: compare_medians(
+        cases[f"percentile_change: {name}; 50 % slower"] = lambda *given, own=DURATIONS[name]: compare_medians(
             own, *given
         )
     for correlation in (0.0, 0.1):
@@ -265,7 +265,7 @@ def compare_medians(world: DurationWorld, random: np.random.Generator, days: tup
     frames, seconds = [], []
     for is_now, length in zip((True, False), days, strict=True):
         times, durations = world.draw(random, GROUPS, 20, length)
-        durations = durations * np.where(np.arange(GROUPS) == 0, 1.3 if change and is_now else 1, 1)[:, None]
+        durations = durations * np.where(np.arange(GROUPS) == 0, 1.5 if change and is_now else 1, 1)[:, None]
         group = np.repeat(np.arange(GROUPS), times.shape[1])
         at = as_timestamps(times + DAY * 28 * is_now)
         frames.append(pd.DataFrame({"group": group, "created_at": at, "x_s": durations.ravel()}))
