@@ -22,6 +22,7 @@ from buildframe.metrics.clustering import (
     with_days,
 )
 from buildframe.metrics.columns import Flags, Floats, Integers
+from buildframe.metrics.confidence import share_interval
 from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import engine_of, expressions
@@ -41,6 +42,9 @@ from buildframe.metrics.rates import shares, wilson
 from buildframe.metrics.validation import check_states
 
 _SPREAD = ["rows", "days", "ratio"]
+_JEFFREYS = 0.5
+"""Correction of intervals of shares: Wilson's would be too short for single days, exact ones too long."""
+
 _AT_LEAST = " at least"
 _LOCATED = ("", _AT_LEAST, *(f" {name}" for name in _SPREAD))
 """What is known of each percentile of a period: its value, a lower bound, and the spread of the rows up to it."""
@@ -115,7 +119,7 @@ def percentile_change(
 
     Notes
     -----
-    In each period the share of rows up to the percentile has a Wilson interval with an effective number of rows from
+    In each period the share of rows up to the percentile has Jeffreys's interval with an effective number of rows from
     the variance between days [1]_. The durations at its ends enclose the percentile [2]_. The interval of the
     difference adds the distances to the ends of both as squares [3]_.
 
@@ -481,8 +485,8 @@ def _compute_changes(
         own, _, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
         freedoms.append(freedom)
         for side, size in zip(shares, sizes, strict=True):
-            side.append(share_interval(p, size, confidence, _CORRECTION))
-        shares[0].append(share_interval(p, own, CONFIDENCE, _CORRECTION))
+            side.append(share_interval(p, size, confidence, _JEFFREYS))
+        shares[0].append(share_interval(p, own, CONFIDENCE, _JEFFREYS))
     now, before = (
         side.values_around(table["place"], np.stack(own, axis=2))
         for side, table, own in zip(sides, tables, shares, strict=True)
