@@ -23,7 +23,7 @@ from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.normal_scores import SCORE
-from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows
+from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, find_groups, join_keys
 from buildframe.metrics.outcomes import failed, outcome_columns
 from buildframe.metrics.time_buckets import Buckets
@@ -381,7 +381,8 @@ def _estimate_medians(rows: GroupedRows, found: _Found, segments: Segments) -> t
     before, n = found.before, segments.total(segments.n)
     split = _split_rows(rows, found).select("value", _DAY)
     of_segments = pd.DataFrame({GROUP: range(len(n))})
-    ranked = split.engine.rank_values(split, of_segments, n.astype(np.int64))
+    counts = GroupSums(of_segments[[]], of_segments, pd.DataFrame({"n": n.astype(np.int64)}))
+    ranked = split.engine.rank_values(split, counts)
     median = ranked.values_at(np.column_stack([(n + 1) // 2, n // 2 + 1]).astype(np.int64)).mean(axis=1)
     sides = _count_up_to(split, of_segments, median).sizes(before, found.inflation)
     ranks = np.zeros((len(n), 4), np.int64)

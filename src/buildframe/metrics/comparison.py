@@ -428,7 +428,7 @@ class _Side:
     @classmethod
     def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
         rows, days = with_days(engine_of(frame).measure(frame, of, by, needs=(at,)), at, tz)
-        groups = MeasuredGroups(rows, count_rows(rows), of, days)
+        groups = MeasuredGroups(rows, count_rows(rows, of, days), of, days)
         columns = [f"{percentile_label(p)}{name}" for name in _LOCATED for p in q]
         located = map_ranked(groups, functools.partial(_locate, q))
         measured = pd.DataFrame(located, columns=columns, index=groups.counts.sums.index)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -229,7 +228,7 @@ def trend(
     rows = engine_of(frame).measure(frame, of, needs=(at, "fetched_at"))
     buckets = Buckets.of(rows, [at], freq, tz)
     bucketed = buckets.group_by_bucket(rows, at)
-    counts = fill_empty_buckets(count_rows(bucketed), len(buckets))
+    counts = fill_empty_buckets(count_rows(bucketed, of, at), len(buckets))
     groups = MeasuredGroups(bucketed, counts, of, at)
     summary = pd.concat([counts.sums, percentile_columns(groups, q)], axis=1)
     return buckets.with_starts(summary)
@@ -250,7 +249,7 @@ def measure_groups(frame: Frame, of: RowMetric | str, by: By) -> MeasuredGroups:
     available = engine.column_names(frame)
     at = next((name for name in _time_columns(of) if name in available), None)
     rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
-    return MeasuredGroups(rows, count_rows(rows), of, at)
+    return MeasuredGroups(rows, count_rows(rows, of, at), of, at)
 
 
 def explain_missing_intervals(result: pd.DataFrame, groups: MeasuredGroups) -> pd.DataFrame:
@@ -267,13 +266,9 @@ def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["created_at"] if span is None else [span.start, "created_at"]))
 
 
-def count_rows(rows: GroupedRows) -> GroupSums:
+def count_rows(rows: GroupedRows, of: RowMetric | str, at: SplitBy) -> GroupSums:
     """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
-    value = nw.col("value")
-    counted = {"n": ~value.is_null(), "n_negative": value < 0}
-    if "censored" in rows.frame.collect_schema():
-        counted["n_censored"] = nw.col("censored")
-    counts = rows.engine.group_sums(rows, **counted)
+    counts = rows.engine.count_values(rows, span_of(of) if "censored" in rows.frame.columns else None, at)
     unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
 
@@ -289,9 +284,8 @@ def percentile_columns(groups: MeasuredGroups, q: Sequence[float], method: Metho
 
 def map_ranked(groups: MeasuredGroups, of: Callable[[RankedRows, Integers], Floats]) -> Floats:
     """Apply `of` to the ranked rows, as `Engine.map_ranked` does; without censored rows these are not searched for."""
-    rows, (places, sums) = groups.rows, (groups.counts.groups, groups.counts.sums)
-    span = span_of(groups.of) if sums["n_censored"].sum() else None
-    return rows.engine.map_ranked(rows, places, sums["n"].to_numpy(np.int64), of, span, groups.at)
+    span = span_of(groups.of) if groups.counts.sums["n_censored"].sum() else None
+    return groups.rows.engine.map_ranked(groups.rows, groups.counts, of, span, groups.at)
 
 
 def _estimate(q: Sequence[float], method: Method, rows: RankedRows, _: Integers) -> Floats:

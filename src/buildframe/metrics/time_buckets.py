@@ -14,7 +14,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP, Integers
-from buildframe.metrics.engines.protocol import GROUP, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import GROUP, PLACE, GroupedRows, GroupSums
 from buildframe.spec import Moment, When, when
 
 _MAX_BUCKETS = 1_000_000
@@ -75,7 +75,11 @@ def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:
     numbers = counts.groups[GROUP].to_numpy(np.int64, na_value=number)
     known = [name for name in counts.sums if counts.sums[name].notna().any()]  # other counts stay null in every bucket
     whole = counts.sums.set_axis(numbers).reindex(range(number)).fillna(dict.fromkeys(known, 0)).astype("Int64")
-    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole)
+    seconds = counts.seconds
+    if seconds is not None:
+        bucket = numbers[seconds[PLACE].to_numpy(np.int64)]
+        seconds = seconds.assign(**{PLACE: bucket})[bucket < number]
+    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole, seconds)
 
 
 def resolve_window(start: When | None, end: When | None, now: Moment | None) -> tuple[Moment | None, Moment | None]:

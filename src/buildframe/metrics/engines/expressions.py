@@ -107,8 +107,9 @@ def seen_seconds(span: Span, available: Collection[str]) -> nw.Expr:
     ends = {name: nw.col(micros_column(name)) for name in known}
     if span.unless_blocked and "finished_at" in ends:
         ends["finished_at"] = nw.when(~is_blocked(available)).then(ends["finished_at"])
-    last = nw.coalesce(*ends.values()) if ends else nw.lit(None, nw.Int64)
-    return (last - nw.col(micros_column(span.start))) / 1e6
+    start = nw.col(micros_column(span.start))
+    last = nw.coalesce(*ends.values()) if ends else nw.when(start.is_null()).then(start)  # null in every row
+    return (last - start) / 1e6
 
 
 def _when(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:

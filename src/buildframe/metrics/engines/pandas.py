@@ -170,14 +170,14 @@ class PandasEngine(Engine):
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
         native = _to_pandas(rows.frame)
         codes, values = native[GROUP].to_numpy(np.int64), native["value"].to_numpy(np.float64)
         times = (
             microseconds(native[at]) if isinstance(at, str) else native[at.column].to_numpy(np.int64) if at else None
         )
-        return SortedRows(codes, values, n, times, self._find_censored(rows, span, at), at)
+        return SortedRows(codes, values, counts.n_values, times, self._find_censored(rows, span, at), at)
 
     def _find_censored(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> CensoredRows | None:
         """Return the censored rows, which are few."""

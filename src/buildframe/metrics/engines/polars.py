@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import NAT, Integers
+from buildframe.metrics.columns import NAT
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.protocol import PLACE, SEEN_FOR, Engine, GroupedRows, RankedRows, Rows, SplitBy
+from buildframe.metrics.engines.protocol import (
+    PLACE,
+    SEEN_FOR,
+    Engine,
+    GroupedRows,
+    GroupSums,
+    RankedRows,
+    Rows,
+    SplitBy,
+)
 from buildframe.metrics.engines.ranks import check_same_rows
 from buildframe.metrics.engines.sorted_rows import SortedRows
 
@@ -29,13 +38,14 @@ class PolarsEngine(Engine):
         return self.read(rows.implementation.to_native_namespace().from_pandas(small))
 
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
         """Number the groups in Polars, and rank them in memory."""
         columns = replace(rows, frame=self.ranking_columns(rows, span, at))
-        numbered = self.with_group_values(columns, groups, {PLACE: np.arange(len(groups))})
+        numbered = self.with_group_values(columns, counts.groups, {PLACE: np.arange(len(counts.groups))})
         table: Any = numbered.frame.drop(*rows.by).to_native().collect()
         places, values = table[PLACE].to_numpy(), table["value"].fill_null(np.nan).to_numpy()
+        n = counts.n_values
         check_same_rows(np.bincount(places[~np.isnan(values)], minlength=len(n)), n)
         times = table[AT].fill_null(NAT).to_numpy() if at else None
         seen = table[SEEN_FOR].fill_null(np.nan).to_numpy() if SEEN_FOR in table.columns else None

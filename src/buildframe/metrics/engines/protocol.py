@@ -80,11 +80,20 @@ class GroupedRows:
 
 @dataclass(frozen=True)
 class GroupSums:
-    """Sums of groups, row by row: `keys` for users, `groups` as the engine identifies them, and `sums` (Int64)."""
+    """Sums of groups, row by row: `keys` for users, `groups` as the engine identifies them, and `sums` (Int64).
+
+    `seconds` has counts of the same rows by the place of their group and by second, if the engine made them for ranks.
+    """
 
     keys: pd.DataFrame
     groups: pd.DataFrame
     sums: pd.DataFrame
+    seconds: pd.DataFrame | None = None
+
+    @property
+    def n_values(self) -> Integers:
+        """Number of values of each group."""
+        return self.sums["n"].to_numpy(np.int64)
 
     def align(self, other: GroupSums) -> pd.DataFrame:
         """Return the sums of the same groups in another result, 0 for groups that it lacks."""
@@ -195,9 +204,9 @@ class Engine(ABC):
 
     @abstractmethod
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
-        """Rank the entries of `value` in each group; `groups` and `n` are those of `group_sums`, without nulls.
+        """Rank the entries of `value` in each group; `counts` are those of `count_values`.
 
         With a `span`, censored rows are counted, too. `at` is by what rows can be split.
         """
@@ -218,7 +227,7 @@ class Engine(ABC):
 
     def column_names(self, frame: Frame) -> list[str]:
         """Return the names of the columns."""
-        return self.read(frame).collect_schema().names()
+        return self.read(frame).columns
 
     def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
         """Select columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist."""
@@ -346,35 +355,45 @@ class Engine(ABC):
         values = {PLACE: codes, part: parts.groups[part].to_numpy(np.int64, na_value=size)}
         return GroupSums(rows.name_keys(groups), groups, sums), parts.sums.assign(**values)
 
+    def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
+        """Count values (`n`), negative ones and, with a `span`, censored rows in each group, to rank them."""
+        value = nw.col("value")
+        censored = {} if span is None else {"n_censored": nw.col("censored")}
+        return self.group_sums(rows, n=~value.is_null(), n_negative=value < 0, **censored)
+
     def map_ranked(
         self,
         rows: GroupedRows,
-        groups: pd.DataFrame,
-        n: Integers,
+        counts: GroupSums,
         of: Callable[[RankedRows, Integers], Floats],
         span: Span | None = None,
         at: SplitBy = None,
     ) -> Floats:
         """Apply `of`, which returns a row per group, to ranked rows: all, or if there are many groups some at a time.
 
-        `of` receives the rows, and the places of their groups in `groups`.
+        `of` receives the rows, and the places of their groups in `counts`.
         """
-        return of(self.rank_rows(rows, groups, n, span, at), np.arange(len(groups)))
+        return of(self.rank_rows(rows, counts, span, at), np.arange(len(counts.groups)))
 
-    def rank_values(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers) -> RankedValues:
+    def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         """Rank the entries of `value` in each group, for several calls."""
-        return self.rank_rows(rows, groups, n)
+        return self.rank_rows(rows, counts)
 
     def ranking_columns(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
-        """Return the columns that ranking needs: those of groups, `value`, and if known `AT` and `SEEN_FOR`."""
-        names = rows.frame.collect_schema().names()
-        seen = [name for name in SEEN if span is not None and "censored" in names and name in names]
+        """Return the columns that ranking needs: those of groups, `value`, `AT` to split rows, and `SEEN_FOR`.
+
+        `span` is that of `value` if some rows were censored: for these, `SEEN_FOR` has seconds, if known.
+        """
+        names = rows.frame.columns
         stamps = [at] if isinstance(at, str) else []
-        stamps += [name for name in ([span.start, *seen] if span and seen else []) if name not in stamps]
         columns = {} if at is None else {AT: nw.col(at.column if isinstance(at, Days) else micros_column(at))}
-        if span and seen:
+        if span is not None:
+            stamps += [name for name in (span.start, *SEEN) if name in names and name not in stamps]
             unseen = nw.col("censored") & nw.col("value").is_null()
-            columns[SEEN_FOR] = nw.when(unseen).then(expressions.seen_seconds(span, names))
+            columns |= {
+                SEEN_FOR: nw.when(unseen).then(expressions.seen_seconds(span, names)),
+                "censored": nw.col("censored"),
+            }
         return self.with_micros(rows.frame, stamps).select(*rows.by, "value", **columns)
 
     def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import NAT, Floats, Integers
 from buildframe.metrics.durations import Span
+from buildframe.metrics.engines.dtypes import to_typed_pandas
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.protocol import (
     N_SPANS,
@@ -25,6 +27,7 @@ from buildframe.metrics.engines.protocol import (
     Days,
     Engine,
     GroupedRows,
+    GroupSums,
     RankedRows,
     RankedValues,
     Rows,
@@ -34,10 +37,14 @@ from buildframe.metrics.engines.protocol import (
 from buildframe.metrics.engines.sorted_rows import SortedRows, span_scale
 from buildframe.metrics.grouping import find_groups
 
-_ZONE, _FIRST, _LAST, _SCALE = "zone", "first", "last", "scale"
+_LEAVES, _ZONE, _LINE, _FIRST, _LAST, _SCALE = "leaves", "zone", "line", "first", "last", "scale"
+_CENSORED = "n_censored"
 
 _MAX_COUNTED = 10_000
 """Of more groups, seconds are no fewer than rows, and a sort takes less."""
+
+_MAX_SECONDS = 2_000_000
+"""With more seconds of groups, groups are counted first: a group of each few rows needs no seconds."""
 
 _NO_SECOND = -(2**62)
 
@@ -45,33 +52,59 @@ _NO_SECOND = -(2**62)
 class CountingEngine(Engine):
     """Engines whose memory is bounded: few groups are counted by second, many are sorted and streamed."""
 
-    def rank_values(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers) -> RankedValues:
-        if len(groups) > _MAX_COUNTED:
-            return _StreamedValues(functools.partial(self.map_ranked, rows, groups, n))
-        return self.rank_rows(rows, groups, n)
+    def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
+        """Count by second, which gives the sums of groups, too, without another pass over the rows."""
+        counts = self.to_arrow(self._count_seconds(rows, span, at).head(_MAX_SECONDS + 1))
+        if counts.num_rows > _MAX_SECONDS:
+            return super().count_values(rows, span, at)
+        codes, groups = find_groups(to_typed_pandas(counts.select(rows.by)), rows.by)
+        seconds = _to_numbers(counts.drop_columns(rows.by)).assign(**{PLACE: codes})
+        n, second = seconds[ROWS].to_numpy(), seconds[SECOND].to_numpy(np.float64)
+        sums = {"n": np.where(np.isnan(second), 0, n), "n_negative": np.where(second < 0, n, 0)}
+        if span is not None:
+            sums["n_censored"] = seconds[_CENSORED].to_numpy()
+        of_groups = {name: _sum_by(codes, own, len(groups)) for name, own in sums.items()}
+        few = seconds if len(groups) <= _MAX_COUNTED else None
+        return GroupSums(rows.name_keys(groups), groups, pd.DataFrame(of_groups, dtype="Int64"), few)
+
+    def _count_seconds(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
+        """Count the rows of each group by second, censored ones by when they leave, and find the limits of times."""
+        more, names = {}, [*rows.by, SECOND]
+        if span is not None:
+            censored = nw.col("censored").cast(nw.Int64).sum().cast(nw.Int64)
+            more, names = {SEEN_FOR: nw.col(SEEN_FOR).max(), _CENSORED: censored}, [*names, _LEAVES]
+        if isinstance(at, str):
+            more |= {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()}
+        return _count_rows(_with_seconds(self.ranking_columns(rows, span, at), span), names, **more)
+
+    def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
+        if len(counts.groups) > _MAX_COUNTED:
+            return _StreamedValues(functools.partial(self.map_ranked, rows, counts))
+        return self.rank_rows(rows, counts)
 
     def rank_rows(
-        self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, span: Span | None = None, at: SplitBy = None
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
-        ended = replace(rows, frame=rows.frame.filter(~nw.col("value").is_null()))
-        ended = replace(rows, frame=self.ranking_columns(ended, None, at))
-        if span is None or "censored" not in rows.frame.collect_schema():
-            return _CountedRows(ended, None, groups, n, at)
-        left = replace(rows, frame=rows.frame.filter(nw.col("censored") & nw.col("value").is_null()))
-        left = replace(rows, frame=self.ranking_columns(left, span, at))
-        return _CountedRows(ended, left, groups, n, at)
+        if counts.seconds is None:
+            table = self.to_arrow(self._count_seconds(rows, span, at))
+            places = counts.groups.assign(**{PLACE: range(len(counts.groups))})
+            own = to_typed_pandas(table.select(rows.by)).merge(places, how="left", on=rows.by)[PLACE]
+            seconds = _to_numbers(table.drop_columns(rows.by)).assign(**{PLACE: own}).dropna(subset=PLACE)
+            counts = replace(counts, seconds=seconds)
+        columns = replace(rows, frame=_with_seconds(self.ranking_columns(rows, span, at), span))
+        return _CountedRows(columns, counts, span, at)
 
     def map_ranked(
         self,
         rows: GroupedRows,
-        groups: pd.DataFrame,
-        n: Integers,
+        counts: GroupSums,
         of: Callable[[RankedRows, Integers], Floats],
         span: Span | None = None,
         at: SplitBy = None,
     ) -> Floats:
+        groups, n = counts.groups, counts.n_values
         if len(groups) <= _MAX_COUNTED:
-            return super().map_ranked(rows, groups, n, of, span, at)
+            return super().map_ranked(rows, counts, of, span, at)
         placed = groups.assign(**{PLACE: range(len(groups))})
         columns = self.ranking_columns(rows, span, at)
         result = self.map_whole_groups(columns, rows.by, functools.partial(_map_sorted, rows.by, placed, of, at))
@@ -87,72 +120,44 @@ class CountingEngine(Engine):
 class _CountedRows(RankedRows):
     """Few groups: rows are counted by second, and then by value within the seconds that hold ranks, which are few."""
 
-    def __init__(
-        self, ended: GroupedRows, left: GroupedRows | None, groups: pd.DataFrame, n: Integers, at: SplitBy
-    ) -> None:
-        self.n, self._ended, self._left, self._groups, self._at = n, ended, left, groups, at
+    def __init__(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> None:
+        assert counts.seconds is not None
+        self.n, self._rows, self._groups, self._at = counts.n_values, rows, counts.groups, at
         self._n_spans = at.n if isinstance(at, Days) else N_SPANS
-        ended_by_second, left_by_second = self._count_seconds(self._place_rows({})), self._count_left()
-        self._seconds = ended_by_second[[PLACE, SECOND, ROWS]].astype(np.int64)
-        check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(n)), n)
+        self._left = [_LEAVES] if span is not None else []
+        seconds = counts.seconds.dropna(subset=[SECOND, *self._left], how="all")
+        seconds = seconds.take(np.lexsort([seconds[name] for name in (*self._left, SECOND, PLACE)]))
+        self._seconds = seconds.loc[seconds[SECOND].notna(), [PLACE, SECOND, ROWS]].astype(np.int64)
+        check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(self.n)), self.n)
         self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
-        types = {PLACE: "int64", SECOND: "int64", ROWS: "int64", SEEN_FOR: "float64"}
-        self.leaving = left_by_second[list(types)].astype(types)
-        self._limits = self._find_limits(ended_by_second, left_by_second) if isinstance(at, str) else {}
-
-    def _count_left(self) -> pd.DataFrame:
-        if self._left is None:
-            return pd.DataFrame(columns=[PLACE, SECOND, ROWS, SEEN_FOR, _FIRST, _LAST])
-        return self._count_seconds(self._place_left({}), **{SEEN_FOR: nw.col(SEEN_FOR).max()})
-
-    def _count_seconds(self, rows: Rows, **more: nw.Expr) -> pd.DataFrame:
-        """Count rows by second, and find the limits of their time."""
-        limits = {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()} if isinstance(self._at, str) else {}
-        counted = rows.group_by(PLACE, SECOND).agg(nw.len().cast(nw.Int64).alias(ROWS), **limits, **more)
-        counts = self._collect(counted)
-        return counts.take(np.lexsort((counts[SECOND], counts[PLACE]))).reset_index(drop=True)
+        self.leaving = _select_leaving(seconds, [PLACE, SECOND, ROWS, SEEN_FOR])
+        self._limits = self._find_limits(seconds) if isinstance(at, str) else {}
 
     def _collect(self, rows: Rows) -> pd.DataFrame:
-        """Return counts as plain numbers, which take less time than those of pandas that can be null."""
-        table = self._ended.engine.to_arrow(rows)
-        return pd.DataFrame({name: table[name].to_numpy() for name in table.column_names})
+        return _to_numbers(self._rows.engine.to_arrow(rows))
 
-    def _find_limits(self, *counts: pd.DataFrame) -> dict[str, Integers | Floats]:
+    def _find_limits(self, seconds: pd.DataFrame) -> dict[str, Integers | Floats]:
         """Return the first time of each group, and the factor that makes spans."""
         first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
-        for one in counts:
-            known = one.dropna(subset=_FIRST)
-            place = known[PLACE].to_numpy(np.int64)
-            np.minimum.at(first, place, known[_FIRST].to_numpy(np.int64))
-            np.maximum.at(last, place, known[_LAST].to_numpy(np.int64))
+        known = seconds.dropna(subset=_FIRST)
+        place = known[PLACE].to_numpy(np.int64)
+        np.minimum.at(first, place, known[_FIRST].to_numpy(np.int64))
+        np.maximum.at(last, place, known[_LAST].to_numpy(np.int64))
         first, last = np.where(last < first, 0, first), np.where(last < first, 0, last)
         return {_FIRST: first, _SCALE: span_scale(last - first + 1)}
-
-    def _place_rows(self, values: Mapping[str, Integers | Floats]) -> Rows:
-        """Return the rows that ended, with the place, values and second of each."""
-        second = nw.col("value").floor().cast(nw.Int64)
-        return self._place(self._ended, values).with_columns(**{SECOND: second})
-
-    def _place_left(self, values: Mapping[str, Integers | Floats]) -> Rows:
-        """Return the censored rows, with the place, values and second of each."""
-        assert self._left is not None
-        seen = nw.col(SEEN_FOR)
-        placed = self._place(self._left, values).filter(~seen.is_null())
-        return placed.with_columns(**{SECOND: (seen.floor() + 1).cast(nw.Int64)})
-
-    def _place(self, rows: GroupedRows, values: Mapping[str, Integers | Floats]) -> Rows:
-        places = {PLACE: np.arange(len(self.n)), **values}
-        return self._ended.engine.with_group_values(rows, self._groups, places).frame
 
     def values_at(self, ranks: Integers) -> Floats:
         if not ranks.any():
             return np.full(ranks.shape, np.nan)
         lines, within = self._find_lines(ranks)
-        seconds = self._select_seconds(lines[ranks > 0])
-        rows = self._place_rows({str(i): second for i, second in enumerate(seconds.T)})
-        candidates = rows.filter(_is_one_of(seconds.shape[1]))
-        counts = self._collect(_count_rows(candidates, [PLACE, "value"]))
-        return self._find_values(counts, lines, within, ranks)
+        line = np.unique(lines[ranks > 0])
+        selected = self._seconds.iloc[line]
+        groups = self._groups.take(selected[PLACE].to_numpy()).reset_index(drop=True)
+        seconds = groups.assign(**{SECOND: selected[SECOND].to_numpy()})
+        rows = replace(self._rows, by=[*self._rows.by, SECOND]).select("value")
+        numbered = rows.engine.with_group_values(rows, seconds, {_LINE: line}).frame
+        counts = self._collect(_count_rows(numbered, [_LINE, "value"]))
+        return self._find_values(counts, counts[_LINE].to_numpy(np.int64), lines, within, ranks)
 
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
         """Count by span and value in one query; other rows by how many seconds with ranks come before theirs."""
@@ -162,32 +167,30 @@ class _CountedRows(RankedRows):
         lines, within = self._find_lines(both)
         seconds = self._select_seconds(lines[both > 0])
         zones = self._count_zones(seconds)
-        check_same_rows(_sum_by(zones[PLACE], zones[ROWS], len(self.n)), self.n)
-        values = self._find_values(zones[zones["value"].notna()], lines, within, both)
+        counts = zones.dropna(subset="value")
+        line = self._find_line(counts[PLACE].to_numpy(np.int64), np.floor(counts["value"]).astype(np.int64))
+        values = self._find_values(counts, np.asarray(line), lines, within, both)
         limits, values = np.split(values, [ranks.shape[1]], axis=1)
-        return values, Splits(*self._split(zones[zones[SPAN].notna()], limits, seconds), self._split_left())
+        splits = self._split(zones.dropna(subset=[_ZONE, SPAN]), limits, seconds)
+        return values, Splits(*splits, _select_leaving(zones, [PLACE, SPAN, SECOND, ROWS]))
 
     def _count_zones(self, seconds: Integers) -> pd.DataFrame:
         numbered = {str(i): second for i, second in enumerate(seconds.T)}
-        rows = self._place_rows({**numbered, **self._limits})
+        places = {PLACE: np.arange(len(self.n)), **numbered, **self._limits}
+        rows = self._rows.engine.with_group_values(self._rows, self._groups, places).frame
         zone = sum(((nw.col(name) < nw.col(SECOND)).cast(nw.Int64) for name in numbered), nw.lit(0))
         value = nw.when(_is_one_of(len(numbered))).then(nw.col("value"))
-        zones = rows.select(PLACE, value=value, **{SPAN: self._span(), _ZONE: zone})
-        return self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value"]))
+        zones = rows.select(PLACE, *self._left, value=value, **{SPAN: self._span(), _ZONE: zone})
+        counts = self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value", *self._left]))
+        ended = counts.dropna(subset=_ZONE)
+        check_same_rows(_sum_by(ended[PLACE], ended[ROWS], len(self.n)), self.n)
+        return counts
 
     def _span(self) -> nw.Expr:
         if isinstance(self._at, Days):
             return nw.col(AT).cast(nw.Int64)
         micros = (nw.col(AT) - nw.col(_FIRST)).cast(nw.Float64)
         return (micros * nw.col(_SCALE)).floor().cast(nw.Int64)
-
-    def _split_left(self) -> pd.DataFrame:
-        names = [PLACE, SPAN, SECOND]
-        if self._left is None:
-            return self.leaving.assign(**{SPAN: 0})[[*names, ROWS]]
-        rows = self._place_left(self._limits).select(PLACE, SECOND, **{SPAN: self._span()})
-        counts = self._collect(_count_rows(rows, names))
-        return counts.dropna(subset=SPAN).astype(np.int64)
 
     def _split(self, zones: pd.DataFrame, limits: Floats, seconds: Integers) -> tuple[Integers, Integers]:
         """Count the rows in each span, and those up to each limit."""
@@ -233,10 +236,11 @@ class _CountedRows(RankedRows):
         seconds[place, number] = second
         return np.maximum.accumulate(seconds, axis=1)
 
-    def _find_values(self, counts: pd.DataFrame, lines: Integers, within: Integers, ranks: Integers) -> Floats:
-        """Return the values of ranks on these lines, from counts of the values there."""
+    def _find_values(
+        self, counts: pd.DataFrame, line: Integers, lines: Integers, within: Integers, ranks: Integers
+    ) -> Floats:
+        """Return the values of ranks on these lines, from counts of the values there; `line` is that of each."""
         value = counts["value"].to_numpy(np.float64)
-        line = self._find_line(counts[PLACE].to_numpy(np.int64), np.floor(value).astype(np.int64))
         order = np.lexsort((value, line))
         value, line, rows = value[order], line[order], counts[ROWS].to_numpy(np.int64)[order]
         selected = np.unique(lines[ranks > 0])
@@ -274,8 +278,27 @@ def _is_one_of(number: int) -> nw.Expr:
     return nw.any_horizontal(*(nw.col(str(i)) == nw.col(SECOND) for i in range(number)), ignore_nulls=False)
 
 
-def _count_rows(rows: Rows, names: list[str]) -> Rows:
-    return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(ROWS))
+def _with_seconds(rows: Rows, span: Span | None) -> Rows:
+    """Add the second of each row: of its end, or by which it has left. Others have none: a filter takes longer."""
+    seconds = {SECOND: nw.col("value").floor().cast(nw.Int64)}
+    if span is not None:
+        seconds[_LEAVES] = (nw.col(SEEN_FOR).floor() + 1).cast(nw.Int64)
+    return rows.with_columns(**seconds)
+
+
+def _count_rows(rows: Rows, names: list[str], **more: nw.Expr) -> Rows:
+    return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(ROWS), **more)
+
+
+def _to_numbers(table: pa.Table) -> pd.DataFrame:
+    """Return counts as plain numbers, which take less time than those of pandas that can be null."""
+    return pd.DataFrame({name: table[name].to_numpy() for name in table.column_names})
+
+
+def _select_leaving(counts: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return the counts of censored rows, with the second by which they have left."""
+    left = counts.drop(columns=SECOND, errors="ignore").rename(columns={_LEAVES: SECOND}).reindex(columns=names)
+    return left.dropna().astype({name: np.int64 for name in names if name != SEEN_FOR}).reset_index(drop=True)
 
 
 def _sum_by(codes: Any, rows: Any, many: int) -> Integers:
