@@ -65,8 +65,8 @@ def months(quick: bool) -> Iterator[Month]:
             pipelines, truth = ci.pipelines(), ci.sandbox.truth
             now = pd.Timestamp(ci.sandbox.clock.now())
         period = Period.last(now, 7)
-        measurements = measure(builds, jobs, pipelines, None, period)
-        found = findings(measurements, now - HISTORY)
+        measurements = measure(builds, jobs, pipelines, None, period, since=builds["created_at"].min())
+        found = findings(measurements, period)
         yield Month(truth, builds, jobs, pipelines, now, found)
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import buildframe as bf
 from buildframe import metrics
 from buildframe.report.content import Finding
-from buildframe.report.findings import date_changes, describe_outages, findings, recent_changes
+from buildframe.report.findings import describe_outages, findings
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
+from buildframe.report.reported_changes import reported
 from tests import worlds
 
 pytestmark = pytest.mark.slow
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
-BEFORE = MONDAY - pd.Timedelta("14D")
+WEEK = Period.last(MONDAY, 7)
+BEFORE = WEEK.before.start
 UTC = "datetime64[us, UTC]"
 
 
@@ -34,8 +35,9 @@ def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataF
 def measured_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, list[Finding]]:
     _, builds, jobs, pipelines = month
     builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
-    measurements = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
-    return measurements, findings(measurements, now - pd.Timedelta("15D"))
+    period = Period.last(now, 7, tz)
+    measurements = measure(builds, jobs, pipelines, None, period, since=builds["created_at"].min())
+    return measurements, findings(measurements, period)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +115,7 @@ def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, mond
 
 
 def test_without_measurements_there_are_no_findings(monday, quiet):
-    assert findings(quiet, BEFORE) == []
+    assert findings(quiet, WEEK) == []
     empty = {name for name, table in quiet.tables().items() if table.empty}
     assert empty == set(quiet.tables()) - {"load"}
     whole, _ = monday
@@ -132,21 +134,34 @@ def quiet(month) -> Measurements:
 
 
 def wall(**more: object) -> pd.DataFrame:
-    row = {"pipeline": "web", "p50_s": 1260.0, "p50_before_s": 1020.0, "p50_change_s": 240.0}
+    row = {"pipeline": "web", "p50_s": 1260.0, "p50_before_s": 1020.0, "p50_change_s": 240.0, "p50_notable": True}
     return pd.DataFrame([row | {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0} | more])
+
+
+def rates(**more: object) -> pd.DataFrame:
+    row = {"pipeline": "web", "rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
+    return pd.DataFrame([row | {"notable": True} | more])
+
+
+NOT = {"p50_notable": False}
 
 
 def change(**more: object) -> pd.DataFrame:
     row = {"pipeline": "web", "notable": True, "p50_before_s": 600.0, "p50_after_s": 900.0, "p50_change_s": 300.0}
-    row |= {"at": pd.Timestamp("2026-10-19", tz="Europe/Berlin"), "number_before": 7, "number_after": 9}
+    row |= {"at": pd.Timestamp("2026-10-19", tz="UTC"), "number_before": 7, "number_after": 9}
     return pd.DataFrame([row | more])
+
+
+def failure_change(**more: object) -> pd.DataFrame:
+    levels = {"rate_before": 0.1, "rate_after": 0.3, "rate_change": 0.2}
+    return change(**(levels | more)).drop(columns=["p50_before_s", "p50_after_s", "p50_change_s"])
 
 
 FASTER = {"p50_after_s": 500.0, "p50_change_s": -100.0}
 
 
 def said(quiet: Measurements, **tables: pd.DataFrame) -> list[str]:
-    return [one.text for one in findings(replace(quiet, **tables), BEFORE)]
+    return [one.text for one in findings(replace(quiet, **tables), WEEK)]
 
 
 def test_slower_and_faster_pipelines_are_reported(quiet):
@@ -154,38 +169,39 @@ def test_slower_and_faster_pipelines_are_reported(quiet):
         "The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min)."
     ]
     faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    (finding,) = findings(replace(quiet, wall_time=faster), BEFORE)
+    (finding,) = findings(replace(quiet, wall_time=faster), WEEK)
     assert not finding.bad
     assert finding.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
-    assert said(quiet, wall_time=wall(p50_change_low_s=-1.0)) == []
-    assert said(quiet, wall_time=wall(p50_change_low_s=np.nan)) == []
-    assert said(quiet, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # significant, but too small
+    assert said(quiet, wall_time=wall(**NOT)) == []
 
 
 def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
-    assert said(quiet, wall_time_changes=change()) == [
+    assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change()) == [
         "The median wall time of passed builds of web has been longer since about Mon 19 Oct 2026, "
         "between builds #7 and #9: 15 min, before 10 min."
     ]
-    (text,) = said(quiet, wall_time_changes=change(number_before=pd.NA))
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(number_before=pd.NA))
     assert "since about Mon 19 Oct 2026: 15 min" in text
-    for hidden in ({"at": BEFORE - pd.Timedelta("1D")}, {"notable": False}, {"p50_change_s": 0.5}):
-        assert said(quiet, wall_time_changes=change(**hidden)) == []
+    for hidden in ({"at": BEFORE - pd.Timedelta("1D")}, {"notable": False}):
+        assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change(**hidden)) == []
 
 
 def test_steps_are_named_with_the_change_of_their_pipeline(quiet):
     steps = [change(step="e2e"), change(step="lint", **FASTER), change(step="x", notable=False)]
-    text, other = said(quiet, wall_time_changes=change(), step_changes=pd.concat(steps, ignore_index=True))
+    compared = [wall(step=step, part="run", **NOT) for step in ("e2e", "lint", "x")]
+    tables = {"step_changes": steps, "step_time": compared, "wall_time": [wall(**NOT)], "wall_time_changes": [change()]}
+    text, other = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
     assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
     assert other.startswith("The median run time of step lint of web has been shorter since about Mon 19 Oct 2026")
 
 
 def test_of_several_changes_only_the_last_still_holds(quiet):
-    later = change(at=pd.Timestamp("2026-10-22", tz="Europe/Berlin"), **FASTER)
-    (text,) = said(quiet, wall_time_changes=pd.concat([change(), later], ignore_index=True))
+    later = change(at=pd.Timestamp("2026-10-22", tz="UTC"), **FASTER)
+    both = pd.concat([change(), later], ignore_index=True)
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=both)
     assert "has been shorter since about Thu 22 Oct 2026" in text
     undone = pd.concat([change(), later.assign(notable=False)], ignore_index=True)
-    assert said(quiet, wall_time_changes=undone) == []
+    assert said(quiet, wall_time=wall(**NOT), wall_time_changes=undone) == []
 
 
 def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
@@ -197,38 +213,70 @@ def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quie
     )
     (other_way,) = said(quiet, step_time=step, step_changes=change(step="e2e", **FASTER))
     assert "since" not in other_way
-    (waits, ran) = said(quiet, step_time=wall(step="e2e", part="queue"), step_changes=change(step="e2e"))
+    both = pd.concat([wall(step="e2e", part="queue"), step.assign(**NOT)], ignore_index=True)
+    (waits, ran) = said(quiet, step_time=both, step_changes=change(step="e2e"))
     assert waits.startswith("The median queue time of step e2e of web is 21 min")
     assert "since" not in waits
     assert "run time of step e2e of web has been longer since" in ran
-    (whole,) = findings(replace(quiet, wall_time=wall(), wall_time_changes=change()), BEFORE)
+    (whole,) = findings(replace(quiet, wall_time=wall(), wall_time_changes=change()), WEEK)
     assert whole.since == change()["at"][0]
 
 
 @pytest.mark.parametrize(
-    ("low", "of_change", "longer"),
+    ("of_table", "of_change", "direction", "is_dated"),
     [
-        (60.0, {}, True),  # both
-        (60.0, FASTER, None),  # the periods differ, and the last change was in the other direction
-        (-60.0, FASTER, False),  # only a change
-        (-60.0, {"notable": False}, None),
+        ({}, {}, "up", True),  # both
+        ({}, FASTER, "up", False),  # the periods differ, and the last change was in the other direction
+        (NOT, FASTER, "down", True),  # only a change
+        (NOT, {"notable": False}, "", False),
     ],
 )
-def test_tables_date_the_changes_that_findings_report(low, of_change, longer):
-    table = wall(p50_change_low_s=low)
-    (row,) = date_changes(table, recent_changes(change(**of_change), BEFORE)).to_dict("records")
-    assert (None if pd.isna(row["since"]) else row["longer"]) is longer
+def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change, direction, is_dated):
+    tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
+    (row,) = reported(replace(quiet, **tables), "wall_time", WEEK).to_dict("records")
+    assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
+    (*found,) = findings(replace(quiet, **tables), WEEK)
+    assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
+
+
+def test_four_periods_show_what_two_do_not(quiet):
+    long = wall(p50_s=1140.0, p50_change_s=120.0)
+    (text,) = said(quiet, wall_time=wall(**NOT), long_wall_time=long)
+    assert text == (
+        "The median wall time of passed builds of web is 19 min in the last 28 days, before 17 min "
+        "(2 min longer; interval 1 min to 6 min)."
+    )
+    for clearer in ({"wall_time": wall()}, {"wall_time": wall(**NOT), "wall_time_changes": change()}):
+        (text,) = said(quiet, long_wall_time=long, **clearer)
+        assert "28 days" not in text
+    assert said(quiet, success=rates(notable=False), long_success=rates()) == [
+        "The success rate of web is 80.0 % in the last 28 days, before 90.0 % "
+        "(interval of the change −15.0 to −5.0 points)."
+    ]
+    assert said(quiet, long_success=rates()) == []  # it had no builds in the periods
+
+
+def test_builds_and_steps_that_fail_more_often_are_reported(quiet):
+    tables = {"success": rates(notable=False), "failure_changes": failure_change()}
+    (finding,) = findings(replace(quiet, **tables), WEEK)
+    assert (finding.bad, finding.question) == (True, "reliability")
+    assert finding.text == (
+        "Builds of web have failed more often since about Mon 19 Oct 2026, between builds #7 and #9: 30.0 %, before "
+        "10.0 %."
+    )
+    (text,) = said(quiet, success=rates(), failure_changes=failure_change())
+    assert text.endswith("(interval of the change −15.0 to −5.0 points), since about Mon 19 Oct 2026.")
+    better = failure_change(step="e2e", rate_change=-0.2, rate_after=0.1, rate_before=0.3)
+    steps = {"step_failures": rates(step="e2e", notable=False), "step_failure_changes": better}
+    assert said(quiet, **steps)[0].startswith("The step e2e of web has failed less often since about Mon 19 Oct 2026")
 
 
 def test_less_reliable_pipelines_and_steps_are_reported(quiet):
-    rates = {"rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
-    assert said(quiet, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
+    assert said(quiet, success=rates()) == [
         "The success rate of web is 80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)."
     ]
-    worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
-    (finding,) = findings(
-        replace(quiet, step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])), BEFORE
-    )
+    worse = rates(step="e2e", rate=0.2, rate_before=0.1, change=0.1, low=0.05, high=0.15)
+    (finding,) = findings(replace(quiet, step_failures=worse), WEEK)
     assert finding.bad
     assert finding.text == (
         "The failure rate of step e2e of web is 20.0 %, before 10.0 % (interval of the change 5.0 to 15.0 points)."
@@ -239,7 +287,7 @@ def test_a_broken_branch_is_an_outage_and_not_a_finding(quiet):
     failed_at = pd.Series([MONDAY], dtype=UTC)
     outage = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
     measurements = replace(quiet, outages=pd.DataFrame(outage | {"open": True}))
-    assert findings(measurements, BEFORE) == []
+    assert findings(measurements, WEEK) == []
     assert describe_outages(measurements) == [
         "web has been broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed."
     ]
@@ -248,15 +296,17 @@ def test_a_broken_branch_is_an_outage_and_not_a_finding(quiet):
 
 def test_waiting_is_reported_once_per_queue(quiet):
     same = wall(queue="macos").drop(columns="pipeline")
-    both = same.assign(**{name.replace("p50", "p95"): same[name] * 2 for name in same if "p50" in name})
+    both = same.assign(
+        **{name.replace("p50", "p95"): same[name] * 2 for name in same if name.endswith("_s")}, p95_notable=True
+    )
     (text,) = said(quiet, queue_time=both)
     assert text.startswith("The 95th percentile of the queue time of jobs of macos is 42 min, before 34 min")
-    only_median = both.assign(p95_change_low_s=np.nan)
+    only_median = both.assign(p95_notable=False)
     assert "The median queue time" in said(quiet, queue_time=only_median)[0]
 
 
 def test_bad_findings_come_first_and_missing_names_are_marked(quiet):
     better = wall(pipeline=None, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    found = findings(replace(quiet, wall_time=pd.concat([better, wall()], ignore_index=True)), BEFORE)
+    found = findings(replace(quiet, wall_time=pd.concat([better, wall()], ignore_index=True)), WEEK)
     assert [one.bad for one in found] == [True, False]
     assert "(no name)" in found[1].text

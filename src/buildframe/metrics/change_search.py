@@ -20,7 +20,12 @@ _LEVEL, _SHARE_OF_SPLITS = 0.05, 0.8
 """Probability of a change in a series that has none, and the share of it for splits in two; segments have the rest."""
 
 _MAX_SEARCHES, _MAX_CORRELATION = 4, 0.9
-_MAX_SHUFFLES, _MAX_SHARPENED = 1999, 2**19
+_MAX_SHUFFLES, _MAX_FOR_TAIL = 1999, 9999
+"""Shuffles that decide whether there is a change, and those that show how clear it is if none of the former is."""
+
+_TAIL = 200
+"""The clearest shuffles, which show how fast the probability falls beyond them."""
+
 _MAX_CELLS = 2_000_000
 """Numbers in memory at once during shuffles."""
 
@@ -51,27 +56,32 @@ class Change(NamedTuple):
 class Shuffles(NamedTuple):
     """Number of random orders of the days, and of those in which one kind of cuts explains as much as in the data.
 
-    `share` is the share of the level that this kind has.
+    `share` is the share of the level that this kind has. `p` is the probability of as clear a cut if nothing changed.
     """
 
     n: int
     as_clear: int
-    share: float
+    p: float = 1.0
+    share: float = 1.0
+
+    def is_within(self, level: float) -> bool:
+        """Return whether so few shuffles are as clear that the cut is significant."""
+        return (self.as_clear + 1) / (self.n + 1) <= level * self.share
 
     @property
-    def p(self) -> float:
-        """Return the probability of a series as clear if nothing changed."""
-        return min(1.0, (self.as_clear + 1) / (self.n + 1) / self.share)
+    def p_of_any(self) -> float:
+        """Return the probability of as clear a cut of any kind if nothing changed."""
+        return min(1.0, self.p / self.share)
 
 
 class Search(NamedTuple):
-    """Changes of a series, and the shuffles that show how clear it is that there are any.
+    """Changes of a series, and the probability `p` of a series as clear if nothing changed.
 
     `inflation` is how many times the variance of a mean is that of days that do not depend on each other.
     """
 
     changes: list[Change]
-    shuffles: Shuffles
+    p: float
     inflation: float
 
 
@@ -115,17 +125,9 @@ def find_changes(series: Series) -> Search | None:
             break
         inflation = (1 + alike) / (1 - alike)
         cuts, shuffles = _search(series, inflation, random)
-    return Search(_replace(series, cuts, inflation, random), shuffles, inflation)
-
-
-def sharpen(series: Series, search: Search) -> Search | None:
-    """Return the search with four times as many shuffles; None if these would not make it clearer."""
-    n = 4 * (search.shuffles.n + 1) - 1
-    if search.shuffles.as_clear or n > _MAX_SHARPENED:
-        return None
-    ways = (_splits if search.shuffles.share == _SHARE_OF_SPLITS else _segments)(len(series.score))
-    n, as_clear = _shuffle(series, ways, 0, search.inflation, np.random.default_rng(n), n)
-    return search._replace(shuffles=search.shuffles._replace(n=n, as_clear=as_clear))
+    p = shuffles.p_of_any
+    changes = [change._replace(p=max(change.p, p)) for change in _replace(series, cuts, inflation, random)]
+    return Search(changes, p, inflation)
 
 
 def _search(series: Series, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
@@ -147,15 +149,15 @@ def _search(series: Series, inflation: float, random: np.random.Generator) -> tu
 
 def _cut(series: Series, level: float, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
     """Return the cuts that are significant at a level, and the shuffles of the clearer kind of cuts."""
-    days, clearest = len(series.score), Shuffles(0, 0, 1.0)
+    days, clearest = len(series.score), Shuffles(0, 0)
     if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
         return [], clearest
     for ways, share in ((_splits(days), _SHARE_OF_SPLITS), (_segments(days), 1 - _SHARE_OF_SPLITS)):
         if ways.cuts:
             allowed = level * share * (_MAX_SHUFFLES + 1) - 1
-            shuffles = Shuffles(*_shuffle(series, ways, allowed, inflation, random), share)
-            clearest = min(clearest, shuffles, key=lambda one: one.p)
-            if shuffles.p <= level:
+            shuffles = _shuffle(series, ways, allowed, inflation, random)._replace(share=share)
+            clearest = min(clearest, shuffles, key=lambda one: one.p_of_any)
+            if shuffles.is_within(level):
                 return ways.best(series), shuffles
     return [], clearest
 
@@ -203,28 +205,38 @@ def _segments(days: int) -> _Ways:
     return _Ways(first[long_enough], stop[long_enough], days)
 
 
-def _shuffle(
-    series: Series,
-    ways: _Ways,
-    allowed: float,
-    inflation: float,
-    random: np.random.Generator,
-    most: int = _MAX_SHUFFLES,
-) -> tuple[int, int]:
+def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, random: np.random.Generator) -> Shuffles:
     """Count shuffles, and those that explain as much; they end once more of these than allowed have occurred."""
-    observed = _odds(ways.explained(*series).max())
-    done = as_clear = 0
-    while done < most and as_clear <= allowed:
-        n = min(most - done, max(100, done), max(1, _MAX_CELLS // ways.cuts))
+    observed = _clarity(ways.explained(*series).max(), 1.0)
+    clarity, as_clear, most = np.zeros(0), 0, _MAX_SHUFFLES
+    while len(clarity) < most and as_clear <= allowed:
+        n = min(most - len(clarity), max(100, len(clarity)), max(1, _MAX_CELLS // ways.cuts))
         order = random.permuted(np.tile(np.arange(len(series.score)), (n, 1)), axis=1)
         explained = ways.explained(series.score[order], series.weight[order]).max(-1)
-        as_clear += int((_odds(explained) * inflation >= observed * (1 - 1e-9)).sum())
-        done += n
-    return done, as_clear
+        clarity = np.append(clarity, _clarity(explained, inflation))
+        as_clear = int((clarity >= observed * (1 - 1e-9)).sum())
+        if len(clarity) == _MAX_SHUFFLES and not as_clear:
+            most = _MAX_FOR_TAIL
+    return Shuffles(len(clarity), as_clear, _tail_probability(clarity, float(observed)))
 
 
-def _odds(explained: Floats) -> Floats:
-    return explained / np.maximum(1 - explained, 1e-12)
+def _clarity(explained: Floats, inflation: float) -> Floats:
+    """Return a scale on which the probability of values as high falls exponentially."""
+    clarity: Floats = np.log1p(explained / np.maximum(1 - explained, 1e-12) * inflation)
+    return clarity
+
+
+def _tail_probability(clarity: Floats, observed: float) -> float:
+    """Return the probability of a value as high; beyond all shuffles from how fast it falls in the highest of these.
+
+    Shuffles that are no higher give an upper bound only (Knijnenburg, T. A., et al. (2009). Bioinformatics 25).
+    """
+    n, as_clear = len(clarity), int((clarity >= observed * (1 - 1e-9)).sum())
+    if as_clear or n <= _MAX_SHUFFLES:
+        return (as_clear + 1) / (n + 1)
+    highest = np.sort(clarity)[-_TAIL - 1 :]
+    excess = float((highest[1:] - highest[0]).mean())
+    return _TAIL / n * float(np.exp(-(observed - highest[0]) / excess)) if excess > 0 else 1 / (n + 1)
 
 
 def _correlation(series: Series, cuts: list[int]) -> float:
@@ -250,8 +262,8 @@ def _replace(series: Series, cuts: list[int], inflation: float, random: np.rando
         ways = _splits(stop - start)
         if not ways.cuts or np.ptp(own.score) == 0:
             continue
-        shuffles = Shuffles(*_shuffle(own, ways, _LEVEL * (_MAX_SHUFFLES + 1) - 1, inflation, random), 1.0)
-        if shuffles.p <= _LEVEL:
+        shuffles = _shuffle(own, ways, _LEVEL * (_MAX_SHUFFLES + 1) - 1, inflation, random)
+        if shuffles.is_within(_LEVEL):
             low, high = _place_interval(own, ways)
             changes.append(Change(start + ways.best(own)[0], start + low, start + high, shuffles.p))
             start = changes[-1].at

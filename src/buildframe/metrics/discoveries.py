@@ -11,12 +11,15 @@ RATE = 0.05
 """Share of the notable groups that may be there by chance."""
 
 
-def are_notable(p: npt.ArrayLike) -> Flags:
-    """Return which p-values remain significant among all (Benjamini and Hochberg 1995); NaN is no test."""
+def are_notable(p: npt.ArrayLike, level: float = RATE) -> Flags:
+    """Return which p-values remain significant among all (Benjamini and Hochberg 1995); NaN is no test.
+
+    If nothing changed, any is notable with at most the probability `level`.
+    """
     values: Floats = np.asarray(p, np.float64)
     order = np.argsort(values)  # NaN last
     n = int(np.isfinite(values).sum())
-    is_below = values[order][:n] <= RATE * np.arange(1, n + 1) / max(n, 1)
+    is_below = values[order][:n] <= level * np.arange(1, n + 1) / max(n, 1)
     notable = np.zeros(len(values), bool)
     notable[order[: int(np.flatnonzero(is_below).max(initial=-1)) + 1]] = True
     return notable

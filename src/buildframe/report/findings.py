@@ -18,17 +18,16 @@ from buildframe.formatting import (
 )
 from buildframe.report.content import Finding
 from buildframe.report.measurements import Measurements
+from buildframe.report.periods import Period
+from buildframe.report.reported_changes import reported
 
 _MAX_STEPS = 3
 """Steps that are named in a finding about a pipeline."""
 
-_MIN_CHANGE_S = 1.0
-"""Smaller changes are not reported, even if they are significant."""
-
 Row = dict[Any, Any]
 
 
-def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
+def findings(measurements: Measurements, period: Period) -> list[Finding]:
     """
     Return the significant changes: deteriorations first, then by question and size.
 
@@ -36,23 +35,21 @@ def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
     ----------
     measurements : Measurements
         Tables of the report.
-    since : Timestamp
-        Earliest day of a change point that is reported.
+    period : Period
+        Period of the report.
     """
-    rows = [
-        *_speed(measurements, since),
-        *_changes(measurements, since),
-        *_reliability(measurements),
-        *_waiting(measurements),
-    ]
+    rows = [*_speed(measurements, period), *_reliability(measurements, period), *_waiting(measurements, period)]
     return sorted(rows, key=lambda one: not one.bad)
 
 
-def significant(table: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Return the rows whose interval of a change (`change`, or such as `p50_change`) excludes 0, largest first."""
-    prefix, unit = ("", "") if change == "change" else (f"{change}_", "_s")
-    rows = table[(table[f"{prefix}low{unit}"] > 0) | (table[f"{prefix}high{unit}"] < 0)]
-    return rows.loc[rows[f"{change}{unit}"].abs().sort_values(ascending=False, kind="stable").index]
+def _reported(measurements: Measurements, name: str, period: Period, direction: str) -> list[Row]:
+    """Return the rows of a table with a reported change, with `days` if these are not those of the period."""
+    table = reported(measurements, name, period)
+    rows: list[Row] = table[table[direction] != ""].to_dict("records")
+    for row in rows:
+        row["days"] = f" in the last {period.history.days} days" if row["is_long"] else ""
+        row["since"] = None if pd.isna(row["since"]) else row["since"]
+    return rows
 
 
 def _subject(row: Row) -> str:
@@ -63,91 +60,61 @@ def _subject(row: Row) -> str:
 # --- Are we slower?
 
 
-def recent_changes(changes: pd.DataFrame, since: pd.Timestamp) -> pd.DataFrame:
-    """Return the last change of each group, if it is recent, large enough and significant among all groups."""
-    last = changes.drop_duplicates([name for name in ("pipeline", "step") if name in changes], keep="last")
-    is_large = last["p50_change_s"].abs() >= _MIN_CHANGE_S
-    return last[last["notable"].astype(bool) & is_large & (last["at"] >= since)]
-
-
-def date_changes(table: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
-    """Add to a comparison `since`, the time of a change (NaT if unknown), and whether it is `longer` since then.
-
-    A change in the other direction than a significant difference of the periods is left out.
-    """
-    keys = [name for name in ("pipeline", "step") if name in changes]
-    found = table[keys].merge(changes[[*keys, "at", "p50_change_s"]], how="left", on=keys).set_axis(table.index)
-    difference = table["p50_change_s"].where(table.index.isin(significant(table, "p50_change").index))
-    is_other = found["p50_change_s"] * difference < 0
-    if "part" in table:
-        is_other |= table["part"] != "run"
-    return table.assign(since=found["at"].mask(is_other), longer=found["p50_change_s"] > 0)
-
-
-def _speed(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
-    for row in _large_and_dated(measurements.wall_time, measurements.wall_time_changes, since):
-        text = f"The median wall time of passed builds of {_subject(row)} is {_compared(row, 'p50')}{_since(row)}."
-        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0, row["since"])
-    for row in _large_and_dated(measurements.step_time, measurements.step_changes, since):
-        text = f"The median {row['part']} time of {_step(row)} is {_compared(row, 'p50')}{_since(row)}."
-        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0, row["since"])
-
-
-def _large_and_dated(table: pd.DataFrame, changes: pd.DataFrame, since: pd.Timestamp) -> list[Row]:
-    """Return the rows whose change is significant and large enough, with the time since which it holds."""
-    rows: list[Row] = date_changes(_large_enough(table, "p50"), recent_changes(changes, since)).to_dict("records")
-    return [row | {"since": None if pd.isna(row["since"]) else row["since"]} for row in rows]
-
-
-def _changes(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
-    """Return changes within the two periods that a comparison of the periods does not show."""
-    compared_steps = _large_enough(measurements.step_time, "p50").query("part == 'run'")
-    reported = set(zip(compared_steps["pipeline"], compared_steps["step"], strict=True))
-    compared = set(_large_enough(measurements.wall_time, "p50")["pipeline"])
-    steps = recent_changes(measurements.step_changes, since)
-    for row in recent_changes(measurements.wall_time_changes, since).to_dict("records"):
-        if row["pipeline"] not in compared:
+def _speed(measurements: Measurements, period: Period) -> Iterator[Finding]:
+    steps = _reported(measurements, "step_time", period, "p50_direction")
+    named: list[Row] = []
+    for row in _reported(measurements, "wall_time", period, "p50_direction"):
+        what = f"The median wall time of passed builds of {_subject(row)}"
+        if row["is_compared"]:
+            text = f"{what} is {_compared(row, 'p50')}{_since(row)}."
+        else:
             own = _steps_with_same_direction(steps, row)
-            reported |= {(step["pipeline"], step["step"]) for step in own}
-            named = ", ".join(
-                f"{format_name(step['step'])} ({format_duration(step['p50_before_s'])} to "
-                f"{format_duration(step['p50_after_s'])})"
-                for step in own
-            )
-            text = f"The median wall time of passed builds of {_subject(row)} {_changed(row)}"
-            text += f"; steps that changed: {named}." if own else "."
-            yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
-    for row in steps.to_dict("records"):
-        if (row["pipeline"], row["step"]) not in reported:
-            text = f"The median run time of {_step(row)} {_changed(row)}."
-            yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
+            named += own
+            text = f"{what} has been {_changed(row, *_LONGER)}{_name_steps(own)}."
+        yield Finding("speed", _subject(row), text, _is_up(row), row["since"])
+    for row in steps:
+        if not any(row is one for one in named):
+            what = f"The median {row['part']} time of {_step(row)}"
+            how = f"is {_compared(row, 'p50')}{_since(row)}"
+            text = f"{what} {how}." if row["is_compared"] else f"{what} has been {_changed(row, *_LONGER)}."
+            yield Finding("speed", _subject(row), text, _is_up(row), row["since"])
 
 
-def _steps_with_same_direction(steps: pd.DataFrame, change: Row) -> list[Row]:
-    """Return the steps of a pipeline that changed in the same direction, largest change first."""
-    own = steps[(steps["pipeline"] == change["pipeline"]) & ((steps["p50_change_s"] > 0) == _is_longer(change))]
-    largest = own["p50_change_s"].abs().nlargest(_MAX_STEPS).index
-    rows: list[Row] = own.loc[largest].to_dict("records")
-    return rows
+_LONGER = ("longer", "shorter")
 
 
-def _large_enough(table: pd.DataFrame, percentile: str) -> pd.DataFrame:
-    """Return the rows whose change is significant and large enough."""
-    rows = significant(table, f"{percentile}_change")
-    return rows[rows[f"{percentile}_change_s"].abs() >= _MIN_CHANGE_S]
+def _is_up(row: Row) -> bool:
+    return bool(row["p50_direction"] == "up")
 
 
-def _is_longer(row: Row) -> bool:
-    return bool(row["p50_change_s"] > 0)
+def _steps_with_same_direction(steps: list[Row], change: Row) -> list[Row]:
+    """Return the steps of a pipeline of which only a change point in the same direction is known, largest first."""
+    own = [
+        step
+        for step in steps
+        if not step["is_compared"] and (step["pipeline"], _is_up(step)) == (change["pipeline"], _is_up(change))
+    ]
+    return sorted(own, key=lambda step: -abs(step["last p50_change_s"]))[:_MAX_STEPS]
 
 
-def _changed(row: Row) -> str:
-    """ "has been longer since about Mon 19 Oct 2026, between builds #7 and #9: 21 min, before 17 min"."""
-    direction = "longer" if _is_longer(row) else "shorter"
-    values = f"{format_duration(row['p50_after_s'])}, before {format_duration(row['p50_before_s'])}"
-    numbers: list[Any] = [row["number_before"], row["number_after"]]
-    builds = "" if any(map(pd.isna, numbers)) else f", between builds #{numbers[0]} and #{numbers[1]}"
-    return f"has been {direction} since about {format_date(row['at'])}{builds}: {values}"
+def _name_steps(steps: list[Row]) -> str:
+    """ "; steps that changed: e2e (10 min to 15 min)"; "" without steps."""
+    named = [
+        f"{format_name(step['step'])} ({format_duration(step['last p50_before_s'])} to "
+        f"{format_duration(step['last p50_after_s'])})"
+        for step in steps
+    ]
+    return f"; steps that changed: {', '.join(named)}" if named else ""
+
+
+def _changed(row: Row, more: str, less: str) -> str:
+    """ "longer since about Mon 19 Oct 2026, between builds #7 and #9: 21 min, before 17 min"."""
+    name, end, format = ("p50", "_s", format_duration) if "last p50_after_s" in row else ("rate", "", format_percent)
+    before, after = (row[f"last {name}_{side}{end}"] for side in ("before", "after"))
+    numbers: list[Any] = [row["last number_before"], row["last number_after"]]
+    builds = "" if any(map(pd.isna, numbers)) else f", between builds #{numbers[0]:.0f} and #{numbers[1]:.0f}"
+    direction = more if after > before else less
+    return f"{direction} since about {format_date(row['since'])}{builds}: {format(after)}, before {format(before)}"
 
 
 def _since(row: Row) -> str:
@@ -159,7 +126,7 @@ def _compared(row: Row, name: str) -> str:
     change, low, high = (row[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
     least, most = map(format_duration, sorted((abs(low), abs(high))))
     return (
-        f"{format_duration(row[f'{name}_s'])}, before {format_duration(row[f'{name}_before_s'])} "
+        f"{format_duration(row[f'{name}_s'])}{row['days']}, before {format_duration(row[f'{name}_before_s'])} "
         f"({format_duration(abs(change))} {'longer' if change > 0 else 'shorter'}; interval {least} to {most})"
     )
 
@@ -171,13 +138,20 @@ def _step(row: Row) -> str:
 # --- Are we less reliable?
 
 
-def _reliability(measurements: Measurements) -> Iterator[Finding]:
-    for row in significant(measurements.success, "change").to_dict("records"):
-        text = f"The success rate of {_subject(row)} is {_rates(row)}."
-        yield Finding("reliability", _subject(row), text, row["change"] < 0)
-    for row in significant(measurements.step_failures, "change").to_dict("records"):
-        text = f"The failure rate of {_step(row)} is {_rates(row)}."
-        yield Finding("reliability", _subject(row), text, row["change"] > 0)
+def _reliability(measurements: Measurements, period: Period) -> Iterator[Finding]:
+    for row in _reported(measurements, "success", period, "direction"):
+        text = f"The success rate of {_subject(row)} is {_rates(row)}{_since(row)}."
+        if not row["is_compared"]:
+            text = f"Builds of {_subject(row)} have failed {_changed(row, *_MORE_OFTEN)}."
+        yield Finding("reliability", _subject(row), text, row["direction"] == "down", row["since"])
+    for row in _reported(measurements, "step_failures", period, "direction"):
+        text = f"The failure rate of {_step(row)} is {_rates(row)}{_since(row)}."
+        if not row["is_compared"]:
+            text = f"The {_step(row)} has failed {_changed(row, *_MORE_OFTEN)}."
+        yield Finding("reliability", _subject(row), text, row["direction"] == "up", row["since"])
+
+
+_MORE_OFTEN = ("more often", "less often")
 
 
 def describe_outages(measurements: Measurements) -> list[str]:
@@ -195,17 +169,17 @@ def _rates(row: Row) -> str:
     """ "80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)"."""
     rate, before = format_percent(row["rate"]), format_percent(row["rate_before"])
     low, high = format_points(row["low"]), format_points(row["high"])
-    return f"{rate}, before {before} (interval of the change {low} to {high} points)"
+    return f"{rate}{row['days']}, before {before} (interval of the change {low} to {high} points)"
 
 
 # --- Do we wait for agents?
 
 
-def _waiting(measurements: Measurements) -> Iterator[Finding]:
-    reported = set()
+def _waiting(measurements: Measurements, period: Period) -> Iterator[Finding]:
+    subjects = set()
     for name, percentile in (("p95", "95th percentile of the"), ("p50", "median")):
-        for row in _large_enough(measurements.queue_time, name).to_dict("records"):
-            if row["queue"] not in reported:
-                reported.add(row["queue"])
+        for row in _reported(measurements, "queue_time", period, f"{name}_direction"):
+            if row["queue"] not in subjects:
+                subjects.add(row["queue"])
                 text = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."
-                yield Finding("waiting", _subject(row), text, row[f"{name}_change_s"] > 0)
+                yield Finding("waiting", _subject(row), text, row[f"{name}_direction"] == "up")

@@ -16,6 +16,8 @@ _QUESTIONS = {  # with the headlines of a deterioration and of an improvement, a
     "reliability": ("Are we less reliable?", "Yes", "No, more reliable", "build", "builds that passed or failed"),
     "waiting": ("Do we wait for agents?", "Longer than before", "Shorter than before", "job", "jobs that started"),
 }
+_CHANGES = {"speed": ("slower", "faster"), "reliability": ("less reliable", "more reliable")}
+"""A deterioration and an improvement, by question whose findings have a day."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,13 @@ def _describe_failures(report: Report) -> Iterator[str]:
     if report.broken:
         more = len(report.broken) - 1
         yield f"Now: {report.broken[0]}" + (f" {more} more {'is' if more == 1 else 'are'} broken." if more else "")
-    flips = report.measurements.flips
-    for row in flips[flips["flaky"] > 1].head(1).to_dict("records"):
-        commits = format_count(row["commits_passed"], "commit")
+    scores = report.measurements.flake_scores
+    for row in scores[(scores["flaky"] > 1) & (scores["p_above"] > 0.5)].head(1).to_dict("records"):
+        step = f"{format_name(row['step'])} of {format_name(row['pipeline'])}"
         yield (
-            f"Most flips: {format_name(row['step'])} of {format_name(row['pipeline'])}, on "
-            f"{format_percent(row['flake_rate'])} of {commits} in {report.history_days} days."
+            f"Most certainly flaky: {step}, fails at random in {format_percent(row['rate'])} of its attempts "
+            f"({format_percent(row['low'])} to {format_percent(row['high'])}), in {report.history_days} days it turned "
+            f"{format_count(row['red_builds'], 'build')} red."
         )
 
 
@@ -102,8 +105,9 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
     if findings:
         first, since = findings[0], findings[0].since
         headline, mood = (worse, "bad") if first.bad else (better, "good")
-        if since is not None and all(each.since is not None for each in findings):  # only speed has change points
-            headline = f"{first.subject} has been {'slower' if first.bad else 'faster'} since {since.day} {since:%b}"
+        if since is not None and all(each.since is not None for each in findings):
+            change = _CHANGES[kind][0 if first.bad else 1]
+            headline = f"{first.subject} has been {change} since {since.day} {since:%b}"
         return Conclusion(question, headline, mood, findings, text, notes)
     if _with_interval(table).empty:
         return Conclusion(question, "Nothing to compare", "unknown", text=text, compared=_why_nothing(report, rows))

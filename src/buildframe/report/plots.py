@@ -17,8 +17,8 @@ import pandas as pd
 
 from buildframe.formatting import format_count, format_name
 from buildframe.report.content import Report
-from buildframe.report.findings import recent_changes
 from buildframe.report.measurements import ended_builds
+from buildframe.report.reported_changes import reported
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,8 +58,9 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
     finished = history.of(report.builds, "created_at")
-    changes = recent_changes(report.measurements.wall_time_changes, period.before.start)
-    changes = changes[changes["pipeline"] == pipeline]
+    dated = reported(report.measurements, "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
+    changes = report.measurements.wall_time_changes
+    changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
     return [
         _embed(
