@@ -1,29 +1,29 @@
 """How often nightly reports alarm although nothing changes, and how soon they report what does.
 
-Each world has builds of some pipelines with their steps. Days differ, and weekends can be quiet. A report of the last
-seven days is measured every night.
+Each world has builds of some pipelines with their steps. Days differ, and weekends can be quiet. The changes of a
+report of the last seven days are searched every night.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from buildframe import metrics
 from buildframe.report.content import Finding
 from buildframe.report.findings import findings
-from buildframe.report.measurements import LEVEL, NIGHTS, Measurements, find_changes
+from buildframe.report.measurements import NIGHTS, Measurements, find_changes
 from buildframe.report.periods import Period
 from tests.benchmarks import reporting
 
 START = pd.Timestamp("2026-03-02", tz="UTC")  # a Monday
 BEFORE = 56
 """Days before the first night, which its report needs."""
-
-TRUE = pd.array([True], "boolean")
 
 
 @dataclass(frozen=True)
@@ -109,3 +109,69 @@ def _frame(**columns: Any) -> pd.DataFrame:
     times = {name: "datetime64[us, UTC]" for name in frame if name.endswith("_at")}
     texts = {name: "str" for name in frame if frame[name].dtype == object}
     return frame.astype(times | texts)
+
+
+STATIONARY = {
+    "independent": World(),
+    "days differ": World(day=0.1, days_fail=0.5),
+    "weekly rhythm": World(day=0.1, days_fail=0.5, weekends=0.3, rhythm=0.1),
+}
+_BUSY = World(day=0.1, days_fail=0.3, weekends=0.3)
+PLANTED = {
+    "a step is 20 % slower": (replace(_BUSY, slower=1.2), ("speed", "p0: s0")),
+    "a step is 50 % slower": (replace(_BUSY, slower=1.5), ("speed", "p0: s0")),
+    "success falls from 88 to 68 %": (replace(_BUSY, flaky=0.0, failing_then=0.32), ("reliability", "p0")),
+    "a flaky step fails in 12 % instead of 6 %": (
+        replace(_BUSY, flaky=0.06, flaky_then=0.12),
+        ("reliability", "p0: s0"),
+    ),
+}
+
+
+def look(world: World, seed: int, nights: int = NIGHTS) -> Iterator[list[Finding]]:
+    """Return the findings of each night."""
+    builds, jobs = world.create(seed, nights)
+    jobs = jobs.assign(step=metrics.step(jobs))
+    for night in range(nights):
+        yield measure_night(builds, jobs, START + pd.Timedelta(BEFORE + night, "D"))
+
+
+def measure_night(builds: pd.DataFrame, jobs: pd.DataFrame, now: pd.Timestamp) -> list[Finding]:
+    """Return the findings of the report of this midnight."""
+    period = Period.last(now, 7)
+    seen = (rows[rows["finished_at"] < now] for rows in (builds, jobs))
+    tables = find_changes(*seen, period, None)
+    others = {field.name: pd.DataFrame() for field in fields(Measurements) if field.name not in tables}
+    return findings(Measurements(**tables, **others), period)
+
+
+def main(worlds: int, nights: int, first: int = 0) -> None:
+    """Print the share of worlds that ever alarm, and the nights until each planted change is reported."""
+    print(reporting.machine())
+    print(f"{worlds} worlds of each kind, {nights} nights")
+    for name, world in STATIONARY.items():
+        alarms = [[len(found) > 0 for found in look(world, first + seed, nights)] for seed in range(worlds)]
+        share, per_night = np.mean([any(own) for own in alarms]), np.mean(alarms)
+        print(f"{name:45} ever alarms: {share:.2f}; nights with an alarm: {per_night:.4f}", flush=True)
+    for name, (world, subject) in PLANTED.items():
+        waits = [_nights_until(look(world, first + seed, nights), *subject) for seed in range(worlds)]
+        found = sorted(night for night in waits if night is not None)
+        at = [str(found[int(share * worlds)]) if share * worlds < len(found) else "-" for share in (0.1, 0.5, 0.8)]
+        print(f"{name:45} reported after {' / '.join(at)} nights (10 / 50 / 80 %)", flush=True)
+
+
+def _nights_until(nights: Iterator[list[Finding]], question: str, subject: str) -> int | None:
+    """Return the number of days after the change when a finding is about this, which is made worse."""
+    for night, found in enumerate(nights):
+        if any((one.question, one.subject, one.bad) == (question, subject, True) for one in found):
+            return night
+    return None
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", type=int, default=40, help="worlds of each kind")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first world")
+    parser.add_argument("--quick", action="store_true", help="only check that it works")
+    options = parser.parse_args()
+    main(*((1, 2) if options.quick else (options.worlds, NIGHTS)), options.first)
