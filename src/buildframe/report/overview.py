@@ -48,17 +48,17 @@ def draw_conclusions(report: Report) -> list[Conclusion]:
 
 
 def _describe_failures(report: Report) -> Iterator[str]:
-    """Describe the first default branch that is broken now, count the others, and name the step that flips most."""
+    """Describe the first default branch that is broken now, count the others, and name the flakiest step."""
     if report.broken:
         more = len(report.broken) - 1
         yield f"Now: {report.broken[0]}" + (f" {more} more {'is' if more == 1 else 'are'} broken." if more else "")
     scores = report.measurements.flake_scores
     for row in scores[(scores["flaky"] > 1) & (scores["p_above"] > 0.5)].head(1).to_dict("records"):
-        step = f"{format_name(row['step'])} of {format_name(row['pipeline'])}"
         yield (
-            f"Most certainly flaky: {step}, fails at random in {format_percent(row['rate'])} of its attempts "
-            f"({format_percent(row['low'])} to {format_percent(row['high'])}), in {report.history_days} days it turned "
-            f"{format_count(row['red_builds'], 'build')} red."
+            f"Flakiest: step {format_name(row['step'])} of {format_name(row['pipeline'])} fails at random in "
+            f"{format_percent(row['rate'])} of attempts ({format_percent(row['low'])} to "
+            f"{format_percent(row['high'])}), and turned {format_count(row['red_builds'], 'build')} red in "
+            f"{report.history_days} days."
         )
 
 
