@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
+from buildframe.metrics.discoveries import NIGHTS
 from buildframe.report.content import Finding
 from buildframe.report.findings import findings
-from buildframe.report.measurements import NIGHTS, Measurements, find_changes
+from buildframe.report.measurements import Measurements, find_changes
 from buildframe.report.periods import Period
 from tests.benchmarks import reporting
 
@@ -140,7 +141,7 @@ def measure_night(builds: pd.DataFrame, jobs: pd.DataFrame, now: pd.Timestamp) -
     """Return the findings of the report of this midnight."""
     period = Period.last(now, 7)
     seen = (rows[rows["finished_at"] < now] for rows in (builds, jobs))
-    tables = find_changes(*seen, period, None)
+    tables, _ = find_changes(*seen, period, None)
     others = {field.name: pd.DataFrame() for field in fields(Measurements) if field.name not in tables}
     return findings(Measurements(**tables, **others), period)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import narwhals as nw
 import numpy as np
@@ -14,26 +13,31 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.change_levels import Level, Segments, estimate_rate, find_median_ranks, subtract
-from buildframe.metrics.change_search import find_changes, score_days, score_failures
+from buildframe.metrics.change_search import find_changes
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.commit_search import Runs, find_commit_changes
+from buildframe.metrics.daily_scores import (
+    DAY,
+    HITS,
+    ROWS,
+    Unit,
+    group_edges,
+    measure_rows,
+    number_column,
+    number_units,
+    score_groups,
+    sum_units,
+)
 from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.dtypes import micros_column
+from buildframe.metrics.engines import expressions
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.normal_scores import SCORE
 from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, GroupSums
-from buildframe.metrics.grouping import By, find_groups, join_keys
-from buildframe.metrics.outcomes import failed, outcome_columns
+from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.outcomes import failed
 from buildframe.metrics.time_buckets import Buckets
-from buildframe.metrics.validation import check_states
 
-Unit = Literal["day", "commit"]
-
-_DAY, _HITS, _ROWS, _SUM, _SQUARES = "day number", "hits", "rows", "sum", "squares"
 _FIRST, _CUT, _LIMIT = "first segment", "cut", "limit"
-_RETRIES = ("retried", "retries_count")
 _RETRIED, _FAILED_AGAIN, _NUMBER_BEFORE, _NUMBER_AFTER = "was retried", "failed again", "number before", "number after"
 
 
@@ -156,7 +160,7 @@ def change_points(
         raise BadInput(f"unit={unit!r} is not a unit of change. Use 'day' or 'commit'.")
     if unit == "commit" and of is not failed:
         raise BadInput("unit='commit' compares failure rates. Use of=metrics.failed, or unit='day'.")
-    rows, buckets = _measure_rows(frame, of, by, at, tz, unit)
+    rows, buckets = measure_rows(frame, of, by, at, tz, unit)
     found = _search_commits(rows) if unit == "commit" else _search_days(rows, is_rate=of is failed)
     columns = _date(found, buckets)
     segments = found.segments()
@@ -201,9 +205,9 @@ class _Found(NamedTuple):
         begins = np.diff(codes, prepend=-1) != 0
         begins[self.at] = True
         own = self.units[is_changed]
-        hits = own[_HITS].to_numpy(np.float64) if _HITS in own else np.zeros(len(own))
+        hits = own[HITS].to_numpy(np.float64) if HITS in own else np.zeros(len(own))
         segment = np.cumsum(begins[is_changed]) - 1
-        return Segments(segment, own[_ROWS].to_numpy(np.float64), hits, int(segment.max(initial=-1)) + 1)
+        return Segments(segment, own[ROWS].to_numpy(np.float64), hits, int(segment.max(initial=-1)) + 1)
 
     def counts(self, segments: Segments, units: str) -> dict[str, Any]:
         """Return the columns with numbers of units and rows, and how clear each change is."""
@@ -214,66 +218,9 @@ class _Found(NamedTuple):
         return columns | {"p": self.p, "notable": pd.array(self.notable, "boolean")}
 
 
-def _measure_rows(
-    frame: Frame, of: RowMetric | str, by: By, at: str, tz: str, unit: Unit
-) -> tuple[GroupedRows, Buckets]:
-    """Return the rows that have a time and a value, or whose outcome counts, with days; and these days."""
-    engine = engine_of(frame)
-    available = engine.column_names(frame)
-    suspects = [name for name in (_number_of(available), "branch", "commit") if name in available]
-    if of is failed:
-        check_states(frame, "state")
-        needs, wants = outcome_columns(available)
-        needs = (*needs, "commit") if unit == "commit" else needs
-        names = [*dict.fromkeys((*needs, at, *suspects))]
-        rows = engine.group_rows(frame, names, by, [*wants, *_RETRIES])
-        has_failed, is_counted = expressions.outcome(available)
-        rows = rows.with_columns(**{_HITS: has_failed, "value": is_counted})
-        is_known = nw.col("value")
-    else:
-        rows = engine.measure(frame, of, by, needs=(*dict.fromkeys((at, *suspects)),))
-        is_known = ~nw.col("value").is_null()
-    rows = replace(rows, frame=rows.frame.filter(is_known & ~nw.col(at).is_null()))
-    buckets = Buckets.of(rows, [at], "1D", tz, fetched=at)
-    dated = buckets.with_bucket_numbers(rows, at, _DAY).with_micros([at])
-    return dated.with_columns(**{AT: nw.col(micros_column(at))}), buckets
-
-
-def _number_of(available: Sequence[str]) -> str:
-    return "build_number" if "build_number" in available else "number"
-
-
-def _sum_units(
-    rows: GroupedRows, unit: str, sums: Mapping[str, nw.Expr], ends: Mapping[str, str] | None = None
-) -> pd.DataFrame:
-    """Sum flags, numbers and scores of each unit of each group; `ends` maps columns to `min` or `max`."""
-    ends = ends or {}
-    columns = {name: of.cast(nw.Float64 if name in (_SUM, _SQUARES) else nw.Int64) for name, of in sums.items()}
-    selected = rows.frame.select(*rows.by, unit, *(name for name in ends if name not in columns), **columns)
-    smallest = [nw.col(name).min() for name, end in ends.items() if end == "min"]
-    largest = [nw.col(name).max() for name, end in ends.items() if end == "max"]
-    return rows.engine.collect(selected.group_by(*rows.by, unit).agg(nw.col(*columns).sum(), *smallest, *largest))
-
-
-def _number_groups(rows: GroupedRows, table: pd.DataFrame, order: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the groups of a table, and its rows in order, with the number of their group."""
-    codes, groups = find_groups(table, rows.by)
-    units = table.drop(columns=rows.by).assign(**{GROUP: codes})
-    return groups, units.sort_values([GROUP, *order], kind="stable", ignore_index=True)
-
-
 def _search_days(rows: GroupedRows, *, is_rate: bool) -> _Found:
-    sums: dict[str, nw.Expr] = {_ROWS: nw.lit(1)}
-    if is_rate:
-        sums |= {_HITS: nw.col(_HITS)}
-    else:
-        rows = rows.engine.with_normal_scores(rows)
-        sums |= {_SUM: nw.col(SCORE), _SQUARES: nw.col(SCORE) * nw.col(SCORE)}
-    groups, units = _number_groups(rows, _sum_units(rows, _DAY, sums), [_DAY])
-    columns = [units[name].to_numpy(np.float64) for name in sums]
-    score = score_failures if is_rate else score_days
-    edges = _edges(units)
-    series = [score(*(one[start:stop] for one in columns)) for start, stop in edges]
+    groups, units, series = score_groups(rows, is_rate=is_rate)
+    edges = group_edges(units)
     searches = [find_changes(one) for one in series]
     notable = are_notable([np.nan if search is None else search.p for search in searches])
     each = [[] if search is None else search.changes for search in searches]
@@ -285,31 +232,25 @@ def _search_commits(rows: GroupedRows) -> _Found:
     available = rows.frame.collect_schema().names()
     runs = rows.frame.filter(~nw.col("commit").is_null())
     runs = runs.filter(~expressions.IS_SUPERSEDED) if "retried" in available else runs
-    retried = (nw.col("retries_count") > 0).fill_null(False) if "retries_count" in available else nw.col(_HITS) & False
+    retried = (nw.col("retries_count") > 0).fill_null(False) if "retries_count" in available else nw.col(HITS) & False
     ends = {AT: "min"} | ({"branch": "min"} if "branch" in available else {})
-    if (number := _number_of(available)) in available:
+    if (number := number_column(available)) in available:
         ends |= {_NUMBER_BEFORE: "max", _NUMBER_AFTER: "min"}
         runs = runs.with_columns(**dict.fromkeys((_NUMBER_BEFORE, _NUMBER_AFTER), nw.col(number)))
     runs = runs.with_columns(**{_RETRIED: retried})
     sums = {
-        _ROWS: nw.lit(1),
-        _HITS: nw.col(_HITS) | nw.col(_RETRIED),
+        ROWS: nw.lit(1),
+        HITS: nw.col(HITS) | nw.col(_RETRIED),
         _RETRIED: nw.col(_RETRIED),
-        _FAILED_AGAIN: nw.col(_HITS) & nw.col(_RETRIED),
+        _FAILED_AGAIN: nw.col(HITS) & nw.col(_RETRIED),
     }
-    table = _sum_units(replace(rows, frame=runs), "commit", sums, ends)
-    groups, units = _number_groups(rows, table, [AT, "commit"])
+    table = sum_units(replace(rows, frame=runs), "commit", sums, ends)
+    groups, units = number_units(rows, table, [AT, "commit"])
     columns = [units[name].to_numpy(np.int64) for name in sums]
-    edges = _edges(units)
+    edges = group_edges(units)
     each = [find_commit_changes(Runs(*(one[start:stop] for one in columns))) for start, stop in edges]
     notable = are_notable([p for _, p in each])
     return _place(groups, units, edges, [changes for changes, _ in each], notable, np.ones(len(each)))
-
-
-def _edges(units: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return the first unit of each group, and the one after its last."""
-    ends = [*np.flatnonzero(np.diff(units[GROUP].to_numpy(), prepend=-1)).tolist(), len(units)]
-    return list(itertools.pairwise(ends))
 
 
 def _place(
@@ -334,8 +275,8 @@ def _place(
 def _date(found: _Found, buckets: Buckets) -> dict[str, Any]:
     """Return the columns of times: midnights of days, or times of commits."""
     edges = buckets.edges
-    if _DAY in found.units:
-        times = edges[found.units[_DAY].to_numpy(np.int64)]
+    if DAY in found.units:
+        times = edges[found.units[DAY].to_numpy(np.int64)]
     else:
         times = pd.to_datetime(found.units[AT].to_numpy(np.int64), unit="us", utc=True).tz_convert(edges.tz)
     times = times.as_unit("us")
@@ -366,7 +307,7 @@ def _estimate_medians(rows: GroupedRows, found: _Found, segments: Segments) -> t
         nothing = np.zeros(0)
         return Level(nothing, nothing, nothing), Level(nothing, nothing, nothing)
     before, n = found.before, segments.total(segments.n)
-    split = _split_rows(rows, found).select("value", _DAY)
+    split = _split_rows(rows, found).select("value", DAY)
     of_segments = pd.DataFrame({GROUP: range(len(n))})
     counts = GroupSums(of_segments[[]], of_segments, pd.DataFrame({"n": n.astype(np.int64)}))
     ranked = split.engine.rank_values(split, counts)
@@ -384,7 +325,7 @@ def _split_rows(rows: GroupedRows, found: _Found) -> GroupedRows:
     limited, n_days, n_groups = _with_days_of_groups(rows, found, found.at, 1)
     segment = nw.col(_FIRST)
     for i in range(n_days):
-        segment = segment + (nw.col(_DAY) >= nw.col(f"{_CUT} {i}")).cast(nw.Int64)
+        segment = segment + (nw.col(DAY) >= nw.col(f"{_CUT} {i}")).cast(nw.Int64)
     return _group_by_number(limited.with_columns(**{GROUP: segment}), len(found.at) + n_groups)
 
 
@@ -393,7 +334,7 @@ def _select_days(rows: GroupedRows, found: _Found, units: Integers) -> GroupedRo
     limited, n_days, _ = _with_days_of_groups(rows, found, units, 0)
     order = nw.col(_FIRST) * 0
     for i in range(n_days):
-        order = order + (nw.col(_DAY) == nw.col(f"{_CUT} {i}")).cast(nw.Int64) * (i + 1)
+        order = order + (nw.col(DAY) == nw.col(f"{_CUT} {i}")).cast(nw.Int64) * (i + 1)
     ordered = limited.with_columns(order=order)
     selected = replace(ordered, frame=ordered.frame.filter(nw.col("order") > 0))
     return _group_by_number(selected.with_columns(**{GROUP: nw.col(_FIRST) + nw.col("order") - 1}), len(units))
@@ -404,7 +345,7 @@ def _with_days_of_groups(rows: GroupedRows, found: _Found, units: Integers, gap:
 
     Returns also the number of such columns, and that of groups. Rows of other groups are dropped.
     """
-    place, day = (found.units[name].to_numpy(np.int64)[units] for name in (GROUP, _DAY))
+    place, day = (found.units[name].to_numpy(np.int64)[units] for name in (GROUP, DAY))
     groups, own = np.unique(place, return_inverse=True)
     order = np.arange(len(own)) - np.searchsorted(own, own)
     days = np.full((order.max(initial=0) + 1, len(groups)), np.iinfo(np.int64).max)
@@ -422,8 +363,8 @@ def _group_by_number(rows: GroupedRows, n: int) -> GroupedRows:
 def _count_up_to(split: GroupedRows, segments: pd.DataFrame, limit: Floats) -> Segments:
     """Count the rows of each day of segments, and as hits those up to a limit."""
     limited = split.engine.with_group_values(split, segments, {_LIMIT: limit})
-    days = _sum_units(limited, _DAY, {_ROWS: nw.lit(1), _HITS: nw.col("value") <= nw.col(_LIMIT)})
-    n, hits = (days[name].to_numpy(np.float64) for name in (_ROWS, _HITS))
+    days = sum_units(limited, DAY, {ROWS: nw.lit(1), HITS: nw.col("value") <= nw.col(_LIMIT)})
+    n, hits = (days[name].to_numpy(np.float64) for name in (ROWS, HITS))
     return Segments(days[GROUP].to_numpy(np.int64), n, hits, len(segments))
 
 
@@ -439,7 +380,7 @@ def _suspects_of_commits(found: _Found) -> dict[str, Any]:
 def _suspects_of_days(rows: GroupedRows, found: _Found) -> dict[str, Any]:
     """Return the columns with the last build and commit before the interval of each change, and the first after it."""
     names = rows.frame.collect_schema().names()
-    number = _number_of(names)
+    number = number_column(names)
     names = [name for name in (number, "branch", "commit") if name in names]
     table = pd.DataFrame(columns=[GROUP, AT, *names], dtype="float64")
     days = np.unique(np.concatenate([found.low - 1, found.high]))

@@ -211,13 +211,18 @@ def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, rand
     clarity, as_clear, most = np.zeros(0), 0, _MAX_SHUFFLES
     while len(clarity) < most and as_clear <= allowed:
         n = min(most - len(clarity), max(100, len(clarity)), max(1, _MAX_CELLS // ways.cuts))
-        order = random.permuted(np.tile(np.arange(len(series.score)), (n, 1)), axis=1)
-        explained = ways.explained(series.score[order], series.weight[order]).max(-1)
-        clarity = np.append(clarity, _clarity(explained, inflation))
+        clarity = np.append(clarity, _clarity(_explained_by_chance(series, ways, n, random), inflation))
         as_clear = int((clarity >= observed * (1 - 1e-9)).sum())
         if len(clarity) == _MAX_SHUFFLES and not as_clear:
             most = _MAX_FOR_TAIL
     return Shuffles(len(clarity), as_clear, _tail_probability(clarity, float(observed)))
+
+
+def _explained_by_chance(series: Series, ways: _Ways, n: int, random: np.random.Generator) -> Floats:
+    """Return how much the best way explains in random orders of the days."""
+    order = random.permuted(np.tile(np.arange(len(series.score)), (n, 1)), axis=1)
+    best: Floats = ways.explained(series.score[order], series.weight[order]).max(-1)
+    return best
 
 
 def _clarity(explained: Floats, inflation: float) -> Floats:
@@ -234,9 +239,27 @@ def _tail_probability(clarity: Floats, observed: float) -> float:
     n, as_clear = len(clarity), int((clarity >= observed * (1 - 1e-9)).sum())
     if as_clear or n <= _MAX_SHUFFLES:
         return (as_clear + 1) / (n + 1)
+    limit, excess = _tail(clarity)
+    return _TAIL / n * float(np.exp(-(observed - limit) / excess)) if excess > 0 else 1 / (n + 1)
+
+
+def _tail(clarity: Floats) -> tuple[float, float]:
+    """Return the limit of the highest values, and by how much these exceed it on average."""
     highest = np.sort(clarity)[-_TAIL - 1 :]
-    excess = float((highest[1:] - highest[0]).mean())
-    return _TAIL / n * float(np.exp(-(observed - highest[0]) / excess)) if excess > 0 else 1 / (n + 1)
+    return float(highest[0]), float((highest[1:] - highest[0]).mean())
+
+
+def needed_distance(series: Series, p: float) -> float:
+    """Return by how many standard errors the two parts of a split must differ for a probability `p` by chance.
+
+    The series has no change.
+    """
+    days, random = len(series.score), np.random.default_rng(0)
+    clarity = _clarity(_explained_by_chance(series, _splits(days), _MAX_FOR_TAIL, random), 1.0)
+    limit, excess = _tail(clarity)
+    share = p * _SHARE_OF_SPLITS * _MAX_FOR_TAIL / _TAIL
+    far = limit - excess * np.log(share) if share < 1 else np.quantile(clarity, 1 - p)
+    return float(np.sqrt(np.expm1(far) * (days - 2)))
 
 
 def _correlation(series: Series, cuts: list[int]) -> float:

@@ -10,6 +10,10 @@ from buildframe.metrics.columns import Flags, Floats
 RATE = 0.05
 """Share of the notable groups that may be there by chance."""
 
+NIGHTS, ALARMS = 60, 0.1
+NIGHTLY = ALARMS / NIGHTS
+"""Probability of any notable change in a nightly report if nothing changed: in 60 nights at most one in ten has any."""
+
 
 def are_notable(p: npt.ArrayLike, level: float = RATE) -> Flags:
     """Return which p-values remain significant among all (Benjamini and Hochberg 1995); NaN is no test.

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
-from buildframe.metrics.discoveries import are_notable
+from buildframe.metrics.discoveries import NIGHTLY, are_notable
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
 from buildframe.report.periods import Period
@@ -18,10 +18,6 @@ from buildframe.report.periods import Period
 PIPELINE: list[Key] = ["pipeline"]
 STEP: list[Key] = ["pipeline", "step"]
 QUEUE: list[Key] = ["queue"]
-
-NIGHTS, ALARMS = 60, 0.1
-LEVEL = ALARMS / NIGHTS
-"""Probability of any significant change in a report if nothing changed: of 60 nightly reports, one in ten has any."""
 
 MIN_CHANGE_S = 1.0
 """Smaller changes of durations are not significant."""
@@ -61,13 +57,14 @@ class Measurements:
         `metrics.job_failure_change` of jobs by pipeline and step.
     step_failure_changes : DataFrame
         `metrics.change_points` of the share of jobs that failed, by pipeline and step, over the history.
+    days_to_see : DataFrame
+        `metrics.days_to_see` of builds by pipeline, for a change by a tenth. `of` is `wall time` or `failures`.
     outages : DataFrame
         `metrics.outages` of default branches that are open, or ended in the period.
     queue_time : DataFrame
         `metrics.percentile_change` of the queue time of jobs by queue: p50 and p95.
     long_wall_time, long_step_time, long_success, long_step_failures, long_queue_time : DataFrame
-        The same comparisons of the whole history with as many days before. Without rows if the data does not cover
-        these.
+        The same comparisons of the whole history with as many days before; NaN if the data does not cover these.
     load : DataFrame
         Amount of work: `what`, `now` and `before` (NaN if the period before is not covered).
     waste : DataFrame
@@ -94,6 +91,7 @@ class Measurements:
     failure_changes: pd.DataFrame
     step_failures: pd.DataFrame
     step_failure_changes: pd.DataFrame
+    days_to_see: pd.DataFrame
     outages: pd.DataFrame
     queue_time: pd.DataFrame
     long_wall_time: pd.DataFrame
@@ -155,8 +153,10 @@ def measure(
     """
     jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
     finished = period.history.of(jobs, "finished_at")
+    tables, n_tests = find_changes(builds, jobs, period, since)
     return Measurements(
-        **find_changes(builds, jobs, period, since),
+        **tables,
+        days_to_see=_days_to_see(period.history.of(builds, "finished_at"), period, n_tests),
         outages=_outages(builds, jobs, pipelines, period),
         load=_load(builds, jobs, period, compares=_is_covered(period, since)),
         waste=metrics.waste(period.of(jobs, "finished_at"), by="pipeline"),
@@ -168,8 +168,11 @@ def measure(
 
 def find_changes(
     builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, since: pd.Timestamp | None
-) -> dict[str, pd.DataFrame]:
-    """Return the tables of comparisons and change points by name, with flags; the arguments are those of `measure`."""
+) -> tuple[dict[str, pd.DataFrame], int]:
+    """Return the tables of comparisons and change points by name, with flags, and the number of tests.
+
+    The arguments are those of `measure`.
+    """
     history = period.history
     tables = _compare(builds, jobs, period, compares=_is_covered(period, since))
     long = _compare(builds, jobs, history, compares=_is_covered(history, since))
@@ -239,18 +242,32 @@ def _search_changes(builds: pd.DataFrame, jobs: pd.DataFrame, tz: str) -> tuple[
     return tables, n_unchanged
 
 
-def _flag(tables: Mapping[str, pd.DataFrame], n_unchanged: int) -> dict[str, pd.DataFrame]:
-    """Return the tables with the changes as `notable` that are significant among all of the report."""
+def _flag(tables: Mapping[str, pd.DataFrame], n_unchanged: int) -> tuple[dict[str, pd.DataFrame], int]:
+    """Return the tables with the changes as `notable` that are significant among all tests, and the number of these."""
     places = [(name, prefix) for name in tables for prefix in _TESTED.get(name.removeprefix("long_"), ("",))]
     p = [tables[name][f"{prefix}change_p" if prefix else "p"].to_numpy(np.float64) for name, prefix in places]
-    flags = are_notable(np.concatenate([*p, np.ones(n_unchanged)]), LEVEL)
+    flags = are_notable(np.concatenate([*p, np.ones(n_unchanged)]), NIGHTLY)
     flagged, start = dict(tables), 0
     for (name, prefix), own in zip(places, p, strict=True):
         notable, start = flags[start : start + len(own)], start + len(own)
         if (seconds := f"{prefix or 'p50_'}change_s") in tables[name]:
             notable = notable & (tables[name][seconds].abs() >= MIN_CHANGE_S).to_numpy(bool)
         flagged[name] = flagged[name].assign(**{f"{prefix}notable": pd.array(notable, "boolean")})
-    return flagged
+    return flagged, n_unchanged + sum(int(np.isfinite(own).sum()) for own in p)
+
+
+def _days_to_see(builds: pd.DataFrame, period: Period, n_tests: int) -> pd.DataFrame:
+    kinds = (
+        ("wall time", builds[builds["state"] == "passed"], metrics.wall_time),
+        ("failures", builds, metrics.failed),
+    )
+    each = [
+        metrics.days_to_see(
+            rows, of, PIPELINE, at="finished_at", tz=period.tz, days=period.days, tests=max(n_tests, 1)
+        ).assign(of=name)
+        for name, rows, of in kinds
+    ]
+    return pd.concat(each, ignore_index=True)
 
 
 def _outages(builds: pd.DataFrame, jobs: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from buildframe.formatting import format_count, format_duration, format_name, format_percent, format_points
+from buildframe.formatting import format_count, format_duration, format_name, format_percent
 from buildframe.report.content import Finding, Report
 
 _QUESTIONS = {  # with the headlines of a deterioration and of an improvement, and the rows that are compared
@@ -54,11 +54,12 @@ def _describe_failures(report: Report) -> Iterator[str]:
         yield f"Now: {report.broken[0]}" + (f" {more} more {'is' if more == 1 else 'are'} broken." if more else "")
     scores = report.measurements.flake_scores
     for row in scores[(scores["flaky"] > 1) & (scores["p_above"] > 0.5)].head(1).to_dict("records"):
+        cost = format_count(row["red_builds"], "red build")
+        cost = cost if row["red_builds"] else f"{format_duration(row['machine_s'])} of machine time"
         yield (
-            f"Flakiest: step {format_name(row['step'])} of {format_name(row['pipeline'])} fails at random in "
+            f"Flakiest: {format_name(row['step'])} of {format_name(row['pipeline'])}, at random in "
             f"{format_percent(row['rate'])} of attempts ({format_percent(row['low'])} to "
-            f"{format_percent(row['high'])}), and turned {format_count(row['red_builds'], 'build')} red in "
-            f"{report.history_days} days."
+            f"{format_percent(row['high'])}), {cost} in {format_count(report.history_days, 'day')}."
         )
 
 
@@ -101,7 +102,8 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
     """
     question, worse, better, one, rows = _QUESTIONS[kind]
     findings = sorted((each for each in report.findings if each.question == kind), key=lambda each: not each.bad)
-    notes, text = _describe_comparison(table, compared, one), " ".join(texts)
+    notes = " ".join([_describe_comparison(table, compared, one), *_describe_limit(report, kind)])
+    text = " ".join(texts)
     if findings:
         first, since = findings[0], findings[0].since
         headline, mood = (worse, "bad") if first.bad else (better, "good")
@@ -115,7 +117,7 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
 
 
 def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
-    """Return what was compared, how many groups could not be, and how small a change of rates can be detected."""
+    """Return what was compared, and how many groups could not be."""
     changes, group = _with_interval(table), "queue" if "queue" in table else "pipeline"
     notes = []
     if len(changes):
@@ -123,10 +125,22 @@ def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
         notes.append(f"Compared: {compared.format(f'{format_count(len(changes), group)} ({sizes})')}.")
     if len(table) > len(changes):
         notes.append(f"{format_count(len(table) - len(changes), group)} had too little data to compare.")
-    if len(changes) and "low" in table:
-        limit = format_points((changes["high"] - changes["low"]).median() / 2)
-        notes.append(f"Changes under {limit} points cannot be detected for a typical pipeline.")
     return " ".join(notes)
+
+
+def _describe_limit(report: Report, kind: str) -> Iterator[str]:
+    """Return how small a change of the pipeline with most builds cannot be seen within the period."""
+    limits, days = report.measurements.days_to_see, format_count(report.period.days, "day")
+    known = limits[limits["of"] == {"speed": "wall time", "reliability": "failures"}.get(kind)]
+    for row in known.dropna(subset=["smallest_change", "pipeline"]).nlargest(1, "n").to_dict("records"):
+        name, least = format_name(row["pipeline"]), row["smallest_change"]
+        if kind == "speed":
+            yield f"Changes under {100 * least:.0f} % of the median of {name} cannot be seen within {days}."
+        else:
+            rates = report.measurements.long_success
+            success = rates.loc[rates["pipeline"] == row["pipeline"], "rate"].iloc[0]
+            points = f"{100 * min(least * (1 - success), success):.0f} points"
+            yield f"Falls under {points} of {name} cannot be seen within {days}."
 
 
 def _why_nothing(report: Report, rows: str) -> str:
