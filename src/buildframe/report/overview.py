@@ -22,7 +22,7 @@ _CHANGES = {"speed": ("slower", "faster"), "reliability": ("less reliable", "mor
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Answer one question: a headline, its mood, the findings, further measurements, and what was compared."""
+    """Answer one question: a headline, its mood, the findings, further measurements, what was compared, and its limit."""
 
     question: str
     headline: str
@@ -30,6 +30,7 @@ class Conclusion:
     findings: Sequence[Finding] = ()
     text: str = ""
     compared: str = ""
+    limit: str = ""
 
 
 def draw_conclusions(report: Report) -> list[Conclusion]:
@@ -102,18 +103,18 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
     """
     question, worse, better, one, rows = _QUESTIONS[kind]
     findings = sorted((each for each in report.findings if each.question == kind), key=lambda each: not each.bad)
-    notes = " ".join([_describe_comparison(table, compared, one), *_describe_limit(report, kind)])
-    text = " ".join(texts)
+    notes, text = _describe_comparison(table, compared, one), " ".join(texts)
+    limit = " ".join(_describe_limit(report, kind))
     if findings:
         first, since = findings[0], findings[0].since
         headline, mood = (worse, "bad") if first.bad else (better, "good")
         if since is not None and all(each.since is not None for each in findings):
             change = _CHANGES[kind][0 if first.bad else 1]
             headline = f"{first.subject} has been {change} since {since.day} {since:%b}"
-        return Conclusion(question, headline, mood, findings, text, notes)
+        return Conclusion(question, headline, mood, findings, text, notes, limit)
     if _with_interval(table).empty:
         return Conclusion(question, "Nothing to compare", "unknown", text=text, compared=_why_nothing(report, rows))
-    return Conclusion(question, "No significant change", "calm", text=text, compared=notes)
+    return Conclusion(question, "No significant change", "calm", text=text, compared=notes, limit=limit)
 
 
 def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
