@@ -94,7 +94,8 @@ class World:
             branch="topic", state=np.where(has_failed, "failed", "passed"), created_at=created,
             finished_at=pd.DatetimeIndex(longest),
         )  # fmt: skip
-        return builds.assign(blocked=False).astype({"blocked": "boolean"}), pd.concat([jobs, again], ignore_index=True)
+        jobs = pd.concat([jobs, again], ignore_index=True)
+        return builds.assign(blocked=False).astype({"blocked": "boolean"}), jobs.assign(step=metrics.step(jobs))
 
 
 def _named(letter: str, numbers: Any) -> Any:
@@ -132,7 +133,6 @@ PLANTED = {
 def look(world: World, seed: int, nights: int = NIGHTS) -> Iterator[list[Finding]]:
     """Return the findings of each night."""
     builds, jobs = world.create(seed, nights)
-    jobs = jobs.assign(step=metrics.step(jobs))
     for night in range(nights):
         yield measure_night(builds, jobs, START + pd.Timedelta(BEFORE + night, "D"))
 
@@ -140,10 +140,15 @@ def look(world: World, seed: int, nights: int = NIGHTS) -> Iterator[list[Finding
 def measure_night(builds: pd.DataFrame, jobs: pd.DataFrame, now: pd.Timestamp) -> list[Finding]:
     """Return the findings of the report of this midnight."""
     period = Period.last(now, 7)
-    seen = (rows[rows["finished_at"] < now] for rows in (builds, jobs))
+    return findings(find_all_changes(builds, jobs, period), period)
+
+
+def find_all_changes(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> Measurements:
+    """Return the tables of a report in which changes are reported; the others are empty."""
+    seen = (rows[rows["finished_at"] < period.end] for rows in (builds, jobs))
     tables, _ = find_changes(*seen, period, None)
     others = {field.name: pd.DataFrame() for field in fields(Measurements) if field.name not in tables}
-    return findings(Measurements(**tables, **others), period)
+    return Measurements(**tables, **others)
 
 
 def main(worlds: int, nights: int, first: int = 0) -> None:

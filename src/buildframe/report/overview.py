@@ -22,7 +22,7 @@ _CHANGES = {"speed": ("slower", "faster"), "reliability": ("less reliable", "mor
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Answer one question: a headline, its mood, the findings, further measurements, what was compared, and its limit."""
+    """Answer one question: a headline, its mood, the findings, further measurements, what was compared, the limit."""
 
     question: str
     headline: str

@@ -12,6 +12,9 @@ from buildframe.report.reported_changes import reported
 _MAX_ROWS = 40
 _MAX_UNCHANGED = 10
 _TOP = 10
+_LEAST_PROBABILITY = 0.05
+"""Steps that are flaky with a lower probability are not shown."""
+
 _STATUSES = ("new", "reopened", "active", "dormant", "resolved")
 
 
@@ -66,9 +69,10 @@ def _failures(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _flake_scores(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the steps with flips, or that are more likely flaky than not."""
-    rows = table[(table["flaky"] > 0) | (table["p_above"] > 0.5)]
-    return _first(rows, _TOP) | {"n_storm": int(table["n_storm"].sum())}
+    """Return the steps that may well be flaky; others with flips are counted as hidden."""
+    is_shown = table["p_above"] > _LEAST_PROBABILITY
+    shown, others = _first(table[is_shown], _TOP), int((~is_shown & (table["flaky"] > 0)).sum())
+    return shown | {"n_hidden": shown["n_hidden"] + others, "n_storm": int(table["n_storm"].sum())}
 
 
 def _outages(table: pd.DataFrame, builds: pd.DataFrame) -> dict[str, Any]:
