@@ -240,6 +240,20 @@ def test_censored_and_negative_durations_are_counted(whole: Report) -> None:
     assert f"{len(queues)} durations below zero" in page
 
 
+@pytest.mark.usefixtures("without_plots")
+def test_a_queue_in_which_too_many_jobs_wait_has_a_lower_bound(whole: Report) -> None:
+    """100 jobs that waited a minute, and 30 that have waited for two hours."""
+    nothing = float("nan")
+    unknown = dict.fromkeys(("p95_s", "p95_low_s", "p95_high_s", "p95_change_s", "p95_change_p"), nothing)
+    bound = {"n": 100, "n_censored": 30, "p50_s": 60.0, "p95_at_least_s": 7200.0, **unknown}
+    queue = whole.measurements.queue_time.head(1).assign(queue="gpu", **bound)
+    queue = queue.assign(p95_change_low_s=nothing, p95_change_high_s=nothing)
+    page = render(replace(whole, measurements=replace(whole.measurements, queue_time=queue)))
+    assert "In the queue gpu, 30 of 130 jobs did not start: one in twenty waits at least 2 h." in page
+    assert '<td class="number">at least 2 h</td>' in page
+    assert "30 waits in the period had no end or no start. They count for as long as they were seen." in page
+
+
 def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report]) -> None:
     for report in reports.values():
         text = summary(report)
