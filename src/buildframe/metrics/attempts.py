@@ -160,7 +160,10 @@ def flips(jobs: Frame) -> pd.DataFrame:
     The rate is one of commits, not of attempts: failures at rate p that are retried once flip p / (1 + p) of the
     commits that passed. A step that is never tried again cannot flip.
 
-    For the interval, a commit counts when its first attempt ended.
+    The interval is that of `success_rate`, with commits for builds: it allows for commits that flip together, as on
+    days with an overloaded agent. A commit counts when its first attempt ended. In simulations with 15 commits a day,
+    nominal 95 % intervals contain the true rate in 94 to 99 % of cases. The rate is that of flips, which depends on how
+    often failures are tried again; `flake_score` estimates that of attempts.
 
     Examples
     --------

