@@ -1,6 +1,7 @@
 """Summaries of two million rows on pandas, Polars and DuckDB, compared with the best handwritten code for each.
 
-Before anything is timed, both must give the same values in the same columns. Jobs belong to 65,000 builds; summaries of
+Before anything is timed, both must give the same values in the columns of the handwritten code, which has no intervals:
+a summary's ratio contains what its own cost. Jobs belong to 65,000 builds; summaries of
 builds get two million of those, because 65,000 take hardly longer than the calls themselves (these are printed
 without a target).
 """
@@ -93,7 +94,8 @@ def _on(modules: Any, builds: Any, jobs: Any) -> dict[str, Pair]:
 def check(pair: Pair) -> None:
     """Fail where the two do not give, but for the last digits, the same values in the columns of the peer.
 
-    Peers lack intervals of rates, and what is derived from them: the order of flips.
+    Peers lack intervals, effective numbers and lower bounds of percentiles, the last good builds of outages, and the
+    order of flips, which depends on intervals. `tests/metrics` checks these columns by simulations and by loops.
     """
     ours, peer = pair.ours(), pair.peer()
     if isinstance(ours, pd.Series):

@@ -141,16 +141,17 @@ def _outages(branches: _Branches) -> pd.DataFrame:
     red = _find_outages(branches)
     first = red.pop("first").to_numpy(np.int64)
     outcomes = branches.outcomes
-    commits = outcomes["commit"] if "commit" in outcomes else pd.Series(None, outcomes.index, dtype="str")
-    good = _find_last_good(outcomes, first)
+    rows, good = branches.rows, _find_last_good(outcomes, first)
+    commits = rows["commit"].array if "commit" in rows else pd.array([None] * len(rows), dtype="str")
+    row, row_of_good = outcomes.index.to_numpy()[first], np.append(outcomes.index, -1)[good]
     suspects = {
         "last_good_number": outcomes["number"].array.take(good, allow_fill=True),
         "last_good_at": outcomes["finished_at"].array.take(good, allow_fill=True),
-        "last_good_commit": commits.array.take(good, allow_fill=True),
-        "first_bad_commit": commits.array[first],
+        "last_good_commit": commits.take(row_of_good, allow_fill=True),
+        "first_bad_commit": commits.take(row),
     }
-    if "id" in outcomes:
-        suspects[_BUILD] = outcomes["id"].array[first]
+    if "id" in rows:
+        suspects[_BUILD] = rows["id"].array.take(row)
     keys = branches.keys.iloc[red.pop("position")].reset_index(drop=True)
     return join_keys(keys, red.assign(**suspects))
 
@@ -367,7 +368,8 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
         _seconds_between(red_since, red["recovered_at"].fillna(stop).clip(upper=stop)).groupby(red["position"]).sum()
     )
     red_s = red_s.reindex(pipelines, fill_value=0.0)
-    last = outcomes.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
+    commits = outcomes.assign(commit=branches.rows["commit"].array.take(outcomes.index))
+    last = commits.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
     last = _filter_by_time(last, since, until)
     counted = {"builds": _filter_by_time(outcomes, since, until), "commits": last, "red_commits": last[last["failed"]]}
     n = len(pipelines)
@@ -382,12 +384,15 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
 
 
 class _Branches(NamedTuple):
-    """Branch of each pipeline: `keys` (one row each) and `outcomes` in order, whose `position` is the row of `keys`."""
+    """Branch of each pipeline: `keys` (one row each) and `outcomes` in order, whose `position` is the row of `keys`.
+
+    The index of `outcomes` has the places of their builds in `rows`; `until` is the latest timestamp of the frame.
+    """
 
     keys: pd.DataFrame
     outcomes: pd.DataFrame
+    rows: pd.DataFrame
     until: Any
-    """The latest timestamp of the frame."""
 
 
 def _summarize_branches(
@@ -414,7 +419,7 @@ def _summarize_branches(
     branches = [branch] if defaults is None else defaults["default_branch"].unique().tolist()
     ends = [last for _, last in engine.time_ranges(rows, ["finished_at", "fetched_at"])]
     until = pd.Series(ends, dtype=TIMESTAMP).max()  # of all builds, on any branch
-    summarize = functools.partial(_summarize_builds, of, by, defaults, until, more)
+    summarize = functools.partial(_summarize_builds, of, by, defaults, until)
     result = engine.map_whole_groups(rows.filter(nw.col("branch").is_in(branches)), by, summarize)
     order = [*_existing_columns(result, "organization"), "pipeline", _ID]
     return result.sort_values(order, kind="stable", ignore_index=True).drop(columns=_ID)
@@ -425,7 +430,6 @@ def _summarize_builds(
     by: list[str],
     defaults: pd.DataFrame | None,
     until: Any,
-    more: Sequence[str],
     rows: pd.DataFrame,
 ) -> pd.DataFrame:
     """Apply `of` to builds of whole pipelines: to all of them, or those on the default branch of their pipeline."""
@@ -435,7 +439,7 @@ def _summarize_builds(
         is_selected = (rows["branch"] == branch.set_axis(rows.index)).to_numpy(bool)
         rows, codes = rows[is_selected], compact_codes(codes[is_selected], len(pipelines))[0]
     rows = rows.reset_index(drop=True)
-    return of(_Branches(_name_pipelines(rows, codes), _select_outcomes(rows, codes, more), until))
+    return of(_Branches(_name_pipelines(rows, codes), _select_outcomes(rows, codes), rows, until))
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:
@@ -488,7 +492,7 @@ def _build_numbers(rows: pd.DataFrame) -> Integers:
     return rows["number"].fillna(-1).to_numpy(np.int64)
 
 
-def _select_outcomes(rows: pd.DataFrame, codes: Integers, more: Sequence[str]) -> pd.DataFrame:
+def _select_outcomes(rows: pd.DataFrame, codes: Integers) -> pd.DataFrame:
     """Return settled builds that passed or failed, ordered by pipeline and time."""
     failed, is_blocked = rows["state"].eq("failed").to_numpy(), rows["blocked"].fillna(False).to_numpy(bool)
     settled = (failed | rows["state"].eq("passed")) & ~is_blocked & rows["finished_at"].notna()
@@ -496,7 +500,7 @@ def _select_outcomes(rows: pd.DataFrame, codes: Integers, more: Sequence[str]) -
     at = rows["finished_at"].astype("int64").to_numpy()
     later = 2 * _build_numbers(rows)[places] + failed[places]  # combines two sort keys
     places = places[np.lexsort((later, at[places], codes[places]))]
-    outcomes = rows[["number", "finished_at", *more]].take(places)
+    outcomes = rows[["number", "finished_at"]].take(places)
     return outcomes.assign(position=codes[places], failed=failed[places])
 
 

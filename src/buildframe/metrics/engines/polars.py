@@ -43,10 +43,11 @@ class PolarsEngine(Engine):
         """Number the groups in Polars, and rank them in memory."""
         columns = replace(rows, frame=self.ranking_columns(rows, span, at))
         numbered = self.with_group_values(columns, counts.groups, {PLACE: np.arange(len(counts.groups))})
-        table: Any = numbered.frame.drop(*rows.by).to_native().collect()
+        needs = [PLACE, "value", *([AT] if at else []), *([SEEN_FOR] if span is not None else [])]
+        table: Any = numbered.frame.select(*needs).to_native().collect()
         places, values = table[PLACE].to_numpy(), table["value"].fill_null(np.nan).to_numpy()
         n = counts.n_values
         check_same_rows(np.bincount(places[~np.isnan(values)], minlength=len(n)), n)
         times = table[AT].fill_null(NAT).to_numpy() if at else None
-        seen = table[SEEN_FOR].fill_null(np.nan).to_numpy() if SEEN_FOR in table.columns else None
+        seen = table[SEEN_FOR].fill_null(np.nan).to_numpy() if span is not None else None
         return SortedRows.of(places, values, n, times, seen, at)

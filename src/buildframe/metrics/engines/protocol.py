@@ -338,22 +338,26 @@ class Engine(ABC):
 
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         """Sum flags or whole numbers in each group."""
-        sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's: decimals
-        table = self.to_arrow(rows.frame.group_by(*rows.by).agg(**sums))
+        table = self._sum_by(rows.frame, rows.by, counts)
         table = table.sort_by([(name, "ascending") for name in rows.by])
         groups, summed = (to_typed_pandas(table.select(names)) for names in (rows.by, list(counts)))
         return GroupSums(rows.name_keys(groups), groups, summed.fillna(0))
+
+    def _sum_by(self, rows: Rows, names: list[str], counts: Mapping[str, nw.Expr]) -> pa.Table:
+        sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's: decimals
+        return self.to_arrow(rows.group_by(*names).agg(**sums))
 
     def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
         """Sum flags in each group, and in each part of it: for each value of a column from 0 to size - 1.
 
         Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
         """
-        parts = self.group_sums(replace(rows, by=[*rows.by, part], names=[]), **counts)
-        codes, groups = find_groups(parts.groups, rows.by)
-        sums = parts.sums.groupby(codes).sum()
-        values = {PLACE: codes, part: parts.groups[part].to_numpy(np.int64, na_value=size)}
-        return GroupSums(rows.name_keys(groups), groups, sums), parts.sums.assign(**values)
+        table = to_typed_pandas(self._sum_by(rows.frame, [*rows.by, part], counts))
+        codes, groups = find_groups(table, rows.by)
+        parts = table[list(counts)].fillna(0)
+        values = {PLACE: codes, part: table[part].to_numpy(np.int64, na_value=size)}
+        sums = parts.groupby(codes).sum()
+        return GroupSums(rows.name_keys(groups), groups, sums), parts.assign(**values)
 
     def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Count values (`n`), negative ones and, with a `span`, censored rows in each group, to rank them."""
