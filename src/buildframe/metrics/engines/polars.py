@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import NAT
+from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.protocol import (
@@ -23,7 +23,7 @@ from buildframe.metrics.engines.protocol import (
     SplitBy,
 )
 from buildframe.metrics.engines.ranks import check_same_rows
-from buildframe.metrics.engines.sorted_rows import SortedRows
+from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 
 
 class PolarsEngine(Engine):
@@ -45,9 +45,14 @@ class PolarsEngine(Engine):
         numbered = self.with_group_values(columns, counts.groups, {PLACE: np.arange(len(counts.groups))})
         needs = [PLACE, "value", *([AT] if at else []), *([SEEN_FOR] if span is not None else [])]
         table: Any = numbered.frame.select(*needs).to_native().collect()
-        places, values = table[PLACE].to_numpy(), table["value"].fill_null(np.nan).to_numpy()
-        n = counts.n_values
-        check_same_rows(np.bincount(places[~np.isnan(values)], minlength=len(n)), n)
-        times = table[AT].fill_null(NAT).to_numpy() if at else None
-        seen = table[SEEN_FOR].fill_null(np.nan).to_numpy() if span is not None else None
-        return SortedRows.of(places, values, n, times, seen, at)
+        ended, censored = table.drop_nulls("value"), None
+        if span is not None:
+            left = table.drop_nulls(SEEN_FOR)
+            censored = CensoredRows(left[PLACE].to_numpy(), left[SEEN_FOR].to_numpy(), _times(left))
+        places, n = ended[PLACE].to_numpy(), counts.n_values
+        check_same_rows(np.bincount(places, minlength=len(n)), n)
+        return SortedRows(places, ended["value"].to_numpy(), n, _times(ended), censored, at)
+
+
+def _times(table: Any) -> Integers | None:
+    return table[AT].fill_null(NAT).to_numpy() if AT in table.columns else None

@@ -43,7 +43,7 @@ _CENSORED = "n_censored"
 _MAX_COUNTED = 10_000
 """Of more groups, seconds are no fewer than rows, and a sort takes less."""
 
-_MAX_SECONDS = 2_000_000
+_MAX_SECONDS = 1_000_000
 """With more seconds of groups, groups are counted first: a group of each few rows needs no seconds."""
 
 _NO_SECOND = -(2**62)
