@@ -67,6 +67,8 @@ OF_JOBS: dict[str, Summary] = {
     "change_points": lambda jobs: metrics.change_points(jobs, metrics.run_time, by="queue", tz="Europe/Berlin"),
     "change_points of failures": lambda jobs: metrics.change_points(jobs, metrics.failed, ["pipeline", "queue"]),
     "change_points of commits": lambda jobs: metrics.change_points(jobs, metrics.failed, "queue", unit="commit"),
+    "days_to_see": lambda jobs: metrics.days_to_see(jobs, metrics.run_time, "queue", 0.5, tz="Europe/Berlin"),
+    "days_to_see of failures": lambda jobs: metrics.days_to_see(jobs, metrics.failed, "queue", 2.0, days=14),
     "trend by months": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="MS", tz="America/Sao_Paulo"),
 }
 OF_BUILDS: dict[str, Summary] = {

@@ -123,10 +123,11 @@ def change_points(
     *Intervals.* That of `at` holds days with 95 % of the posterior probability. That of the size takes `at` as known,
     so changes that are barely significant are smaller than estimated. Censored rows are left out.
 
-    *Groups.* `p` is about one group: the share of shuffles as clear as the data, and at least that of the whole series.
-    If none of 9,999 is, it comes from how fast the probability falls in the clearest 200 [4]_; in simulations such
-    values were right within a factor of three down to 1e-5. `notable` is True for groups of which at most 5 % are found
-    by chance among all groups of the frame [2]_.
+    *Groups.* `p` is about one group: the share of shuffles as clear as the clearest change, or for others as clear
+    between their neighbors, if that is more. If none of 9,999 is, it comes from how fast the probability falls in the
+    clearest 200 [4]_, and is at least the share of all orders that separate the same days. So a change with few days on
+    one side has no low `p`: of 28 days, two have .005, four .0001, and seven .000002. `notable` is True for groups of
+    which at most 5 % are found by chance among all groups of the frame [2]_.
 
     *Commits.* The rate of failures before and after each commit is compared with a single rate, over all possible rates
     (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that was retried counts as one run that failed,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -126,8 +127,16 @@ def find_changes(series: Series) -> Search | None:
         inflation = (1 + alike) / (1 - alike)
         cuts, shuffles = _search(series, inflation, random)
     p = shuffles.p_of_any
-    changes = [change._replace(p=max(change.p, p)) for change in _replace(series, cuts, inflation, random)]
-    return Search(changes, p, inflation)
+    return Search(_with_p_of_series(series, _replace(series, cuts, inflation, random), p), p, inflation)
+
+
+def _with_p_of_series(series: Series, changes: list[Change], p: float) -> list[Change]:
+    """Return the changes with `p` for the clearest one, and for others at least that."""
+    edges = [0, *(change.at for change in changes), len(series.score)]
+    parts = [series.between(start, stop) for start, stop in zip(edges, edges[2:], strict=False)]
+    clearest = [len(own.score) * _clarity(_splits(len(own.score)).explained(*own).max(), 1.0) for own in parts]
+    first = int(np.argmax(clearest)) if changes else 0
+    return [change._replace(p=p if i == first else max(change.p, p)) for i, change in enumerate(changes)]
 
 
 def _search(series: Series, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
@@ -188,6 +197,12 @@ class _Ways:
         place = int(self.explained(*series).argmax())
         return [int(cut) for cut in (self._first[place], self._stop[place]) if 0 < cut < self._days]
 
+    def share_of_orders(self, series: Series) -> float:
+        """Return the share of all orders of the days in which some way separates the same days as the best one does."""
+        lengths = self._stop - self._first
+        own = int(lengths[self.explained(*series).argmax()])
+        return int(np.isin(lengths, [own, self._days - own]).sum()) / math.comb(self._days, own)
+
 
 @functools.cache
 def _splits(days: int) -> _Ways:
@@ -215,7 +230,8 @@ def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, rand
         as_clear = int((clarity >= observed * (1 - 1e-9)).sum())
         if len(clarity) == _MAX_SHUFFLES and not as_clear:
             most = _MAX_FOR_TAIL
-    return Shuffles(len(clarity), as_clear, _tail_probability(clarity, float(observed)))
+    p = _tail_probability(clarity, float(observed))
+    return Shuffles(len(clarity), as_clear, max(p, ways.share_of_orders(series)))
 
 
 def _explained_by_chance(series: Series, ways: _Ways, n: int, random: np.random.Generator) -> Floats:
@@ -247,6 +263,12 @@ def _tail(clarity: Floats) -> tuple[float, float]:
     """Return the limit of the highest values, and by how much these exceed it on average."""
     highest = np.sort(clarity)[-_TAIL - 1 :]
     return float(highest[0]), float((highest[1:] - highest[0]).mean())
+
+
+def fewest_days(days: int, p: float) -> int:
+    """Return how many days a part of a split needs at least for a probability `p` by chance."""
+    level = p * _SHARE_OF_SPLITS
+    return next((few for few in range(MIN_DAYS, days // 2) if 2 / math.comb(days, few) <= level), days // 2)
 
 
 def needed_distance(series: Series, p: float) -> float:

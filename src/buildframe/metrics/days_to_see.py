@@ -12,7 +12,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.change_search import Series, needed_distance
+from buildframe.metrics.change_search import Series, fewest_days, needed_distance
 from buildframe.metrics.columns import Flags
 from buildframe.metrics.daily_scores import (
     HITS,
@@ -36,9 +36,6 @@ _POWER = 0.8
 
 _PERIODS = 4
 """Periods that are searched for changes, and that the longer comparison compares with as many before."""
-
-_MIN_DAYS = 5
-"""With fewer days after a change the search cannot be certain enough."""
 
 _LEAST_DAYS = 10
 """With fewer days with rows, their spread is unknown."""
@@ -113,17 +110,23 @@ def days_to_see(
     A report marks what remains notable among all its tests, so that in 60 nights without any change at most one in ten
     alarms: its most certain change needs a p-value below .1 / 60 / `tests`. Changes are searched for in four periods,
     and one and four periods are compared with as many before. The chance that any of these tests marks a change follows
-    from how much days differ, by ranks as in `change_points`, and the days are those after which it reaches .8. No
-    change is marked before five days with rows, and most are after one or four periods, when a comparison has none of
-    the days before the change on its later side. In simulations the days were right within a quarter.
+    from how much days differ, by ranks as in `change_points`, and the days are those after which it reaches .8. The
+    search marks a change after five to eight days with rows at the earliest. Comparisons see most after one or four
+    periods, when none of the days before the change is left on their later side. In simulations the days were right
+    within a quarter.
 
     Limits: the days in the frame are taken to have no change themselves, and not to depend on each other. Other changes
     at the same time make a change clearer.
 
     Examples
     --------
-    >>> weeks = [builds.assign(created_at=builds["created_at"] + pd.Timedelta(14 * i, "D")) for i in range(2)]
-    >>> metrics.days_to_see(pd.concat(weeks), by="pipeline", change=1.0, at="created_at").head(3)
+    >>> weeks = [builds.assign(created_at=builds["created_at"] + pd.Timedelta(7 * week, "D")) for week in range(4)]
+    >>> timed = pd.concat(weeks).assign(wall_s=pd.concat([metrics.wall_time(builds).dt.total_seconds()] * 4))
+    >>> metrics.days_to_see(timed, "wall_s", "pipeline", change=1.0).round(2).head(3)
+      pipeline    n  days  days_to_see  smallest_change
+    0      api  132    28            6             0.78
+    1  billing   44    24           22             1.43
+    2     data   72    28            7             0.75
     """
     _check_arguments(change, days, tests)
     rows, buckets = measure_rows(frame, of, by, at, tz)
@@ -133,7 +136,7 @@ def days_to_see(
     n = np.array([units[ROWS].to_numpy()[start:stop].sum() for start, stop in edges], np.int64)
     n_days = np.array([stop - start for start, stop in edges], np.int64)
     shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, change)
-    level = NIGHTLY / (len(edges) if tests is None else tests)
+    level = NIGHTLY / (max(len(edges), 1) if tests is None else tests)
     seen = [
         _Group.of(one, len(buckets), days, level) if len(one.score) >= _LEAST_DAYS and np.ptp(one.score) > 0 else None
         for one in series
@@ -148,11 +151,12 @@ def days_to_see(
 class _Group(NamedTuple):
     """How much the score of a day varies by chance, and how many standard errors each test needs.
 
-    `active` is the share of days with rows, and `spread` by how much standard errors of the search vary.
+    `fewest` is the number of days that the search needs after a change, and `spread` by how much its standard errors
+    vary.
     """
 
     variance: float
-    active: float
+    fewest: float
     period: int
     of_search: float
     spread: float
@@ -167,9 +171,10 @@ class _Group(NamedTuple):
         residual = (weight * (score - np.average(score, weights=weight)) ** 2).sum() / (len(score) - 1)
         searched = series.between(max(0, len(score) - max(_LEAST_DAYS, round(_PERIODS * period * active))), len(score))
         needed = needed_distance(searched, level)
+        fewest = fewest_days(len(searched.score), level) / active
         spread = np.sqrt(1 + needed**2 / (2 * (len(searched.score) - 2)))  # of a noncentral t
         variance = residual * n_days / weight.sum()
-        return cls(variance, active, period, needed, float(spread), -float(ndtri(level / 2)))
+        return cls(variance, fewest, period, needed, float(spread), -float(ndtri(level / 2)))
 
     def is_seen(self, shift: float) -> Flags:
         """Return whether a shift of scores is marked after each number of days, up to four periods."""
@@ -178,7 +183,7 @@ class _Group(NamedTuple):
         history = _PERIODS * self.period
         after = np.arange(1, history + 1)
         searched = np.abs(shift) * np.sqrt(after * (history - after) / history / self.variance)
-        missed = 1 - ndtr((searched - self.of_search) / self.spread) * (after * self.active >= _MIN_DAYS)
+        missed = 1 - ndtr((searched - self.of_search) / self.spread) * (after >= self.fewest)
         for length in (self.period, history):
             share = np.minimum(after / length, 1)
             variance = 2 * self.variance + shift**2 * share * (1 - share)
