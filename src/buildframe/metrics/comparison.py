@@ -483,7 +483,7 @@ def _compute_changes(
         spreads = [_read_spread(table, f"{percentile_label(p)} ") for table in tables]
         *sizes, freedom = effective_sizes(spreads[0], spreads[1], confidence)
         own, _, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
-        freedoms.append(freedom)
+        freedoms.append(np.fmin(freedom, np.fmin(*sizes)))  # few independent rows have long tails
         for side, size in zip(shares, sizes, strict=True):
             side.append(share_interval(p, size, confidence, _JEFFREYS))
         shares[0].append(share_interval(p, own, CONFIDENCE, _JEFFREYS))
