@@ -131,7 +131,8 @@ def percentile_change(
     in 93 to 99 % of worlds. It is assumed that censored rows would have lasted as long as others that lasted as long.
 
     A period may be a single day: the other period and the other groups then show how much days vary. That needs six
-    days or so, and assumes that the day varies as they do.
+    days or so, and assumes that the day varies as they do. If all durations of a day are longer or shorter, it is worth
+    a few independent rows, and shows only large changes.
 
     The p-value belongs to the interval: it is below .05 if the 95 % interval excludes 0. With many groups some
     intervals exclude 0 by chance. Of the changes marked as `notable`, 5 % are found by chance [4]_.
