@@ -98,11 +98,14 @@ def test_a_clearer_change_has_a_lower_p_value() -> None:
     assert all(change.p >= both.p for change in both.changes)
 
 
-def test_few_days_on_a_side_are_not_clearer_than_the_orders_that_separate_them() -> None:
-    found = search(Series(0.001 * noise(28) + (np.arange(28) >= 22), np.ones(28)))
+def test_few_days_of_failures_are_not_clearer_than_the_orders_that_separate_them() -> None:
+    series = Series(0.001 * noise(28) + (np.arange(28) >= 22), np.ones(28))
+    found = find_changes(series, is_rate=True)
+    assert found is not None
     assert found.p == pytest.approx(2 / 376_740 / 0.8)  # any six of 28 days, at either end
     assert found.changes[-1].at == 22
     assert found.changes[-1].p == found.p
+    assert search(series).p < found.p
     assert change_search.fewest_days(28, 5.4e-6 / 0.8) == 6
 
 

@@ -125,9 +125,9 @@ def change_points(
 
     *Groups.* `p` is about one group: the share of shuffles as clear as the clearest change, or for others as clear
     between their neighbors, if that is more. If none of 9,999 is, it comes from how fast the probability falls in the
-    clearest 200 [4]_, and is at least the share of all orders that separate the same days. So a change with few days on
-    one side has no low `p`: of 28 days, two have .005, four .0001, and seven .000002. `notable` is True for groups of
-    which at most 5 % are found by chance among all groups of the frame [2]_.
+    clearest 200 [4]_. Of failure rates it is at least the share of all orders that separate the same days: of 28 days,
+    two at an end have .007, and seven .000002. `notable` is True for groups of which at most 5 % are found by chance
+    among all groups of the frame [2]_.
 
     *Commits.* The rate of failures before and after each commit is compared with a single rate, over all possible rates
     (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that was retried counts as one run that failed,
@@ -222,7 +222,7 @@ class _Found(NamedTuple):
 def _search_days(rows: GroupedRows, *, is_rate: bool) -> _Found:
     groups, units, series = score_groups(rows, is_rate=is_rate)
     edges = group_edges(units)
-    searches = [find_changes(one) for one in series]
+    searches = [find_changes(one, is_rate=is_rate) for one in series]
     notable = are_notable([np.nan if search is None else search.p for search in searches])
     each = [[] if search is None else search.changes for search in searches]
     inflation = np.array([1.0 if search is None else search.inflation for search in searches])

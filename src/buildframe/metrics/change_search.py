@@ -110,10 +110,11 @@ def _weigh_days(n: Floats, sums: Floats, squares: Floats) -> Floats:
     return weights
 
 
-def find_changes(series: Series) -> Search | None:
+def find_changes(series: Series, *, is_rate: bool = False) -> Search | None:
     """Search the changes of a series; None if it has too few days, or all are equal.
 
-    The same series always gives the same result.
+    Scores of few failures have no smooth tail, so `p` of a rate is at least the share of orders of the days that
+    separate the same ones. The same series always gives the same result.
     """
     days = len(series.score)
     if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
@@ -127,6 +128,9 @@ def find_changes(series: Series) -> Search | None:
         inflation = (1 + alike) / (1 - alike)
         cuts, shuffles = _search(series, inflation, random)
     p = shuffles.p_of_any
+    if is_rate and cuts:
+        ways = (_splits if shuffles.share == _SHARE_OF_SPLITS else _segments)(days)
+        p = max(p, min(1.0, ways.share_of_orders(series) / shuffles.share))
     return Search(_with_p_of_series(series, _replace(series, cuts, inflation, random), p), p, inflation)
 
 
@@ -230,8 +234,7 @@ def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, rand
         as_clear = int((clarity >= observed * (1 - 1e-9)).sum())
         if len(clarity) == _MAX_SHUFFLES and not as_clear:
             most = _MAX_FOR_TAIL
-    p = _tail_probability(clarity, float(observed))
-    return Shuffles(len(clarity), as_clear, max(p, ways.share_of_orders(series)))
+    return Shuffles(len(clarity), as_clear, _tail_probability(clarity, float(observed)))
 
 
 def _explained_by_chance(series: Series, ways: _Ways, n: int, random: np.random.Generator) -> Floats:

@@ -40,6 +40,9 @@ _PERIODS = 4
 _LEAST_DAYS = 10
 """With fewer days with rows, their spread is unknown."""
 
+_LEAST_OF_DURATIONS = 2.6e-5
+"""Orders of days as clear as this are hardly among the shuffles, so that smaller probabilities are extrapolated."""
+
 _CHANGES = np.geomspace(0.005, 10, 400)
 _CHANGED = "is changed"
 
@@ -137,8 +140,11 @@ def days_to_see(
     n_days = np.array([stop - start for start, stop in edges], np.int64)
     shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, change)
     level = NIGHTLY / (max(len(edges), 1) if tests is None else tests)
+    fewest_at = level if is_rate else max(level, _LEAST_OF_DURATIONS)
     seen = [
-        _Group.of(one, len(buckets), days, level) if len(one.score) >= _LEAST_DAYS and np.ptp(one.score) > 0 else None
+        _Group.of(one, len(buckets), days, level, fewest_at)
+        if len(one.score) >= _LEAST_DAYS and np.ptp(one.score) > 0
+        else None
         for one in series
     ]
     waits = [None if own is None else own.days(shift(change)) for own, shift in zip(seen, shifts, strict=True)]
@@ -163,7 +169,7 @@ class _Group(NamedTuple):
     of_comparison: float
 
     @classmethod
-    def of(cls, series: Series, n_days: int, period: int, level: float) -> _Group:
+    def of(cls, series: Series, n_days: int, period: int, level: float, fewest_at: float) -> _Group:
         from scipy.special import ndtri
 
         score, weight = series
@@ -171,7 +177,7 @@ class _Group(NamedTuple):
         residual = (weight * (score - np.average(score, weights=weight)) ** 2).sum() / (len(score) - 1)
         searched = series.between(max(0, len(score) - max(_LEAST_DAYS, round(_PERIODS * period * active))), len(score))
         needed = needed_distance(searched, level)
-        fewest = fewest_days(len(searched.score), level) / active
+        fewest = fewest_days(len(searched.score), fewest_at) / active
         spread = np.sqrt(1 + needed**2 / (2 * (len(searched.score) - 2)))  # of a noncentral t
         variance = residual * n_days / weight.sum()
         return cls(variance, fewest, period, needed, float(spread), -float(ndtri(level / 2)))
