@@ -16,8 +16,12 @@ _QUESTIONS = {  # with the headlines of a deterioration and of an improvement, a
     "reliability": ("Are we less reliable?", "Yes", "No, more reliable", "build", "builds that passed or failed"),
     "waiting": ("Do we wait for agents?", "Longer than before", "Shorter than before", "job", "jobs that started"),
 }
-_CHANGES = {"speed": ("slower", "faster"), "reliability": ("less reliable", "more reliable")}
-"""A deterioration and an improvement, by question whose findings have a day."""
+_CHANGES = {
+    "speed": ("slower", "faster"),
+    "reliability": ("less reliable", "more reliable"),
+    "waiting": ("slower", "faster"),
+}
+"""A deterioration and an improvement, for headlines with a day."""
 
 
 @dataclass(frozen=True)
