@@ -135,12 +135,14 @@ def quiet(month) -> Measurements:
 
 def wall(**more: object) -> pd.DataFrame:
     row = {"pipeline": "web", "p50_s": 1260.0, "p50_before_s": 1020.0, "p50_change_s": 240.0, "p50_notable": True}
-    return pd.DataFrame([row | {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0} | more])
+    row |= {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0, "n": 70, "n_before": 80}
+    return pd.DataFrame([row | {"p50_at_least_s": float("nan"), "p50_before_at_least_s": float("nan")} | more])
 
 
 def rates(**more: object) -> pd.DataFrame:
     row = {"pipeline": "web", "rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
-    return pd.DataFrame([row | {"notable": True} | more])
+    counts = dict.fromkeys(("n", "n_before", "passed", "passed_before", "failed", "failed_before"), 60)
+    return pd.DataFrame([row | counts | {"notable": True} | more])
 
 
 NOT = {"p50_notable": False}
@@ -148,13 +150,22 @@ NOT = {"p50_notable": False}
 
 def change(**more: object) -> pd.DataFrame:
     row = {"pipeline": "web", "notable": True, "p50_before_s": 600.0, "p50_after_s": 900.0, "p50_change_s": 300.0}
-    row |= {"at": pd.Timestamp("2026-10-19", tz="UTC"), "number_before": 7, "number_after": 9}
+    row |= {"p50_change_low_s": 200.0, "p50_change_high_s": 400.0, "n_before": 90, "n_after": 40}
+    at = pd.Timestamp("2026-10-19", tz="UTC")
+    row |= {"at": at, "at_low": at, "at_high": at, "number_before": 7, "number_after": 9}
     return pd.DataFrame([row | more])
 
 
 def failure_change(**more: object) -> pd.DataFrame:
-    levels = {"rate_before": 0.1, "rate_after": 0.3, "rate_change": 0.2}
-    return change(**(levels | more)).drop(columns=["p50_before_s", "p50_after_s", "p50_change_s"])
+    levels = {
+        "rate_before": 0.1,
+        "rate_after": 0.3,
+        "rate_change": 0.2,
+        "rate_change_low": 0.1,
+        "rate_change_high": 0.3,
+    }
+    of_durations = [name for name in change() if name.startswith("p50")]
+    return change(**(levels | more)).drop(columns=of_durations)
 
 
 FASTER = {"p50_after_s": 500.0, "p50_change_s": -100.0}
@@ -182,8 +193,12 @@ def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
     ]
     (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(number_before=pd.NA))
     assert "since about Mon 19 Oct 2026: 15 min" in text
-    for hidden in ({"at": BEFORE - pd.Timedelta("1D")}, {"notable": False}):
-        assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change(**hidden)) == []
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(at=BEFORE - pd.Timedelta("1D")))
+    assert "since about Sun 11 Oct 2026" in text
+    days = {"at_low": pd.Timestamp("2026-10-17", tz="UTC"), "at_high": pd.Timestamp("2026-10-20", tz="UTC")}
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(**days))
+    assert "since about Mon 19 Oct 2026 (17 Oct to 20 Oct), between" in text
+    assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change(notable=False)) == []
 
 
 def test_steps_are_named_with_the_change_of_their_pipeline(quiet):
@@ -193,6 +208,11 @@ def test_steps_are_named_with_the_change_of_their_pipeline(quiet):
     text, other = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
     assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
     assert other.startswith("The median run time of step lint of web has been shorter since about Mon 19 Oct 2026")
+    later = pd.Timestamp("2026-10-24", tz="UTC")
+    tables |= {"wall_time_changes": [change(at=later, at_low=later, at_high=later)]}
+    text, *others = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
+    assert "steps that changed" not in text  # five days apart
+    assert len(others) == 2
 
 
 def test_of_several_changes_only_the_last_still_holds(quiet):
@@ -200,8 +220,13 @@ def test_of_several_changes_only_the_last_still_holds(quiet):
     both = pd.concat([change(), later], ignore_index=True)
     (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=both)
     assert "has been shorter since about Thu 22 Oct 2026" in text
-    undone = pd.concat([change(), later.assign(notable=False)], ignore_index=True)
-    assert said(quiet, wall_time=wall(**NOT), wall_time_changes=undone) == []
+    for level, n_findings in ((700.0, 0), (760.0, 1), (1200.0, 1)):  # of 600 to 900 seconds before
+        then = later.assign(notable=False, p50_before_s=900.0, p50_after_s=level, p50_change_s=level - 900)
+        both = pd.concat([change(), then], ignore_index=True)
+        texts = said(quiet, wall_time=wall(**NOT), wall_time_changes=both)
+        assert [text[-48:] for text in texts] == n_findings * [
+            "26, between builds #7 and #9: 15 min, before 10 min."[-48:]
+        ]
 
 
 def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
@@ -237,6 +262,16 @@ def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change
     assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
     (*found,) = findings(replace(quiet, **tables), WEEK)
     assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
+    if direction and of_table:  # the row has the levels of the change
+        assert (row["p50_before_s"], row["p50_s"], row["n_before"], row["n"]) == (600, of_change["p50_after_s"], 90, 40)
+
+
+def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet):
+    tables = {"success": rates(notable=False), "failure_changes": failure_change()}
+    (row,) = reported(replace(quiet, **tables), "success", WEEK).to_dict("records")
+    assert (row["passed_before"], row["n_before"], row["passed"], row["n"]) == (81, 90, 28, 40)
+    assert (row["rate_before"], row["rate"], row["change"]) == pytest.approx((0.9, 0.7, -0.2))
+    assert (row["low"], row["high"]) == pytest.approx((-0.3, -0.1))
 
 
 def test_four_periods_show_what_two_do_not(quiet):

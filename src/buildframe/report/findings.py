@@ -88,11 +88,17 @@ def _is_up(row: Row) -> bool:
 
 
 def _steps_with_same_direction(steps: list[Row], change: Row) -> list[Row]:
-    """Return the steps of a pipeline of which only a change point in the same direction is known, largest first."""
+    """Return the steps of a pipeline that may have changed with it, in the same direction, largest first.
+
+    Only their change points are known, and the intervals of their times overlap.
+    """
     own = [
         step
         for step in steps
-        if not step["is_compared"] and (step["pipeline"], _is_up(step)) == (change["pipeline"], _is_up(change))
+        if not step["is_compared"]
+        and (step["pipeline"], _is_up(step)) == (change["pipeline"], _is_up(change))
+        and step["last at_low"] <= change["last at_high"]
+        and change["last at_low"] <= step["last at_high"]
     ]
     return sorted(own, key=lambda step: -abs(step["last p50_change_s"]))[:_MAX_STEPS]
 
@@ -108,13 +114,17 @@ def _name_steps(steps: list[Row]) -> str:
 
 
 def _changed(row: Row, more: str, less: str) -> str:
-    """ "longer since about Mon 19 Oct 2026, between builds #7 and #9: 21 min, before 17 min"."""
+    """ "longer since about Mon 19 Oct 2026 (17 to 19 Oct), between builds #7 and #9: 21 min, before 17 min"."""
     name, end, format = ("p50", "_s", format_duration) if "last p50_after_s" in row else ("rate", "", format_percent)
     before, after = (row[f"last {name}_{side}{end}"] for side in ("before", "after"))
     numbers: list[Any] = [row["last number_before"], row["last number_after"]]
     builds = "" if any(map(pd.isna, numbers)) else f", between builds #{numbers[0]:.0f} and #{numbers[1]:.0f}"
     direction = more if after > before else less
-    return f"{direction} since about {format_date(row['since'])}{builds}: {format(after)}, before {format(before)}"
+    low, high = row["last at_low"], row["last at_high"]
+    days = f" ({low.day} {low:%b} to {high.day} {high:%b})" if low.date() < high.date() else ""
+    return (
+        f"{direction} since about {format_date(row['since'])}{days}{builds}: {format(after)}, before {format(before)}"
+    )
 
 
 def _since(row: Row) -> str:

@@ -169,13 +169,14 @@ def measure(
 def find_changes(
     builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, since: pd.Timestamp | None
 ) -> tuple[dict[str, pd.DataFrame], int]:
-    """Return the tables of comparisons and change points by name, with flags, and the number of tests.
+    """Return the tables of comparisons and change points by name, with flags, and of how many tests each is one.
 
     The arguments are those of `measure`.
     """
     history = period.history
     tables = _compare(builds, jobs, period, compares=_is_covered(period, since))
-    long = _compare(builds, jobs, history, compares=_is_covered(history, since))
+    has_past = builds["created_at"].min() < history.before.start + pd.Timedelta(history.days / 4, "D")
+    long = _compare(builds, jobs, history, compares=has_past and _is_covered(history, since))
     tables |= {f"long_{name}": table for name, table in long.items()}
     changes, n_unchanged = _search_changes(
         history.of(builds, "finished_at"), history.of(jobs, "finished_at"), period.tz
@@ -226,8 +227,10 @@ def _passed(rows: Pair) -> Pair:
     return now, before
 
 
-def _search_changes(builds: pd.DataFrame, jobs: pd.DataFrame, tz: str) -> tuple[dict[str, pd.DataFrame], int]:
-    """Return the tables of change points by name, and the number of groups without any."""
+def _search_changes(
+    builds: pd.DataFrame, jobs: pd.DataFrame, tz: str
+) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+    """Return the tables of change points by name, and the number of groups without any for each."""
     passed, ran = (frame[frame["state"] == "passed"] for frame in (builds, jobs))
     searched: dict[str, tuple[pd.DataFrame, Any, list[Key]]] = {
         "wall_time_changes": (passed, metrics.wall_time, PIPELINE),
@@ -235,25 +238,36 @@ def _search_changes(builds: pd.DataFrame, jobs: pd.DataFrame, tz: str) -> tuple[
         "failure_changes": (builds, metrics.failed, PIPELINE),
         "step_failure_changes": (jobs[jobs["type"] == "script"], metrics.failed, STEP),
     }
-    tables, n_unchanged = {}, 0
+    tables, n_unchanged = {}, {}
     for name, (rows, of, by) in searched.items():
         tables[name] = metrics.change_points(rows, of, by, at="finished_at", tz=tz)
-        n_unchanged += rows.groupby(by, dropna=False).ngroups - len(tables[name][by].drop_duplicates())
+        n_unchanged[name] = rows.groupby(by, dropna=False).ngroups - len(tables[name][by].drop_duplicates())
     return tables, n_unchanged
 
 
-def _flag(tables: Mapping[str, pd.DataFrame], n_unchanged: int) -> tuple[dict[str, pd.DataFrame], int]:
-    """Return the tables with the changes as `notable` that are significant among all tests, and the number of these."""
+def _flag(tables: Mapping[str, pd.DataFrame], n_unchanged: Mapping[str, int]) -> tuple[dict[str, pd.DataFrame], int]:
+    """Return the tables with the changes as `notable` that are significant among all tests.
+
+    Also return of how many equal tests one of a pipeline or queue counts as one: they share half of the level, and the
+    many tests of steps the other half (weights of Genovese, Roeder and Wasserman 2006, Biometrika 93: 509-524).
+    """
     places = [(name, prefix) for name in tables for prefix in _TESTED.get(name.removeprefix("long_"), ("",))]
     p = [tables[name][f"{prefix}change_p" if prefix else "p"].to_numpy(np.float64) for name, prefix in places]
-    flags = are_notable(np.concatenate([*p, np.ones(n_unchanged)]), NIGHTLY)
+    sizes = {True: 0, False: 0}  # tests of steps, and the others
+    for (name, _), own in zip(places, p, strict=True):
+        sizes["step" in tables[name]] += int(np.isfinite(own).sum())
+    for name, n in n_unchanged.items():
+        sizes["step" in tables[name]] += n
+    total, n_kinds = sum(sizes.values()), sum(n > 0 for n in sizes.values())
+    weighted = [own * n_kinds * sizes["step" in tables[name]] / total for (name, _), own in zip(places, p, strict=True)]
+    flags = are_notable(np.concatenate([*weighted, np.ones(sum(n_unchanged.values()))]), NIGHTLY)
     flagged, start = dict(tables), 0
     for (name, prefix), own in zip(places, p, strict=True):
         notable, start = flags[start : start + len(own)], start + len(own)
         if (seconds := f"{prefix or 'p50_'}change_s") in tables[name]:
             notable = notable & (tables[name][seconds].abs() >= MIN_CHANGE_S).to_numpy(bool)
         flagged[name] = flagged[name].assign(**{f"{prefix}notable": pd.array(notable, "boolean")})
-    return flagged, n_unchanged + sum(int(np.isfinite(own).sum()) for own in p)
+    return flagged, n_kinds * sizes[False]
 
 
 def _days_to_see(builds: pd.DataFrame, period: Period, n_tests: int) -> pd.DataFrame:

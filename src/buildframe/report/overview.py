@@ -134,18 +134,18 @@ def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
 
 
 def _describe_limit(report: Report, kind: str) -> Iterator[str]:
-    """Return how small a change of the pipeline with most builds cannot be seen within the period."""
+    """Say which change of the pipeline with most builds the report most likely shows within the period."""
     limits, days = report.measurements.days_to_see, format_count(report.period.days, "day")
     known = limits[limits["of"] == {"speed": "wall time", "reliability": "failures"}.get(kind)]
     for row in known.dropna(subset=["smallest_change", "pipeline"]).nlargest(1, "n").to_dict("records"):
         name, least = format_name(row["pipeline"]), row["smallest_change"]
         if kind == "speed":
-            yield f"Changes under {100 * least:.0f} % of the median of {name} cannot be seen within {days}."
+            change = f"If builds of {name} take {100 * least:.0f} % longer"
         else:
             rates = report.measurements.long_success
             success = rates.loc[rates["pipeline"] == row["pipeline"], "rate"].iloc[0]
-            points = f"{100 * min(least * (1 - success), success):.0f} points"
-            yield f"Falls under {points} of {name} cannot be seen within {days}."
+            change = f"If the success rate of {name} falls by {100 * min(least * (1 - success), success):.0f} points"
+        yield f"{change}, reports show it within {days} in four of five cases. Smaller changes take longer."
 
 
 def _why_nothing(report: Report, rows: str) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name
+from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds
 from buildframe.report.reported_changes import reported
@@ -56,7 +57,8 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     pipeline = _most_changed_pipeline(report)
     builds, jobs = (frame[frame["pipeline"] == pipeline] for frame in (report.builds, report.jobs))
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
-    ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
+    scripts = report.jobs[is_script(report.jobs)]
+    ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
     finished = history.of(report.builds, "created_at")
     dated = reported(report.measurements, "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
     changes = report.measurements.wall_time_changes

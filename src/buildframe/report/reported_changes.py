@@ -29,8 +29,9 @@ def reported(measurements: Measurements, name: str, period: Period) -> pd.DataFr
     Return a table of comparisons, followed by those of the whole history that show what the periods do not.
 
     Rows with a reported change come first, larger ones before smaller ones. Each pipeline, step or queue has one at
-    most: the difference of the periods; or else a change point within them; or else the difference of the history and
-    as many days before.
+    most: the difference of the periods; or else the last change point of the history; or else the difference of the
+    history and as many days before. A row with a change point that no difference shows has the levels and counts of
+    before and since it.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def reported(measurements: Measurements, name: str, period: Period) -> pd.DataFr
     prefixes, changes, sign = _TOPICS[name]
     table, long = (_with_directions(getattr(measurements, prefix + name), prefixes) for prefix in ("", "long_"))
     if changes is not None:
-        last = recent_changes(getattr(measurements, changes), period.before.start)
+        last = lasting_changes(getattr(measurements, changes))
         table = _with_change_points(table, last, prefixes[0], sign)
     keys = [key for key in ("queue", "pipeline", "step", "part") if key in table]
     is_silent = (table[_directions(prefixes)] == "").all(axis=1)
@@ -69,10 +70,22 @@ def reported(measurements: Measurements, name: str, period: Period) -> pd.DataFr
     return rows.loc[_order(rows, prefixes)].reset_index(drop=True)
 
 
-def recent_changes(changes: pd.DataFrame, since: pd.Timestamp) -> pd.DataFrame:
-    """Return the last change point of each group, if it is recent and significant among all tests of the report."""
-    last = changes.drop_duplicates([name for name in ("pipeline", "step") if name in changes], keep="last")
-    return last[last["notable"].astype(bool) & (last["at"] >= since)]
+def lasting_changes(changes: pd.DataFrame) -> pd.DataFrame:
+    """Return the last change point of each group that is significant among all tests of the report, if it lasts.
+
+    It lasts unless later changes, significant or not, undid more than half of it.
+    """
+    keys, level = [name for name in ("pipeline", "step") if name in changes], _level(changes)
+    before, after = changes[level.format("before")], changes[level.format("after")]
+    now = after.groupby([changes[key] for key in keys], dropna=False).transform("last") if keys else after
+    lasts = (now - before) * np.sign(after - before) >= (after - before).abs() / 2
+    last = changes.assign(lasts=lasts)[changes["notable"].astype(bool)].drop_duplicates(keys, keep="last")
+    return last[last["lasts"]].drop(columns="lasts")
+
+
+def _level(changes: pd.DataFrame) -> str:
+    """Return the pattern of the columns of levels: of medians or of rates."""
+    return "p50_{}_s" if "p50_change_s" in changes else "rate_{}"
 
 
 def _directions(prefixes: tuple[str, ...]) -> list[str]:
@@ -96,13 +109,37 @@ def _with_change_points(table: pd.DataFrame, last: pd.DataFrame, prefix: str, si
     keys = [name for name in ("pipeline", "step") if name in last]
     named = last.add_prefix(_LAST).rename(columns={_LAST + key: key for key in keys})
     of_rows = table[keys].merge(named, how="left", on=keys).set_axis(table.index).drop(columns=keys)
-    size = _LAST + ("p50_change_s" if "p50_change_s" in last else "rate_change")
+    size = _LAST + _level(last).format("change")
     direction, own = table[f"{prefix}direction"], np.where(sign * of_rows[size] > 0, "up", "down")
     is_known = of_rows[f"{_LAST}at"].notna() & ((direction == "") | (direction == own))
     if "part" in table:
         is_known &= table["part"] == "run"
     known = table.join(of_rows.where(is_known)).assign(since=of_rows[f"{_LAST}at"].where(is_known))
-    return known.assign(**{f"{prefix}direction": np.where(is_known, own, direction)})
+    known = known.assign(**{f"{prefix}direction": np.where(is_known, own, direction)})
+    is_replaced = is_known & ~known["is_compared"]
+    levels = _levels_of_changes(known[is_replaced], prefix, sign)
+    known[levels.columns] = levels.combine_first(known[levels.columns].mask(is_replaced))
+    return known
+
+
+def _levels_of_changes(rows: pd.DataFrame, prefix: str, sign: int) -> pd.DataFrame:
+    """Return the columns of a comparison of before and since the last change point, in place of the periods."""
+    n = {"n": rows[f"{_LAST}n_after"].astype("Int64"), "n_before": rows[f"{_LAST}n_before"].astype("Int64")}
+    if prefix:
+        ends = {"s": "after_s", "before_s": "before_s", "change_s": "change_s", "change_low_s": "change_low_s"}
+        ends |= {"change_high_s": "change_high_s"}
+        levels = {prefix + name: rows[f"{_LAST}p50_{end}"] for name, end in ends.items()}
+        unknown = {f"{prefix}{name}at_least_s": np.nan for name in ("", "before_")}
+        return pd.DataFrame(n | levels | unknown, index=rows.index)
+    rate, before = (rows[f"{_LAST}rate_{side}"] for side in ("after", "before"))
+    low, high = (sign * rows[f"{_LAST}rate_change_{end}"] for end in (("low", "high") if sign > 0 else ("high", "low")))
+    if sign < 0:
+        rate, before = 1 - rate, 1 - before
+    counted = "failed" if sign > 0 else "passed"
+    counts = {counted: (rate * n["n"]).round().astype("Int64")}
+    counts[f"{counted}_before"] = (before * n["n_before"]).round().astype("Int64")
+    levels = {"rate": rate, "rate_before": before, "change": rate - before, "low": low, "high": high}
+    return pd.DataFrame(n | counts | levels, index=rows.index)
 
 
 def _order(rows: pd.DataFrame, prefixes: tuple[str, ...]) -> pd.Index:
