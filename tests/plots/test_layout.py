@@ -95,7 +95,9 @@ def check(figure: plt.Figure) -> None:
 
 @pytest.mark.slow
 @LAYOUTS
-@pytest.mark.parametrize("four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]])
+@pytest.mark.parametrize(
+    "four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-4:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]]
+)
 def test_dashboards_have_room_for_all(four, layout):
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)
     for draw, ax in zip(four, axes.flat, strict=True):

@@ -58,7 +58,7 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     names = [*needs, *(name for name in wants if name in frame)]
     typed = pd.DataFrame({name: typed_column(frame, name).array for name in names})
     has_failed, is_counted = expressions.outcome(names)
-    outcome = nw.from_native(typed).select(failed=has_failed, counted=is_counted).to_native()
+    outcome = nw.from_native(typed, eager_only=True).select(failed=has_failed, counted=is_counted).to_pandas()
     known = outcome["failed"].astype("boolean").where(outcome["counted"].astype(bool))
     return known.set_axis(frame.index)
 

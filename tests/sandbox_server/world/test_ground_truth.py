@@ -91,7 +91,8 @@ def test_the_hours_in_which_main_was_broken(month: Workspace, history: History) 
     rates = metrics.success_rate(main.assign(phase=phase.astype("str")), by="phase").set_index("phase")
     assert rates.loc["broken", "passed"] == 0
     assert rates.loc["broken", "failed"] >= 3
-    assert rates.loc["broken", "high"] < min(rates.loc["before", "low"], rates.loc["after", "low"])
+    low, high = (dict(zip(rates.index, ends, strict=True)) for ends in metrics.wilson(rates["passed"], rates["n"]))
+    assert high["broken"] < min(low["before"], low["after"])
 
 
 def test_the_flaky_step_leads_the_flips_at_the_rate_planted(month: Workspace, history: History) -> None:
