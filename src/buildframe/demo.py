@@ -70,7 +70,7 @@ def summarize(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[str]:
         f"{format_longest(runs)}"
     )
     rates = metrics.success_rate(builds, by="pipeline")
-    yield f"Success rate (passed ÷ (passed + failed)) with its Wilson 95 % interval:\n{format_rates(rates)}"
+    yield f"Success rate (passed ÷ (passed + failed)) with its 95 % interval:\n{format_rates(rates)}"
 
 
 def format_longest(summary: pd.DataFrame) -> str:
@@ -78,7 +78,7 @@ def format_longest(summary: pd.DataFrame) -> str:
     top = summary.nlargest(TOP, "p95_s")
     shown = {"p50": "p50_s", "p95": "p95_s", "from": "p95_low_s", "to": "p95_high_s"}
     minutes = {name: (top[column] / 60).map("{:.1f}".format) for name, column in shown.items()}
-    hidden = [name for name in map(str, top) if name == "n_negative" or name.endswith("_s")]
+    hidden = [name for name in map(str, top) if name == "n_negative" or name.endswith(("_s", "_n_effective"))]
     table = top.drop(columns=hidden).assign(**minutes)
     return table.rename(columns={"n_censored": "censored"}).to_string(index=False)
 
@@ -86,7 +86,7 @@ def format_longest(summary: pd.DataFrame) -> str:
 def format_rates(rates: pd.DataFrame) -> str:
     """Format success rates in percent."""
     shares = {name: (100 * rates[name]).map("{:.1f} %".format) for name in ("rate", "low", "high")}
-    return rates.assign(**shares).to_string(index=False)
+    return rates.assign(**shares, n_effective=rates["n_effective"].round()).to_string(index=False)
 
 
 def write_files(folder: Path, builds: pd.DataFrame, jobs: pd.DataFrame) -> str:

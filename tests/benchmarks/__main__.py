@@ -7,7 +7,10 @@ import sys
 
 from tests.benchmarks.reporting import ROOT
 
-NAMES = ("importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "storing", "receiving")
+NAMES = (
+    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "calibration", "storing", "receiving",
+    "recovery",
+)  # fmt: skip
 
 if __name__ == "__main__":
     runs = [

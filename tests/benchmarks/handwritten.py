@@ -6,12 +6,11 @@ Each gives the columns of the summary of its name.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import binom
 
 from buildframe import metrics
 
@@ -73,64 +72,68 @@ def grouped(first: Integers, second: Integers, many: int) -> tuple[Integers, Int
 # Durations
 
 
-class Ranks(NamedTuple):
-    """Of each group the places, counted from 0, of what lies around each percentile and at the ends of its interval."""
+def quantiles(values: Any, left: Any) -> list[float]:
+    """The percentiles of one group in seconds: of Kaplan and Meier's curve if rows left it before they ended.
 
-    wanted: Integers
-    """A row a group: below p50, p95; above; lower ends; upper ends; -1 where there is none."""
-    share: Any
-    enough: Any
-
-    @classmethod
-    def of(cls, n: Integers) -> Ranks:
-        size, p = n[:, None], np.array(Q)
-        place = np.maximum(size - 1, 0) * p
-        low = binom.ppf(0.025, size, p).astype(np.int64) - 1
-        high = binom.ppf(0.975, size, p).astype(np.int64)
-        below = np.floor(place).astype(np.int64)
-        enough = size * np.minimum(p, 1 - p) >= 1 - 1e-9
-        ranks = np.concatenate([below, np.ceil(place).astype(np.int64), low, high], axis=1)
-        ranks = np.where((ranks >= 0) & (ranks < size) & np.tile(enough, 4), ranks, -1)
-        return cls(ranks, place - below, enough)
-
-    def columns(self, found: Any) -> dict[str, Any]:
-        """The values at these places, in seconds, as columns."""
-        below, above, low, high = np.split(found, 4, axis=1)
-        middle = np.where(self.enough, below + (above - below) * self.share, np.nan)
-        ends = {
-            f"p{p}_{end}_s": one[:, i] for i, p in enumerate((50, 95)) for end, one in (("low", low), ("high", high))
-        }
-        return {"p50_s": middle[:, 0], "p95_s": middle[:, 1]} | ends
+    Both are ordered; `left` has the seconds by which censored rows have left.
+    """
+    n, many = len(values), len(values) + len(left)
+    if len(left):
+        at_risk = many - np.arange(n) - np.searchsorted(left, values, side="right")
+        lasting = np.cumprod(1 - 1 / at_risk)
+    found = []
+    for p in Q:
+        value = np.nan
+        if many * min(p, 1 - p) >= 1 - 1e-9:
+            if not len(left):
+                place = (n - 1) * p
+                below, above = values[int(place)], values[int(np.ceil(place))]
+                value = below + (above - below) * (place - int(place))
+            elif (reached := np.searchsorted(-lasting, -(1 - p) - 1e-9)) < n:
+                value = values[reached]
+        found.append(value)
+    return found
 
 
-def _quantiles(codes: Integers, values: Integers, n: Integers) -> dict[str, Any]:
-    """A partition finds ranks, group by group, after a sort by group that needs no comparisons."""
-    ranks = Ranks.of(n)
+def percentile_columns(values: list[Any], left: list[Any]) -> dict[str, Any]:
+    """The percentiles of groups, without intervals."""
+    found = np.array([quantiles(*one) for one in zip(values, left, strict=True)]).reshape(-1, len(Q))
+    return {"p50_s": found[:, 0], "p95_s": found[:, 1]}
+
+
+def _in_groups(codes: Integers, values: Any, n: Integers) -> list[Any]:
+    """The ordered values of each group, after a sort by group that needs no comparisons."""
     ordered = values[np.argsort(codes.astype(np.int16), kind="stable")]
-    found = np.full(ranks.wanted.shape, np.nan)
-    for i, (stop, size) in enumerate(zip(np.cumsum(n).tolist(), n.tolist(), strict=True)):
-        wanted = ranks.wanted[i]
-        if (wanted >= 0).any():
-            part = ordered[stop - size : stop]
-            part.partition(np.unique(wanted[wanted >= 0]))
-            found[i] = np.where(wanted >= 0, part[wanted] / 1e6, np.nan)
-    return ranks.columns(found)
+    each = np.split(ordered, np.cumsum(n)[:-1])
+    for one in each:
+        one.sort()
+    return each
 
 
-def _durations(codes: Integers, many: int, begun: Integers, over: Integers, counted: Any) -> dict[str, Any]:
+def _durations(
+    codes: Integers, many: int, begun: Integers, over: Integers, counted: Any, seen: Integers
+) -> dict[str, Any]:
+    """Counts and percentiles; `seen` is until when a row was seen that did not end."""
     has_begun = (begun != NAT) & counted
-    has_ended = has_begun & (over != NAT)
-    values, own = (over - begun)[has_ended], codes[has_ended]
+    has_ended, has_left = has_begun & (over != NAT), has_begun & (over == NAT)
+    values, own = (over - begun)[has_ended] / 1e6, codes[has_ended]
     n = np.bincount(own, minlength=many)
-    censored = np.bincount(codes[has_begun], minlength=many) - n
+    censored = np.bincount(codes[has_left], minlength=many)
     negative = np.bincount(own[values < 0], minlength=many)
-    return {"n": n, "n_censored": censored, "n_negative": negative} | _quantiles(own, values, n)
+    left = np.floor((seen - begun)[has_left] / 1e6) + 1
+    columns = percentile_columns(_in_groups(own, values, n), _in_groups(codes[has_left], left, censored))
+    return {"n": n, "n_censored": censored, "n_negative": negative} | columns
+
+
+def _seen(jobs: pd.DataFrame) -> Integers:
+    finished = us(jobs, "finished_at")
+    return np.where(finished == NAT, us(jobs, "fetched_at"), finished)
 
 
 def percentiles_by_queue(jobs: pd.DataFrame) -> pd.DataFrame:
     codes, queues = factorized(jobs["queue"])
     scripts = is_any(jobs["type"], "script")
-    result = _durations(codes, len(queues), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
+    result = _durations(codes, len(queues), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts, _seen(jobs))
     return _there(pd.DataFrame({"queue": queues} | result), codes[scripts])
 
 
@@ -144,7 +147,7 @@ def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
     step, texts = steps(jobs)
     codes, there = grouped(pipeline, step, len(texts))
     scripts = is_any(jobs["type"], "script")
-    result = _durations(codes, len(there), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts)
+    result = _durations(codes, len(there), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts, _seen(jobs))
     keys = {"pipeline": pipelines[there // len(texts)].array, "step": texts[there % len(texts)].array}
     return _there(pd.DataFrame(keys | result), codes[scripts])
 
@@ -152,7 +155,7 @@ def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
 def trend(jobs: pd.DataFrame) -> pd.DataFrame:
     day = us(jobs, "created_at") // DAY
     first, many = day.min(), day.max() - day.min() + 1
-    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), True)
+    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), True, _seen(jobs))
     return in_days(us(jobs, "fetched_at").max(), first, many, result)
 
 
@@ -165,12 +168,9 @@ def in_days(fetched_at: int, first: int, many: int, result: dict[str, Any]) -> p
 # Rates
 
 
-def wilson(x: Any, n: Any) -> dict[str, Any]:
-    z = 1.959963984540054
+def rated(x: Any, n: Any) -> dict[str, Any]:
     with np.errstate(invalid="ignore"):
-        middle = (x + z**2 / 2) / (n + z**2)
-        half = z * np.sqrt(x * (n - x) / n + z**2 / 4) / (n + z**2)
-        return {"rate": x / n, "low": middle - half, "high": np.where((x == n) & (n > 0), 1.0, middle + half)}
+        return {"rate": x / n}
 
 
 def _settled(builds: pd.DataFrame, codes: Integers, many: int) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _settled(builds: pd.DataFrame, codes: Integers, many: int) -> dict[str, Any]
         np.bincount(codes[open_again & is_any(builds["state"], state)], minlength=many)
         for state in ("passed", "failed")
     )
-    return {"passed": passed, "failed": failed, "n": passed + failed} | wilson(passed, passed + failed)
+    return {"passed": passed, "failed": failed, "n": passed + failed} | rated(passed, passed + failed)
 
 
 def success_rate(builds: pd.DataFrame) -> pd.DataFrame:
@@ -219,7 +219,7 @@ def retry_rate(jobs: pd.DataFrame) -> pd.DataFrame:
         "retried_passed": np.bincount(codes[passed], minlength=len(pipelines)),
         **kind,
         "of_unknown_kind": of["r"] - kind["automatic"] - kind["manual"],
-        **wilson(of["r"], of["n"]),
+        **rated(of["r"], of["n"]),
         **{f"{name}_rate": count / of["n"] for name, count in kind.items()},
     }
     return pd.DataFrame({"pipeline": pipelines} | result)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.handwritten import NAT, Integers, Ranks, factorized, flag, is_any, us
+from tests.benchmarks.handwritten import NAT, Integers, factorized, flag, is_any, us
 
 BRANCH = "main"
 
@@ -79,6 +79,7 @@ def outages(builds: pd.DataFrame) -> pd.DataFrame:
             "failed": red.after - red.first,
             "first_number": number[red.first],
             "last_number": number[red.after - 1],
+            "first_bad_commit": builds["commit"].array.take(line.rows[red.first]),
             "fixed_by": pd.arrays.IntegerArray(number[fix], red.is_open),
         }
     )
@@ -94,14 +95,23 @@ def recovery_time(builds: pd.DataFrame) -> pd.DataFrame:
     red = _red(line)
     pipeline, many = line.pipeline[red.first], len(line.pipelines)
     closed = ~(red.is_open | line.begins[red.first])
-    took = line.at[red.after[closed]] - line.at[red.first[closed]]
-    took = took[np.lexsort((took, pipeline[closed]))]
-    n = np.bincount(pipeline[closed], minlength=many)
-    ranks = Ranks.of(n)
-    places = np.where(ranks.wanted >= 0, (np.cumsum(n) - n)[:, None] + ranks.wanted, 0)
-    found = np.where(ranks.wanted >= 0, took[places] / 1e6, np.nan)
-    censored = np.bincount(pipeline[~closed], minlength=many)
-    return _of_pipelines(builds, line, {"n": n, "n_censored": censored} | ranks.columns(found))
+    end = np.where(red.is_open, line.until, line.at[np.where(red.is_open, 0, red.after)])
+    took = (end - line.at[red.first]) / 1e6
+    left = np.where(closed, took, np.floor(took) + 1)
+    order = np.lexsort((~closed, left, pipeline))
+    closed, took, n = closed[order], took[order], np.bincount(pipeline, minlength=many)
+    found = np.full((many, 2), np.nan)
+    for group, (stop, size) in enumerate(zip(np.cumsum(n), n, strict=True)):
+        own = slice(stop - size, stop)
+        lasting = np.cumprod(1 - closed[own] / np.arange(size, 0, -1))
+        for i, p in enumerate((0.5, 0.95)):
+            reached = np.flatnonzero(closed[own] & (lasting <= 1 - p + 1e-9))
+            if size * (1 - p) >= 1 - 1e-9 and len(reached):
+                is_complete = closed[own].all()
+                found[group, i] = np.quantile(took[own], p) if is_complete else took[own][reached[0]]
+    ended = np.bincount(pipeline[order][closed], minlength=many)
+    counts = {"n": ended, "n_censored": n - ended}
+    return _of_pipelines(builds, line, counts | {"p50_s": found[:, 0], "p95_s": found[:, 1]})
 
 
 def red_share(builds: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Peers of the summaries in engines: expressions of Polars, and SQL for DuckDB.
 
 They take frames with the columns that `metrics.with_seconds` adds, and end in the summary's columns as pandas.
-Percentiles with their intervals need ranks that depend on how many rows a group has: both engines sort each group into
-a list, and take the ranks out of that, as the library does.
+Percentiles of groups with rows that were not seen to end need all their values in order: both engines sort each group
+into a list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from tests.benchmarks.handwritten import DAY, Ranks, in_days, wilson
+from tests.benchmarks.handwritten import DAY, in_days, percentile_columns, rated
 
 c = pl.col
 
@@ -22,11 +22,10 @@ _VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
 _VARIANT = ("organization", "pipeline", "step", "commit", "matrix", "parallel_group_index")
 _COMMIT = ("organization", "pipeline", "branch", "commit")
 _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
-_SHARES = ("rate", "low", "high")
 
 
 def _with_rates(counts: pd.DataFrame, x: str, n: str) -> pd.DataFrame:
-    return counts.assign(**wilson(counts[x].to_numpy(np.float64), counts[n].to_numpy(np.float64)))
+    return counts.assign(**rated(counts[x].to_numpy(np.float64), counts[n].to_numpy(np.float64)))
 
 
 def _kinds_rated(counts: pd.DataFrame) -> pd.DataFrame:
@@ -36,8 +35,7 @@ def _kinds_rated(counts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ranked(steps: pd.DataFrame) -> pd.DataFrame:
-    result = _with_rates(steps, "flaky", "commits_passed").rename(columns={"rate": "flake_rate"})
-    return result.sort_values("low", ascending=False, kind="stable", ignore_index=True)
+    return _with_rates(steps, "flaky", "commits_passed").rename(columns={"rate": "flake_rate"})
 
 
 def _each_day(fetched_at: int, days: pd.DataFrame) -> pd.DataFrame:
@@ -45,41 +43,40 @@ def _each_day(fetched_at: int, days: pd.DataFrame) -> pd.DataFrame:
     result = days.set_index("day")
     first, last = result.index[[0, -1]]
     result = result.reindex(range(first, last + 1))
-    counts = {name: result[name].fillna(0) for name in result if not name.endswith("_s") and name not in _SHARES}
+    counts = {name: result[name].fillna(0) for name in result if not name.endswith("_s") and name != "rate"}
     return in_days(fetched_at, first, len(result), dict(result.assign(**counts).reset_index(drop=True).items()))
 
 
 # In Polars
 
 
-def _percentiles(frame: pl.DataFrame, by: list[Any], value: str, begun: pl.Expr) -> tuple[pl.DataFrame, dict[str, Any]]:
-    x = c(value)
-    counts = {"n": x.count(), "n_censored": (begun & x.is_null()).sum(), "n_negative": (x < 0).sum()}
-    grouped = frame.lazy().group_by(by).agg(**counts, values=x.drop_nulls().sort())
+def _percentiles(frame: pl.DataFrame, by: list[Any], value: str, begun: str) -> tuple[pl.DataFrame, dict[str, Any]]:
+    x, is_left = c(value), c(begun).is_not_null() & c(value).is_null()
+    counts = {"n": x.count(), "n_censored": is_left.sum(), "n_negative": (x < 0).sum()}
+    seen = pl.coalesce("finished_at", "fetched_at").dt.epoch("us") - c(begun).dt.epoch("us")
+    left = ((seen / 1e6).floor() + 1).filter(is_left).sort()
+    grouped = frame.lazy().group_by(by).agg(**counts, values=x.drop_nulls().sort(), left=left)
     groups = grouped.sort(grouped.collect_schema().names()[: len(by)], nulls_last=True).collect()
-    ranks = Ranks.of(groups["n"].to_numpy().astype(np.int64))
-    places = pl.Series(np.where(ranks.wanted < 0, 2**40, ranks.wanted)).arr.to_list()
-    found = groups["values"].list.gather(places, null_on_oob=True).explode().to_numpy().reshape(ranks.wanted.shape)
-    return groups.drop("values"), ranks.columns(found)
+    lists = ([one.to_numpy() for one in groups[name]] for name in ("values", "left"))
+    return groups.drop("values", "left"), percentile_columns(*lists)
 
 
 _SCRIPT = c("type") == "script"
-_RUNNABLE = c("runnable_at").is_not_null()
 
 
 def percentiles_by_queue(jobs: pl.DataFrame) -> pd.DataFrame:
-    groups, columns = _percentiles(jobs.filter(_SCRIPT), ["queue"], "queue_time_s", _RUNNABLE)
+    groups, columns = _percentiles(jobs.filter(_SCRIPT), ["queue"], "queue_time_s", "runnable_at")
     return groups.to_pandas().assign(**columns)
 
 
 def percentiles_by_step(jobs: pl.DataFrame) -> pd.DataFrame:
-    groups, columns = _percentiles(jobs.filter(_SCRIPT), ["pipeline", "step"], "queue_time_s", _RUNNABLE)
+    groups, columns = _percentiles(jobs.filter(_SCRIPT), ["pipeline", "step"], "queue_time_s", "runnable_at")
     return groups.to_pandas().assign(**columns)
 
 
 def trend(jobs: pl.DataFrame) -> pd.DataFrame:
     day = c("created_at").dt.epoch("us") // DAY
-    groups, columns = _percentiles(jobs, [day.alias("day")], "run_time_s", c("started_at").is_not_null())
+    groups, columns = _percentiles(jobs, [day.alias("day")], "run_time_s", "started_at")
     return _filled(jobs, groups.to_pandas().assign(**columns))
 
 
@@ -197,33 +194,26 @@ class Sql:
         keys = ", ".join(f"k{i}" for i, _ in enumerate(by.split(", ")))
         named = ", ".join(f"{key} AS k{i}" for i, key in enumerate(by.split(", ")))
         order = ", ".join(f"{key} NULLS LAST" for key in keys.split(", "))
-        self._connection.execute(f"""CREATE OR REPLACE TEMP TABLE grouped AS
-            SELECT row_number() OVER (ORDER BY {order}) - 1 AS i, * FROM (
-                SELECT {named}, count({value}) AS n, count_if({begun} AND {value} IS NULL) AS n_censored,
-                       count(*) FILTER ({value} < 0) AS n_negative,
-                       list_sort(list({value}) FILTER ({value} IS NOT NULL)) AS sorted
-                FROM jobs WHERE {those} GROUP BY ALL)""")
-        groups = self._frame("SELECT * EXCLUDE (sorted, i) FROM grouped ORDER BY i")
-        ranks = Ranks.of(groups["n"].to_numpy(np.int64))
-        wanted = pl.DataFrame({"i": range(len(groups)), "wanted": (ranks.wanted + 1).tolist()}).to_arrow()
-        self._connection.register("ranks", wanted)
-        picked = self._connection.sql("""SELECT list_transform(wanted, lambda k: sorted[k]) AS picked
-            FROM grouped JOIN ranks USING (i) ORDER BY i""").to_arrow_table()["picked"]
-        found = picked.combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(ranks.wanted.shape)
-        return groups, ranks.columns(found)
+        is_left = f"{begun} IS NOT NULL AND {value} IS NULL"
+        left = f"floor((epoch_us(coalesce(finished_at, fetched_at)) - epoch_us({begun})) / 1e6) + 1"
+        table = self._connection.sql(f"""SELECT {named}, count({value}) AS n, count(*) FILTER ({is_left}) AS n_censored,
+                count(*) FILTER ({value} < 0) AS n_negative,
+                coalesce(list_sort(list({value}) FILTER ({value} IS NOT NULL)), []) AS sorted_values,
+                coalesce(list_sort(list({left}) FILTER ({is_left})), []) AS sorted_left
+            FROM jobs WHERE {those} GROUP BY ALL ORDER BY {order}""").to_arrow_table()
+        lists = ([one.values.to_numpy() for one in table[f"sorted_{name}"]] for name in ("values", "left"))
+        return table.drop_columns(["sorted_values", "sorted_left"]).to_pandas(), percentile_columns(*lists)
 
     def percentiles_by_queue(self) -> pd.DataFrame:
-        groups, columns = self._percentiles("queue", "queue_time_s", "runnable_at IS NOT NULL", "type = 'script'")
+        groups, columns = self._percentiles("queue", "queue_time_s", "runnable_at", "type = 'script'")
         return groups.rename(columns={"k0": "queue"}).assign(**columns)
 
     def percentiles_by_step(self) -> pd.DataFrame:
-        groups, columns = self._percentiles(
-            "pipeline, step", "queue_time_s", "runnable_at IS NOT NULL", "type = 'script'"
-        )
+        groups, columns = self._percentiles("pipeline, step", "queue_time_s", "runnable_at", "type = 'script'")
         return groups.rename(columns={"k0": "pipeline", "k1": "step"}).assign(**columns)
 
     def trend(self) -> pd.DataFrame:
-        groups, columns = self._percentiles(f"epoch_us(created_at) // {DAY}", "run_time_s", "started_at IS NOT NULL")
+        groups, columns = self._percentiles(f"epoch_us(created_at) // {DAY}", "run_time_s", "started_at")
         return self._filled("jobs", groups.rename(columns={"k0": "day"}).assign(**columns))
 
     def _filled(self, table: str, days: pd.DataFrame) -> pd.DataFrame:

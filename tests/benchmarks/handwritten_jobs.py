@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.handwritten import NAT, Integers, factorized, flag, is_any, known, steps, us, wilson
+from tests.benchmarks.handwritten import NAT, Integers, factorized, flag, is_any, known, rated, steps, us
 
 _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
 
@@ -95,15 +95,14 @@ def flips(jobs: pd.DataFrame) -> pd.DataFrame:
     many = there[-1] + 1
     commits, commits_passed = np.bincount(step)[there], np.bincount(step[passed], minlength=many)[there]
     by_verdict = {name: np.bincount(step[verdict == i], minlength=many)[there] for i, name in enumerate(_VERDICTS)}
-    rates = wilson(by_verdict["flaky"], commits_passed)
+    rates = rated(by_verdict["flaky"], commits_passed)
     names = {"organization": there // n_steps // n_pipelines, "pipeline": there // n_steps % n_pipelines}
     names["step"] = there % n_steps
     result = {name: texts.array.take(codes) for (name, codes), texts in zip(names.items(), found.texts, strict=False)}
     result |= {"commits": commits, "commits_passed": commits_passed}
     result |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "infrastructure")}
     result |= {"n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates["rate"]}
-    ranked = pd.DataFrame(result | {end: rates[end] for end in ("low", "high")})
-    return ranked.sort_values("low", ascending=False, kind="stable", ignore_index=True)
+    return pd.DataFrame(result)
 
 
 def waste(jobs: pd.DataFrame) -> pd.DataFrame:

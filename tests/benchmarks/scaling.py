@@ -77,13 +77,13 @@ OF_JOBS: dict[str, Callable[[Any], Any]] = {
     "blocked_time": metrics.blocked_time,
     "time_to_first_failure": metrics.time_to_first_failure,
     "time_to_pass": metrics.time_to_pass,
-    "change_point, run time": lambda jobs: metrics.change_point(jobs, metrics.run_time, by="queue"),
+    "change_points, run time": lambda jobs: metrics.change_points(jobs, metrics.run_time, by="queue"),
 }
 OF_BUILDS: dict[str, Callable[[Any], Any]] = {
     "success_rate": lambda builds: metrics.success_rate(builds, by="pipeline"),
     "success_trend": metrics.success_trend,
     "throughput": metrics.throughput,
-    "change_point": metrics.change_point,
+    "change_points": metrics.change_points,
     "outages": lambda builds: metrics.outages(builds, branch=BRANCH),
     "recovery_time": lambda builds: metrics.recovery_time(builds, branch=BRANCH),
     "red_share": lambda builds: metrics.red_share(builds, branch=BRANCH),
@@ -91,8 +91,8 @@ OF_BUILDS: dict[str, Callable[[Any], Any]] = {
 }
 OF_HALVES: dict[str, Callable[[Tables, Tables], Any]] = {
     "percentile_change": lambda now, then: metrics.percentile_change(now.jobs, then.jobs, metrics.run_time, "queue"),
-    "failure_change": lambda now, then: metrics.failure_change(now.jobs, then.jobs, "queue"),
-    "success_change": lambda now, then: metrics.success_change(now.builds, then.builds, by="pipeline"),
+    "job_failure_change": lambda now, then: metrics.job_failure_change(now.jobs, then.jobs, "queue"),
+    "build_success_change": lambda now, then: metrics.build_success_change(now.builds, then.builds, by="pipeline"),
 }
 """Of the newer half of the days, and of the older."""
 READS: dict[str, Callable[[bf.Store], Any]] = {

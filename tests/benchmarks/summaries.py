@@ -1,6 +1,7 @@
 """Summaries of two million rows on pandas, Polars and DuckDB, compared with the best handwritten code for each.
 
-Before anything is timed, both must give the same values in the same columns. Jobs belong to 65,000 builds; summaries of
+Before anything is timed, both must give the same values in the columns of the handwritten code, which has no intervals:
+a summary's ratio contains what its own cost. Jobs belong to 65,000 builds; summaries of
 builds get two million of those, because 65,000 take hardly longer than the calls themselves (these are printed
 without a target).
 """
@@ -91,12 +92,23 @@ def _on(modules: Any, builds: Any, jobs: Any) -> dict[str, Pair]:
 
 
 def check(pair: Pair) -> None:
-    """Fail where the two do not give the same columns and, but for the last digits, the same values."""
+    """Fail where the two do not give, but for the last digits, the same values in the columns of the peer.
+
+    Peers lack intervals, effective numbers and lower bounds of percentiles, the last good builds of outages, and the
+    order of flips, which depends on intervals. `tests/metrics` checks these columns by simulations and by loops.
+    """
     ours, peer = pair.ours(), pair.peer()
     if isinstance(ours, pd.Series):
         pd.testing.assert_series_equal(peer, ours, check_dtype=False, rtol=1e-9)
         return
-    peer = peer[list(ours)].astype({name: dtype for name, dtype in ours.dtypes.items() if dtype == "str"})
+    if "flake_rate" in peer:
+        ours, peer = (
+            steps.sort_values(["organization", "pipeline", "step"], ignore_index=True) for steps in (ours, peer)
+        )
+    shared = [name for name in ours if name in peer]
+    assert set(peer) == set(shared)
+    ours = ours[shared]
+    peer = peer[shared].astype({name: dtype for name, dtype in ours.dtypes.items() if dtype == "str"})
     pd.testing.assert_frame_equal(peer, ours, check_dtype=False, rtol=1e-9)
 
 

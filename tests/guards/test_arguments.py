@@ -195,7 +195,10 @@ def test_functions_refuse_options_that_they_do_not_have(function: Callable[..., 
         (lambda jobs: plots.shortened("main", 0), "width=0: pass a whole number of at least 1"),
         (lambda jobs: metrics.percentiles(jobs, q=[]), r"q=\[\] is empty"),
         (lambda jobs: metrics.percentiles(jobs, q=[0.5, 0.5]), r"q=\[0\.5, 0\.5\] .* each once"),
-        (lambda jobs: metrics.success_change(builds_of("one"), builds_of("one"), confidence=None), "confidence=None"),
+        (
+            lambda jobs: metrics.build_success_change(builds_of("one"), builds_of("one"), confidence=None),
+            "confidence=None",
+        ),
         (lambda jobs: bf.save(jobs, "jobs.parquet"), "path=<DataFrame>: pass text or a path"),  # type: ignore[arg-type]
         (lambda jobs: bf.save("jo\0bs.parquet", jobs), "a path cannot contain NUL"),
         (lambda jobs: bf.load(None), "path=None: pass text or a path"),  # type: ignore[arg-type]

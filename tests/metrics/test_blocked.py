@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 from tests.metrics.engine_frames import ENGINES, in_spark
@@ -42,7 +43,9 @@ def test_percentiles_leave_blocked_builds_out_and_count_them(of: Any, made: Any,
     if isinstance(of, str) and of not in frame:
         frame = metrics.with_seconds(frame)
     (row,) = metrics.percentiles(EVERYWHERE[engine](frame), of).to_dict("records")
-    assert (row["n"], row["n_censored"], row["p50_s"], row["p95_s"]) == (24, 24, 2400, 2400)
+    assert (row["n"], row["n_censored"], row["p50_s"]) == (24, 24, 2400)
+    assert np.isnan(row["p95_s"])
+    assert row["p95_at_least_s"] == 25 * 86_400  # the first was blocked for so long when it was fetched
 
 
 @pytest.mark.parametrize("engine", EVERYWHERE)
@@ -62,8 +65,10 @@ def test_trends_changes_and_change_points_leave_them_out(engine: str) -> None:
     (row,) = metrics.percentile_change(*halves).to_dict("records")
     assert [row[name] for name in ("n", "n_censored", "n_before", "n_censored_before")] == [12, 12, 12, 12]
     assert (row["p50_s"], row["p50_before_s"]) == (2400, 2400)
-    (point,) = metrics.change_point(made(frame)).to_dict("records")
-    assert (point["n"], point["p50_before_s"]) == (24, 2400)
+    later = frame.assign(finished_at=frame["finished_at"] + (frame.index >= 24) * 20 * MINUTE)
+    (change,) = metrics.change_points(made(later)).to_dict("records")
+    assert (change["n_before"], change["n_after"]) == (12, 12)
+    assert (change["p50_before_s"], change["p50_after_s"]) == (2400, 3600)
 
 
 def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> None:
@@ -92,7 +97,8 @@ def test_a_blocked_build_counts_as_demand_and_not_as_served(engine: str) -> None
 def test_plots_leave_blocked_builds_out_and_count_them() -> None:
     frame = as_a_store_of_before_kept_it(builds())
     (curve, _) = plots.distribution(frame, of="wall_time_s").get_lines()
-    assert set(curve.get_xdata()) == {40.0}
+    assert set(curve.get_xdata()) == {2401 / 60}  # the second after
+    assert curve.get_ydata()[-1] == 0.5
     assert curve.get_label() == "24 rows, median 40 min; 24 not seen to end"
     twice = pd.concat([frame, frame.assign(id=frame["id"] + "b")])
     axes = plots.duration_trend(twice)

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from metric_frames import START, UTC, at
 from tests.metrics.engine_frames import ENGINES, in_spark
 
+from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share
 
 OUTAGES = {
     "pipeline": "str", "branch": "str", "failed_at": UTC, "recovered_at": UTC, "recovery_time_s": "float64",
     "seen_s": "float64", "open": "boolean", "start_unknown": "boolean", "failed": "Int64", "first_number": "Int64",
-    "last_number": "Int64", "fixed_by": "Int64",
+    "last_number": "Int64", "fixed_by": "Int64", "last_good_number": "Int64", "last_good_at": UTC,
+    "last_good_commit": "str", "first_bad_commit": "str",
 }  # fmt: skip
 STATES = {"p": "passed", "f": "failed", "c": "canceled", "r": "running", "s": "skipped", "n": None}
 
@@ -169,8 +171,8 @@ def test_organizations_are_kept_apart():
 
 
 def test_recovery_time_of_many_outages():
-    """Twenty outages of 1 to 20 minutes: the median is 10.5; by the binomial, the 6th and the 15th enclose it."""
-    ends = np.cumsum([[30, length] for length in range(1, 21)])
+    """Twenty outages of 1 to 20 minutes, in no order: the median is 10.5."""
+    ends = np.cumsum([[30, length] for length in np.random.default_rng(1).permutation(range(1, 21))])
     states, ends = "p" + "fp" * 20, [10, *ends.ravel().tolist()]
     frame = pd.concat([builds(states, ends), builds("p", pipeline="api"), builds("c", pipeline="docs")])
     found = recovery_time(frame, branch="main")
@@ -178,9 +180,98 @@ def test_recovery_time_of_many_outages():
     assert found["n"].tolist() == [0, 0, 20]
     assert found["n_censored"].tolist() == [0, 0, 0]
     web = found.iloc[2]
-    assert web[["p50_s", "p50_low_s", "p50_high_s"]].tolist() == [630, 360, 900]
+    assert web["p50_s"] == 630
+    assert 120 <= web["p50_low_s"] < 630 < web["p50_high_s"] <= 1140
+    assert 10 < web["p50_n_effective"] <= 20
     assert web["p95_s"] == pytest.approx(np.quantile(range(1, 21), 0.95) * 60)
     assert found.loc[:1, "p50_s":].isna().all(axis=None)
+
+
+def test_recovery_time_of_censored_outages_by_kaplan_and_meier():
+    """Recovered after 10, 20 and 30 minutes, and one that is open for 15: at 20 minutes, 3/4 times 1/2 last."""
+    frame = builds("p" + "fp" * 3 + "f", [1, 2, 12, 13, 33, 34, 64, 85])
+    found = recovery_time(frame, branch="main", q=(0.5, 0.75)).iloc[0]
+    assert found[["n", "n_censored", "p50_s", "p75_s"]].tolist() == [3, 1, 1200, 1800]
+    assert found[["p50_at_least_s", "p75_at_least_s"]].isna().all()
+    assert found[["p50_low_s", "p50_high_s"]].isna().all(), "four outages are in too few spans"
+
+
+def test_recovery_time_that_no_curve_shows_has_a_lower_bound():
+    """Red at first, until minute 20; red again from 30 on, fetched at 100."""
+    found = recovery_time(builds("fpf"), branch="main", q=0.5).iloc[0]
+    assert found[["n", "n_censored", "p50_at_least_s"]].tolist() == [0, 2, 4200]
+    assert np.isnan(found["p50_s"])
+
+
+@pytest.mark.parametrize(
+    ("states", "minutes", "suspects"),
+    [
+        ("pffpcf", None, [[1, "c0", 2, "c1"], [4, "c3", 6, "c5"]]),
+        ("pcrf", None, [[1, "c0", 4, "c3"]]),  # canceled and running builds are suspects, too
+        ("cfp", None, [[None, None, 2, "c1"]]),
+        ("ppf", [10, 30, 20], [[2, "c1", 3, "c2"]]),  # the build before passed later
+        ("pfp", [10, 30, 20], [[1, "c0", 2, "c1"]]),  # the build after passed earlier
+        ("fpf", [30, 20, 10], [[2, "c1", 3, "c2"]]),
+    ],
+)
+def test_suspects_are_the_builds_since_the_last_one_before_that_passed(states, minutes, suspects):
+    found = outages(builds(states, minutes), branch="main")
+    names = ["last_good_number", "last_good_commit", "first_number", "first_bad_commit"]
+    assert (
+        found[names].astype(object).where(found[names].notna(), None).to_numpy().tolist()[: len(suspects)] == suspects
+    )
+    assert found["last_good_at"].isna().tolist() == found["last_good_number"].isna().tolist()
+    without = outages(builds(states, minutes).drop(columns="commit"), branch="main")
+    assert without[["last_good_commit", "first_bad_commit"]].isna().all(axis=None)
+    pd.testing.assert_frame_equal(without[names[::2]], found[names[::2]])
+
+
+def test_suspects_of_pipelines_are_kept_apart():
+    frame = builds("pfpf", pipeline=["web", "web", "api", "api"], number=[7, 8, 1, 2])
+    found = outages(frame, branch="main")
+    assert found[["last_good_number", "first_number"]].values.tolist() == [[1, 2], [7, 8]]
+    frame = builds("pfff", pipeline=["api", "web", "web", "api"], number=[7, 8, 9, None])
+    assert outages(frame, branch="main")["last_good_number"].isna().all()
+
+
+FAILED_JOBS = [  # build, step, end in minutes, what differs from a job that failed hard
+    ("b1", "late", 19, {}),
+    ("b1", "first", 15, {}),
+    ("b1", "soft", 11, {"soft_failed": True}),
+    ("b1", "retried", 12, {"retried": True}),
+    ("b1", "trigger", 10, {"type": "trigger"}),
+    ("b1", "passed", 9, {"state": "passed"}),
+    ("b0", "of another build", 5, {}),
+    ("b5", "timed out", 59, {"state": "timed_out"}),
+]
+
+
+def jobs_of_builds() -> pd.DataFrame:
+    usual = {"type": "script", "state": "failed", "soft_failed": False, "retried": False}
+    rows = [usual | {"build_id": build, "step_key": step, "ended": end} | own for build, step, end, own in FAILED_JOBS]
+    frame = pd.DataFrame(rows).assign(name=None, build_created_at=at(*[0] * len(rows)))
+    stamps = {name: at(*[None] * len(rows)) for name in ("created_at", "runnable_at", "started_at")}
+    frame = frame.assign(**stamps, finished_at=at(*frame.pop("ended")))
+    texts = dict.fromkeys(["type", "state", "build_id", "step_key", "name"], "str")
+    return metrics.with_seconds(frame.astype(texts | dict.fromkeys(["soft_failed", "retried"], "boolean")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
+def test_the_step_that_failed_first(engine):
+    frame = builds("pffpcfpf", id=pd.Series([f"b{i}" for i in range(8)], dtype="str"))
+    found = outages(engine(frame), branch="main", jobs=engine(jobs_of_builds()))
+    assert list(found)[-1] == "first_failed_step"
+    assert found["first_failed_step"].fillna("none").tolist() == ["first", "timed out", "none"]
+    nothing = outages(engine(builds("pp", id=["b0", "b1"])), branch="main", jobs=engine(jobs_of_builds()))
+    assert nothing.dtypes.equals(found.dtypes)
+
+
+def test_jobs_need_the_ids_of_builds():
+    with pytest.raises(BadInput, match="no column 'id'"):
+        outages(builds("pf"), branch="main", jobs=jobs_of_builds())
+    with pytest.raises(BadInput, match="no column 'build_id'"):
+        outages(builds("pf", id=["b0", "b1"]), branch="main", jobs=jobs_of_builds().drop(columns="build_id"))
 
 
 @pytest.mark.parametrize(

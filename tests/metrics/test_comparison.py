@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from metric_frames import START, UTC, at
+from scipy.stats import false_discovery_control, lognorm, ranksums
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -68,7 +69,7 @@ Days = tuple[list[int], list[int]]
 def effective_size_of(now: Days, before: Days, confidence: float = 0.95) -> tuple[float, float]:
     """Return the effective sizes of a group that is alone."""
     sides = [Spread(*(np.array([value]) for value in measure_spread(*days))) for days in (now, before)]
-    one, other = effective_sizes(*sides, confidence)
+    one, other, _ = effective_sizes(*sides, confidence)
     return float(one[0]), float(other[0])
 
 
@@ -83,7 +84,8 @@ def test_effective_sizes_of_an_example():
     assert effective_size_of(uneven, even)[0] == pytest.approx(
         40 / (20 / 3) * (2.022691 / 2.446912) ** 2, rel=1e-5
     )  # both count
-    assert np.isnan(effective_size_of(([5], [10]), uneven)).tolist() == [True, False]
+    assert np.isnan(effective_size_of(([5], [10]), uneven)).tolist() == [True, False]  # too few days for a single one
+    assert 0 < effective_size_of(([5], [10]), ([5, 6, 4] * 3, [10] * 9))[0] <= 10
     assert np.isnan(measure_spread([0, 0], [10, 10])[2])  # that never any failed says nothing of days
     assert effective_size_of(([0, 0], [10, 10]), ([0, 0], [10, 10]))[0] < 20
 
@@ -97,7 +99,7 @@ def test_groups_share_how_days_spread():
         result = [measure_spread(random.binomial(20, 0.4, days), [20] * days) for _ in range(many)]
         result[-1] = measure_spread([0] * (days - 1) + [20], [20] * days)
         sides.append(Spread(*(np.array(column) for column in zip(*result, strict=True))))
-    sizes, _ = effective_sizes(*sides, 0.9995)
+    sizes, _, _ = effective_sizes(*sides, 0.9995)
     alone = effective_sizes(*(Spread(*(column[:1] for column in (s.rows, s.days, s.ratio))) for s in sides), 0.9995)
     assert sizes[0] > 1.3 * alone[0][0]
     assert np.median(sizes[:-1]) > 100
@@ -114,7 +116,7 @@ def test_effective_sizes_never_exceed_the_rows(days, confidence):
 def test_days_are_those_of_a_zone():
     frame = pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)})
     found = engine_of(frame).group_rows(frame, ["t"])
-    days = {tz: with_days(found, "t", tz).frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
+    days = {tz: with_days(found, "t", tz)[0].frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
     assert days == {"UTC": [0, 0, 1, 2], "Europe/Berlin": [0, 1, 1, 2]}  # in Berlin the second and third are one day
 
 
@@ -125,7 +127,7 @@ def test_success_of_two_periods():
         [builds(0, passed=30, failed=2, running=2), builds(1, passed=18, failed=30)], ignore_index=True
     ).assign(pipeline="web")
     before = pd.concat([before, builds(failed=4).assign(pipeline="old")])
-    result = metrics.success_change(now, before, by="pipeline").set_index("pipeline")
+    result = metrics.build_success_change(now, before, by="pipeline").set_index("pipeline")
     assert result.index.tolist() == ["new", "old", "web"]
     assert result.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
     sizes = effective_size_of(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
@@ -137,7 +139,7 @@ def test_success_of_two_periods():
     assert result.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
     assert result["n_before"].tolist() == [0, 4, 80]
     assert result.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
-    assert metrics.success_change(now, before)["n"].tolist() == [75]
+    assert metrics.build_success_change(now, before)["n"].tolist() == [75]
 
 
 def test_failures_of_two_periods():
@@ -149,11 +151,11 @@ def test_failures_of_two_periods():
 
     now = pd.concat([ran(0, failed=30, passed=7, canceled=5), ran(1, timed_out=26, passed=7)])
     before = pd.concat([ran(0, failed=24, passed=16, running=2), ran(1, failed=24, passed=16)])
-    result = metrics.failure_change(now, before, by="step").iloc[0]
+    result = metrics.job_failure_change(now, before, by="step").iloc[0]
     assert result[["failed", "n", "failed_before", "n_before"]].tolist() == [56, 70, 48, 80]
     assert result[["rate", "rate_before"]].tolist() == [0.8, 0.6]
     assert result["low"] < 0.2 < result["high"]
-    only_canceled = metrics.failure_change(ran(0, canceled=3), before, by="step").iloc[0]
+    only_canceled = metrics.job_failure_change(ran(0, canceled=3), before, by="step").iloc[0]
     assert only_canceled["n"] == 0
     assert np.isnan(only_canceled["rate"])
 
@@ -161,10 +163,10 @@ def test_failures_of_two_periods():
 def test_a_rate_that_fell_on_every_day_is_found():
     now = pd.concat([builds(day, passed=14, failed=6) for day in range(7)])
     before = pd.concat([builds(day, passed=18 + day % 3, failed=2 - day % 3) for day in range(7)])
-    result = metrics.success_change(now, before).iloc[0]
+    result = metrics.build_success_change(now, before).iloc[0]
     assert result["high"] < 0
     one_bad_day = pd.concat([builds(day, passed=19, failed=1) for day in range(6)] + [builds(6, failed=40)])
-    result = metrics.success_change(one_bad_day, before).iloc[0]
+    result = metrics.build_success_change(one_bad_day, before).iloc[0]
     assert result["change"] < -0.2
     assert result["high"] > 0
 
@@ -201,8 +203,11 @@ def test_percentiles_of_two_periods_by_hand():
 def test_too_few_rows_for_a_percentile_have_no_interval(made):
     rows = made(seconds(*range(19)))
     result = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
-    assert result.filter(like="p95").isna().all()
-    assert result.filter(like="p50").notna().all()
+    assert result.filter(like="p95").drop("p95_notable").isna().all()
+    assert not result["p95_notable"]
+    bounds = [f"p50{end}_at_least_s" for end in ("", "_before")]
+    assert result.filter(like="p50").drop(bounds).notna().all()
+    assert result[bounds].isna().all()
 
 
 def test_groups_of_one_period_only():
@@ -246,11 +251,11 @@ def test_as_many_intervals_hold_no_change_as_they_promise(shape, spread, confide
 def test_rows_that_were_taken_as_independent_would_find_changes_by_chance():
     random = np.random.default_rng(5)
     frames = [of_busy_days("lognormal", 0.5, random) for _ in range(2)]
-    alone = [metrics.percentiles(frame, "x_s", "g", 0.5) for frame in frames]
-    apart = (alone[0]["p50_low_s"] > alone[1]["p50_high_s"]) | (alone[0]["p50_high_s"] < alone[1]["p50_low_s"])
-    assert apart.mean() > 0.2  # though even disjoint intervals are a stricter test than that of the difference
+    values = [[own["x_s"] for _, own in frame.groupby("g")] for frame in frames]
+    naive = [ranksums(one, other).pvalue for one, other in zip(*values, strict=True)]
+    assert np.mean(np.array(naive) < 0.05) > 0.5
     result = metrics.percentile_change(*frames, of="x_s", by="g")
-    assert ((result["p50_change_low_s"] > 0) | (result["p50_change_high_s"] < 0)).mean() < 0.08
+    assert (result["p50_change_p"] < 0.05).mean() < 0.08
 
 
 def test_a_change_is_found_and_signed():
@@ -262,10 +267,145 @@ def test_a_change_is_found_and_signed():
     assert faster["p50_change_low_s"] == pytest.approx(-slower["p50_change_high_s"])
 
 
-def test_one_day_has_no_interval():
-    result = metrics.percentile_change(seconds(*range(50), days=1), seconds(*range(50)), of="x_s").iloc[0]
+@pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
+def test_a_p_value_belongs_to_its_interval(made):
+    random = np.random.default_rng(8)
+    now, before = (of_busy_days("lognormal", 0.3, random, 60) for _ in range(2))
+    now.loc[now["g"] < 10, "x_s"] *= 2.5
+    result = metrics.percentile_change(made(now), made(before), of="x_s", by="g")
+    p, low, high = (result[f"p50_change_{end}"] for end in ("p", "low_s", "high_s"))
+    excludes = (low > 0) | (high < 0)
+    assert 5 < excludes.sum() < 20
+    assert (excludes == (p < 0.05)).all()
+    wider = metrics.percentile_change(made(now), made(before), of="x_s", by="g", confidence=0.99)
+    np.testing.assert_allclose(np.log(wider["p50_change_p"]), np.log(p), rtol=0.6)
+    notable = result["p50_notable"].to_numpy(bool)
+    by_definition = false_discovery_control(p) <= 0.05
+    assert (notable == by_definition).all()
+    assert notable.sum() < excludes.sum()
+
+
+def test_few_days_have_no_interval():
+    result = metrics.percentile_change(seconds(*range(50), days=1), seconds(*range(50), days=3), of="x_s").iloc[0]
     assert result["p50_change_s"] == 0
-    assert result[["p50_change_low_s", "p50_change_high_s"]].isna().all()
+    assert result[["p50_change_low_s", "p50_change_high_s", "p50_change_p"]].isna().all()
+    assert not result["p50_notable"]
+
+
+def with_day_effects(days: int, groups: int, random: np.random.Generator, rate: float = 0.8) -> pd.DataFrame:
+    """Builds of groups, 15 a day, of which on each day another share passes."""
+    share = random.beta(15 * rate, 15 * (1 - rate), (groups, days))
+    group, day, _ = (axis.ravel() for axis in np.indices((groups, days, 15)))
+    state = np.where(random.random(len(group)) < share[group, day], "passed", "failed")
+    frame = pd.DataFrame({"state": pd.Series(state, dtype="str"), "created_at": on_days(day), "g": group})
+    return frame.assign(blocked=pd.array([False] * len(frame), "boolean"), x_s=random.lognormal(3, 0.5, len(frame)))
+
+
+@pytest.mark.parametrize(("days", "days_before"), [(1, 28), (7, 7), (28, 28)])
+def test_p_values_are_as_small_by_chance_as_they_say(days, days_before):
+    """Of 400 comparisons with day effects; 3.5 standard deviations above the level would be a lie."""
+    random = np.random.default_rng(9)
+    now, before = (with_day_effects(each, 400, random) for each in (days, days_before))
+    p = metrics.build_success_change(now, before, by="g")["p"]
+    q = metrics.percentile_change(now, before, "x_s", by="g")["p50_change_p"]
+    for values in (p, q):
+        assert values.isna().mean() < 0.05
+        for level in (0.01, 0.05):
+            assert (values < level).mean() < level + 3.5 * np.sqrt(level * (1 - level) / 400)
+
+
+def test_one_day_is_compared_with_the_weeks_before():
+    random = np.random.default_rng(10)
+    day, before = with_day_effects(1, 50, random, rate=0.35), with_day_effects(28, 50, random, rate=0.9)
+    result = metrics.build_success_change(day, before, by="g")
+    assert result["notable"].mean() > 0.8
+    assert (result["change"] < 0).all()
+
+
+def test_a_fall_that_a_week_does_not_show_is_seen_in_four():
+    random = np.random.default_rng(11)
+    weeks = [with_day_effects(28, 60, random, rate) for rate in (0.88, 0.68)]
+    last = [frame[frame["created_at"] >= START + pd.Timedelta(21, "D")] for frame in weeks]
+    found = [(metrics.build_success_change(*pair[::-1], by="g")["p"] < 0.05).mean() for pair in (last, weeks)]
+    assert found[0] < 0.9 < found[1]
+
+
+def as_jobs(rows: pd.DataFrame, limits: np.ndarray) -> pd.DataFrame:
+    """Jobs that become runnable at `created_at` and wait for `x_s`, seen to wait no longer than these limits."""
+    ended = rows["x_s"].where(rows["x_s"] <= limits)
+    stamps = {"started_at": ended, "fetched_at": ended.fillna(pd.Series(limits, rows.index))}
+    times = {name: rows["created_at"] + pd.to_timedelta(own, unit="s").dt.floor("us") for name, own in stamps.items()}
+    frame = rows.drop(columns="x_s").assign(type="script", runnable_at=rows["created_at"], **times)
+    return frame.astype(dict.fromkeys(("runnable_at", *times), UTC))
+
+
+def censored(rows: pd.DataFrame, share: float, random: np.random.Generator) -> pd.DataFrame:
+    """Jobs of which this share is not seen to start, in each group."""
+    return as_jobs(rows, random.exponential(rows["x_s"].mean() / share, len(rows)))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_intervals_of_censored_rows_hold_the_change_as_often_as_they_promise(spread, factor):
+    """Of 400 pairs of weeks with a tenth of the jobs censored; 3.5 standard deviations would be a lie."""
+    random = np.random.default_rng(12)
+    weeks = [of_busy_days("lognormal", spread, random, 400) for _ in range(2)]
+    now = censored(weeks[0].assign(x_s=factor * weeks[0]["x_s"]), 0.1, random)
+    before = censored(weeks[1], 0.1, random)
+    assert now["started_at"].isna().mean() == pytest.approx(0.09, abs=0.02)
+    result = metrics.percentile_change(now, before, metrics.queue_time, by="g", q=(0.5, 0.9))
+    for p in ("p50", "p90"):
+        low, high, p_value = (result[f"{p}_change_{end}"] for end in ("low_s", "high_s", "p"))
+        is_known = low.notna() & high.notna()
+        assert is_known.mean() > 0.9
+        change = (factor - 1) * lognorm.ppf(int(p[1:]) / 100, np.hypot(0.8, spread), scale=np.exp(3))
+        assert ((low <= change) & (change <= high))[is_known].mean() >= 0.92
+        for level in (0.01, 0.05) if factor == 1 else ():
+            assert (p_value < level).mean() < level + 3.5 * np.sqrt(level * (1 - level) / 400)
+
+
+def test_censored_rows_neither_hide_nor_make_a_change():
+    """Waits double; of the later ones, as many are cut short that the median of those that started is too low."""
+    random = np.random.default_rng(13)
+    rows = of_busy_days("lognormal", 0.1, random, 100)
+    before, same = censored(rows, 0.05, random), censored(of_busy_days("lognormal", 0.1, random, 100), 0.5, random)
+    slower = censored(rows.assign(x_s=2 * rows["x_s"]), 0.5, random)
+    result = [metrics.percentile_change(now, before, metrics.queue_time, by="g") for now in (same, slower)]
+    assert [each["p50_notable"].mean() for each in result] == [pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.02)]
+    truth = np.exp(3)
+    assert result[1]["p50_s"].median() == pytest.approx(2 * truth, rel=0.06)
+    started = slower[slower["started_at"].notna()].drop(columns="fetched_at")
+    assert metrics.percentiles(started, by="g", q=0.5)["p50_s"].median() < 1.8 * truth
+
+
+OPEN = as_jobs(seconds(*[60] * 100, *[1e6] * 30), np.array([1e6] * 100 + [7200] * 30))
+"""100 jobs that waited a minute, and 30 that have waited for two hours."""
+
+
+@pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
+def test_of_a_percentile_that_is_censored_a_lower_bound_is_known(made):
+    started = as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))
+    now, before = made(OPEN), made(started)
+    for one, other, end in ((now, before, ""), (before, now, "_before")):
+        result = metrics.percentile_change(one, other, metrics.queue_time, q=(0.5, 0.95)).iloc[0]
+        assert result[[f"n{end}", f"n_censored{end}", f"p50{end}_s"]].tolist() == [100, 30, 60]
+        assert result[f"p95{end}_at_least_s"] == 7200
+        unknown = [f"p95{end}_s", "p95_change_s", "p95_change_low_s", "p95_change_high_s", "p95_change_p"]
+        assert result[unknown].isna().all()
+        assert not result["p95_notable"]
+        others = {"", "_before"} - {end}
+        assert result[[f"p50{end}_at_least_s", *(f"p95{other}_at_least_s" for other in others)]].isna().all()
+
+
+def test_rows_that_are_not_censored_count_as_before():
+    """With an end of every row, Kaplan and Meier's curve is the share of rows."""
+    random = np.random.default_rng(14)
+    rows = [of_busy_days("lognormal", 0.3, random, 20) for _ in range(2)]
+    jobs = [as_jobs(each.assign(x_s=each["x_s"].round(6)), np.full(len(each), 1e6)) for each in rows]
+    q = (0.1, 0.5, 0.9)
+    result = metrics.percentile_change(*jobs, metrics.queue_time, by="g", q=q)
+    plain = metrics.percentile_change(*(each.assign(x_s=each["x_s"].round(6)) for each in rows), "x_s", by="g", q=q)
+    pd.testing.assert_frame_equal(result, plain.assign(n_censored=0, n_censored_before=0), check_dtype=False, atol=2e-6)
 
 
 def test_times_of_builds():
@@ -285,4 +425,4 @@ def test_bad_input():
     with pytest.raises(BadInput, match="tz='Mars'"):
         metrics.percentile_change(frame, frame, of="x_s", tz="Mars")
     with pytest.raises(BadInput, match="confidence=2"):
-        metrics.success_change(builds(passed=1), builds(passed=1), confidence=2)
+        metrics.build_success_change(builds(passed=1), builds(passed=1), confidence=2)

@@ -119,19 +119,21 @@ def test_attempts_without_a_commit_are_left_out_and_counted():
 
 def test_ranked_by_the_lower_bound_not_by_the_rate():
     once = [{"step_key": "once", "how": how} for how in ("fail", "pass")]
-    often = [{"step_key": "often", "how": "pass", "commit": str(i)} for i in range(100)]
-    often += [{"step_key": "often", "how": "fail", "commit": str(i)} for i in range(50)]
+    often = [{"step_key": "often", "how": "pass", "commit": str(i), "ended": i} for i in range(100)]
+    often += [{"step_key": "often", "how": "fail", "commit": str(i), "ended": i} for i in range(0, 100, 2)]
     ranked = flips(attempts(*once, *often))
     assert ranked["step"].tolist() == ["often", "once"]
     assert ranked["flake_rate"].tolist() == [0.5, 1]
-    assert (ranked.loc[0, "low"], ranked.loc[0, "high"]) == metrics.wilson(50, 100)
+    assert ranked.loc[0, "n_effective"] == 100
+    assert ranked.loc[0, "low"] < metrics.wilson(50, 100)[0] < metrics.wilson(50, 100)[1] < ranked.loc[0, "high"]
+    assert ranked.loc[1, ["low", "high", "n_effective"]].isna().all(), "one commit"
 
 
 def test_what_one_retry_makes_of_a_rate_of_attempts():
     """Attempts that fail with chance p, tried once more: of the commits that pass, p / (1 + p) flipped."""
     fails = np.random.default_rng(4).random((3_000, 2)) < 0.12
     tried = [
-        {"how": "fail" if failed else "pass", "commit": str(i)}
+        {"how": "fail" if failed else "pass", "commit": str(i), "ended": i}
         for i, both in enumerate(fails)
         for failed in both[: 1 + both[0]]
     ]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from math import comb
 from typing import get_args
 
 import numpy as np
@@ -8,12 +7,16 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at, jobs, random_jobs, rows
+from metric_frames import START, at, jobs, random_jobs, rows
 from pandas.testing import assert_frame_equal
+from scipy import stats
+from tests.metrics import engine_frames
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.percentiles import Method
+from buildframe.metrics.estimates import Method
+
+ENGINES = {"pandas": lambda frame: frame, **engine_frames.ENGINES}
 
 
 def waits(*minutes: float, **more: object) -> pd.DataFrame:
@@ -23,7 +26,7 @@ def waits(*minutes: float, **more: object) -> pd.DataFrame:
 def test_by_hand():
     frame = waits(1, 2, 3, 4, 10, queue=list("aaaab"))
     result = metrics.percentiles(frame, by="queue", q=(0.5, 0.75))
-    assert result.iloc[:, :6].to_dict("list") == {
+    assert result[["queue", "n", "n_censored", "n_negative", "p50_s", "p75_s"]].to_dict("list") == {
         "queue": ["a", "b"],
         "n": [4, 1],
         "n_censored": [0, 0],
@@ -39,10 +42,18 @@ def test_waiting_jobs_are_counted_as_censored_and_negative_ones_kept():
         runnable_at=at(0, 0, 0, 5, None, 0),
         started_at=at(3, None, None, 4, None, None),
         finished_at=at(9, None, 7, 9, None, None),  # the third was canceled while it waited
+        fetched_at=at(2, 2, 9, 9, 9, 9),
     )
     frame.loc[5, "type"] = "trigger"
     result = metrics.percentiles(frame, q=(0.5,))
-    assert result.iloc[0, :4].to_dict() == {"n": 2, "n_censored": 2, "n_negative": 1, "p50_s": 60.0}
+    assert result.iloc[0, :4].to_dict() == {"n": 2, "n_censored": 2, "n_negative": 1, "p50_s": 180.0}
+    assert metrics.percentiles(frame, q=(0.7,))["p70_at_least_s"].tolist() == [420.0]
+
+
+def test_a_censored_row_of_which_no_time_is_known_says_nothing_about_the_curve():
+    frame = waits(1, 2, 3, None)
+    result = metrics.percentiles(frame, q=0.5)
+    assert result[["n", "n_censored", "p50_s"]].to_numpy().tolist() == [[3, 1, 120]]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +79,11 @@ def test_a_percentile_wants_a_row_beyond_it():
 
 
 def test_names_of_percentiles():
-    columns = list(metrics.percentiles(waits(1), q=(0.5, 0.95, 0.999, 0.29)).columns)
-    assert columns == ["n", "n_censored", "n_negative", "p50_s", "p95_s", "p99.9_s", "p29_s",
-                       "p50_low_s", "p50_high_s", "p95_low_s", "p95_high_s",
-                       "p99.9_low_s", "p99.9_high_s", "p29_low_s", "p29_high_s"]  # fmt: skip
+    columns = list(metrics.percentiles(waits(1), q=(0.5, 0.999, 0.29)).columns)
+    assert columns == ["n", "n_censored", "n_negative",
+                       "p50_s", "p50_low_s", "p50_high_s", "p50_at_least_s", "p50_n_effective",
+                       "p99.9_s", "p99.9_low_s", "p99.9_high_s", "p99.9_at_least_s", "p99.9_n_effective",
+                       "p29_s", "p29_low_s", "p29_high_s", "p29_at_least_s", "p29_n_effective"]  # fmt: skip
 
 
 def test_a_timedelta_column_and_a_function_of_ones_own_have_no_censoring_to_know():
@@ -134,7 +146,8 @@ def test_the_method_is_that_of_numpy(method):
     minutes = np.random.default_rng(3).exponential(5, 41).round(3)
     result = metrics.percentiles(waits(*minutes), q=(0.1, 0.62, 0.95), method=method)
     seconds = metrics.queue_time(waits(*minutes)).dt.total_seconds()
-    assert result.iloc[0, 3:6].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
+    names = ["p10_s", "p62_s", "p95_s"]
+    assert result.loc[0, names].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
 
 
 @pytest.mark.slow
@@ -170,31 +183,105 @@ def test_many_rows_and_groups_take_no_long_time():
     assert len(metrics.percentiles(frame, by="build")) > 59_000  # a loop over groups would take half a minute
 
 
-@pytest.mark.parametrize(("n", "low", "high"), [(6, 1, 6), (10, 2, 9), (20, 6, 15), (50, 18, 33), (100, 40, 61)])
-def test_the_interval_of_a_median_is_of_the_ranks_in_the_literature(n, low, high):
-    """Campbell and Gardner 1988, British Medical Journal 296: 1454-1456, table of exact ranks."""
-    result = metrics.percentiles(waits(*range(n, 0, -1)), q=(0.5,))
-    assert result[["p50_low_s", "p50_high_s"]].to_numpy().tolist() == [[60.0 * low, 60.0 * high]]
+def test_many_long_waits_that_go_on_leave_a_lower_bound():
+    """100 waits of 60 s, and 30 jobs that have waited for 2 h: p95 is not 60 s."""
+    frame = waits(*[1] * 100, *[None] * 30, fetched_at=at(*[120] * 130))
+    result = metrics.percentiles(frame, q=(0.5, 0.95))
+    assert result[["p50_s", "p50_at_least_s"]].fillna(-1).to_numpy().tolist() == [[60, -1]]
+    assert result[["p95_s", "p95_at_least_s"]].fillna(-1).to_numpy().tolist() == [[-1, 7200]]
 
 
-def test_an_end_that_no_row_lies_beyond_is_nan():
-    for n, has_high in ((71, False), (72, True)):  # .95 ** 72 is the first below .025
-        result = metrics.percentiles(waits(*range(n)), q=(0.95,))
-        assert result["p95_low_s"].notna().all()
-        assert result["p95_high_s"].notna().tolist() == [has_high]
-    assert metrics.percentiles(waits(*range(5)), q=(0.5,))[["p50_low_s", "p50_high_s"]].isna().all(axis=None)
+WEEKS = pd.Timedelta(7, "D")
 
 
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 400), st.floats(0.02, 0.98))
-def test_the_interval_covers_at_least_95_percent(n, p):
-    """By the binomial distribution of how many rows lie below the true percentile, summed here one by one."""
-    _, _, _, middle, *ends = metrics.percentiles(waits(*range(1, n + 1)), q=(p,)).astype(float).iloc[0]
-    below = [comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
-    low, high = (end / 60 for end in ends)
-    if not np.isnan(low):
-        assert sum(below[: round(low)]) <= 0.025 + 1e-9
-    if not np.isnan(high):
-        assert sum(below[round(high) :]) <= 0.025 + 1e-9
-    assert np.isnan(low) or np.isnan(high) or low - 1e-9 <= middle / 60 <= high + 1e-9
+def patients() -> pd.DataFrame:
+    """Weeks of remission with 6-MP (Freireich, E. J., et al. (1963). Blood 21, 699-716), as jobs that wait."""
+    ended, seen = [6, 6, 6, 7, 10, 13, 16, 22, 23], [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
+    begun = pd.Series(at(*range(0, 210, 10)))
+    ends = [begun[i] + WEEKS * week for i, week in enumerate(ended)] + [pd.NaT] * len(seen)
+    fetched = [begun[9 + i] + WEEKS * week for i, week in enumerate(seen)]
+    frame = jobs(runnable_at=begun, started_at=ends, fetched_at=[begun.max() + WEEKS * 52] * 9 + fetched)
+    return frame.astype(dict.fromkeys(["started_at", "fetched_at"], begun.dtype))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_percentiles_of_a_published_group_with_censored_rows(engine):
+    result = metrics.percentiles(ENGINES[engine](patients()), q=(0.25, 0.5, 0.6))
+    weeks = result[["p25_s", "p50_s", "p60_s", "p60_at_least_s"]] / WEEKS.total_seconds()
+    assert weeks.fillna(-1).round(6).to_numpy().tolist() == [[13, 23, -1, 35]]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.4])
+def test_intervals_are_those_of_the_definition(engine, share):
+    """Every number computed again by loops, from the definition in the notes of the function."""
+    random = np.random.default_rng(8)
+    frame = busy_days(random, 12).assign(key=lambda rows: random.integers(0, 6, len(rows)))
+    frame = frame.assign(started_at=frame["started_at"].mask(random.random(len(frame)) < share))
+    result = metrics.percentiles(ENGINES[engine](frame), by="key", q=(0.5, 0.9))
+    for (_, group), row in zip(frame.groupby("key"), result.to_dict("records"), strict=True):
+        for p in (0.5, 0.9):
+            expected = by_definition(group, p)
+            own = [row[f"p{100 * p:g}_{end}"] for end in ("low_s", "high_s", "n_effective")]
+            np.testing.assert_allclose(own, expected, rtol=1e-9)
+    assert result["p50_low_s"].notna().any()
+
+
+def busy_days(random, days: int) -> pd.DataFrame:
+    """Waits of 60 jobs a day, all of which are longer on some days."""
+    day = np.repeat(np.arange(days), 60)
+    minutes = np.exp(0.5 * random.standard_normal(len(day)) + 0.4 * random.standard_normal(days)[day])
+    begun = START + pd.to_timedelta(np.sort(day + random.random(len(day))), unit="D").round("us")
+    ended = begun + pd.to_timedelta(np.round(minutes * 60), unit="s")  # with ties
+    frame = jobs(runnable_at=begun, started_at=ended, fetched_at=begun + pd.Timedelta(90.5, "s"))
+    return frame.astype(dict.fromkeys(["runnable_at", "started_at", "fetched_at"], "datetime64[us, UTC]"))
+
+
+def by_definition(group: pd.DataFrame, p: float) -> list[float]:
+    """The ends of the interval of a percentile, and its effective number of rows."""
+    time = group["runnable_at"].astype("int64").to_numpy()
+    ended = group["started_at"].notna().to_numpy()
+    seconds = np.where(ended, (group["started_at"] - group["runnable_at"]).dt.total_seconds(), 91.0)
+    span = np.minimum(8 * (time - time.min()) // (time.max() - time.min() + 1), 7)
+    values = np.sort(seconds[ended])
+    lasting, greenwood, curve = 1.0, 0.0, []
+    for i, value in enumerate(values):  # tied rows end one after the other
+        at_risk = len(values) - i + (~ended & (seconds > value)).sum()
+        lasting *= 1 - 1 / at_risk
+        greenwood += 1 / (at_risk * (at_risk - 1)) if at_risk > 1 else np.inf
+        curve.append((lasting, greenwood))
+
+    def size(q: float) -> tuple[float, float]:
+        rank = next((i for i, (share, _) in enumerate(curve) if share <= 1 - q + 1e-12), None)
+        if rank is None:
+            return np.nan, np.nan
+        share, sum_of = curve[rank]
+        left = [own for own, value in zip(curve, values, strict=True) if value < 91]
+        before = left[-1][0] if left else 1.0
+        hit = np.where(ended, seconds <= values[rank], 1 - share / before if len(left) <= rank else 0.0)
+        spread = np.bincount(span, hit - hit.mean(), 8)
+        effect = max(1.0, 8 / 7 * (spread**2).sum() / len(hit) / hit.var())
+        n_effective = min(q * (1 - q) / (share**2 * sum_of * effect), len(hit))
+        return n_effective, n_effective * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, 7)) ** 2
+
+    (n_effective, k), (_, k_of_median) = size(p), size(0.5)
+    if not min(k, k_of_median) * min(p, 1 - p) >= 1:
+        return [np.nan, np.nan, n_effective]
+    below, above = stats.beta.ppf(0.025, k * p, k * (1 - p) + 1), stats.beta.ppf(0.975, k * p + 1, k * (1 - p))
+    shares = 1 - np.array([share for share, _ in curve])
+    low, high = (shares <= below + 1e-12).sum(), (shares < above - 1e-12).sum() + 1
+    return [values[low - 1], values[high], n_effective] if low and high < len(values) else [np.nan, np.nan, n_effective]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_interval_from_few_spans_of_time_or_without_times(engine):
+    frame = busy_days(np.random.default_rng(1), 6)
+    columns = ["p50_low_s", "p50_high_s"]
+    assert metrics.percentiles(ENGINES[engine](frame), q=0.5)[columns].notna().all(axis=None)
+    at_once = frame.assign(started_at=frame["started_at"] - frame["runnable_at"] + START, runnable_at=START)
+    assert metrics.percentiles(ENGINES[engine](at_once), q=0.5)[columns].isna().all(axis=None)
+    stored = pd.DataFrame({"x_s": (frame["started_at"] - frame["runnable_at"]).dt.total_seconds()})
+    without = metrics.percentiles(ENGINES[engine](stored), of="x_s", q=0.5)
+    assert without["p50_s"].notna().all()
+    assert without[[*columns, "p50_n_effective"]].isna().all(axis=None)
+    assert "created_at" in without.attrs["why_no_intervals"]

@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from tests import spark_session
-from tests.metrics.engine_frames import assert_same, in_duckdb, in_spark
+from tests.metrics.engine_frames import assert_same, halves, in_duckdb, in_spark
 from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
@@ -25,6 +25,18 @@ def test_many_groups_are_ranked_some_at_a_time(kind: str, by: Any, made: Any, mo
     jobs = metrics.with_seconds(jobs_of(kind))
     result = metrics.percentiles(made(jobs), of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95))
     assert_same(result, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
+
+
+@pytest.mark.parametrize("made", [in_duckdb, in_spark])
+@pytest.mark.parametrize("by", [None, "queue", "build_id"])
+def test_many_groups_are_compared_some_at_a_time(by: Any, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_MAX_COUNTED", 0)
+    jobs = metrics.with_seconds(jobs_of("many"))
+    result, expected = (
+        metrics.percentile_change(*halves(frame), metrics.queue_time, by, q=(0.5, 0.9)) for frame in (made(jobs), jobs)
+    )
+    assert expected["n_censored"].sum() > 0
+    assert_same(result, expected)
 
 
 def numbers(many: int = 20_000) -> pd.DataFrame:
@@ -53,17 +65,15 @@ def test_nulls_and_numbers_that_are_none_are_one_key(made: Any) -> None:
 
 
 def test_values_that_change_within_their_second_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many rows in each second, but between the passes one value has gone to another second."""
+    """As many rows in each second, but between the passes some values have gone to another second."""
     connection = duckdb.connect()
     connection.execute("CREATE TABLE moving AS SELECT i::DOUBLE AS x_s FROM range(100) t(i)")
     counted = ranks._count_rows
-    calls: list[int] = []
 
-    def between(rows: Any, kinds: list[str]) -> Any:
-        if calls:
+    def between(rows: Any, names: list[str], **more: Any) -> Any:
+        if "value" in names:  # the second pass
             connection.execute("UPDATE moving SET x_s = x_s + 200 WHERE x_s < 60 AND x_s > 40")
-        calls.append(1)
-        return counted(rows, kinds)
+        return counted(rows, names, **more)
 
     monkeypatch.setattr(ranks, "_count_rows", between)
     with pytest.raises(BadInput, match="other rows each time"):

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from metric_frames import at
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -49,8 +50,13 @@ STATES = ["passed", "failed", "canceled", "skipped", "not_run", "running", "fail
 
 
 def builds(states: list[str | None], blocked: object = None) -> pd.DataFrame:
+    """One build an hour."""
     return pd.DataFrame(
-        {"state": pd.Series(states, dtype="str"), "blocked": pd.Series(blocked, range(len(states)), dtype="boolean")}
+        {
+            "state": pd.Series(states, dtype="str"),
+            "blocked": pd.Series(blocked, range(len(states)), dtype="boolean"),
+            "created_at": at(*range(0, 60 * len(states), 60)),
+        }
     )
 
 
@@ -58,7 +64,7 @@ def test_only_passed_and_failed_builds_count():
     result = metrics.success_rate(builds([*STATES, "passed"])).loc[0]
     assert result[["passed", "failed", "n"]].tolist() == [2, 1, 3]
     assert result["rate"] == 2 / 3
-    assert (result["low"], result["high"]) == metrics.wilson(2, 3)
+    assert result[["low", "high", "n_effective"]].isna().all(), "three builds are in three spans"
 
 
 def test_a_blocked_build_counts_for_neither_whatever_its_last_state():
@@ -70,10 +76,10 @@ def test_by_groups_and_without_any_outcome():
     frame = builds(["passed", "running"]).assign(branch=["main", None])
     result = metrics.success_rate(frame, by="branch")
     assert result["n"].tolist() == [1, 0]
-    assert result.loc[1, ["rate", "low", "high"]].isna().all()
+    assert result.loc[1, ["rate", "low", "high", "n_effective"]].isna().all()
     assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "branch": "str", "passed": "Int64", "failed": "Int64", "n": "Int64",
-        "rate": "float64", "low": "float64", "high": "float64",
+        "rate": "float64", "low": "float64", "high": "float64", "n_effective": "float64",
     }  # fmt: skip
     for by in (None, "branch"):
         empty = metrics.success_rate(frame.iloc[:0], by=by)
@@ -81,7 +87,7 @@ def test_by_groups_and_without_any_outcome():
         assert empty.dtypes.equals(metrics.success_rate(frame, by=by).dtypes)
 
 
-@pytest.mark.parametrize("name", ["state", "blocked"])
+@pytest.mark.parametrize("name", ["state", "blocked", "created_at"])
 def test_missing_columns_are_named(name):
     with pytest.raises(BadInput, match=f"'{name}'; it comes with ws.builds"):
         metrics.success_rate(builds(["passed"]).drop(columns=name))

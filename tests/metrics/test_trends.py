@@ -30,8 +30,10 @@ def test_days_by_hand():
     assert result["partial"].tolist() == [False, False, True]
     assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "bucket": "datetime64[us, UTC]", "n": "Int64", "n_censored": "Int64", "n_negative": "Int64",
-        "p50_s": "float64", "p95_s": "float64",
-        "p50_low_s": "float64", "p50_high_s": "float64", "p95_low_s": "float64", "p95_high_s": "float64",
+        "p50_s": "float64", "p50_low_s": "float64", "p50_high_s": "float64", "p50_at_least_s": "float64",
+        "p50_n_effective": "float64",
+        "p95_s": "float64", "p95_low_s": "float64", "p95_high_s": "float64", "p95_at_least_s": "float64",
+        "p95_n_effective": "float64",
         "partial": "boolean",
     }  # fmt: skip
 

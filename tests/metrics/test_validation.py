@@ -16,9 +16,9 @@ from buildframe.metrics.engines import spark
 
 EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES, "spark": in_spark}
 OF_STATES = {
-    "builds": ("success_rate", "success_trend", "success_change", "outages", "recovery_time", "red_share",
+    "builds": ("success_rate", "success_trend", "build_success_change", "outages", "recovery_time", "red_share",
                "remaining_time"),
-    "jobs": ("failure_change", "flips", "outcomes_by_commit", "retry_rate", "waste"),
+    "jobs": ("job_failure_change", "flips", "outcomes_by_commit", "retry_rate", "waste"),
 }  # fmt: skip
 
 
@@ -82,4 +82,4 @@ def test_frames_without_states_and_periods_without_rows_are_fine() -> None:
     frame = builds_of("all null")
     assert metrics.success_rate(frame)["n"].tolist() == [0]
     now, before = halves(builds_of("many"))
-    assert metrics.success_change(now, before.iloc[:0])["n_before"].tolist() == [0]
+    assert metrics.build_success_change(now, before.iloc[:0])["n_before"].tolist() == [0]

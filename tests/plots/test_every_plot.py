@@ -17,7 +17,9 @@ from buildframe.errors import BadInput
 from buildframe.plots import theme
 
 STAMPS = ("_at",)
-MINUTES = {"distribution", "duration_trend", "queue_times_by_hour", "step_times", "time_spent", "timeline"}
+MINUTES = {
+    "distribution", "duration_trend", "queue_times_by_hour", "step_times", "survival", "time_spent", "timeline",
+}  # fmt: skip
 every = pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
 
 
@@ -98,7 +100,9 @@ def test_the_order_of_rows_never_matters(plot, frame):
 def test_missing_columns_and_naive_times_are_refused(plot, frame):
     whole = frame()
     name = {plots.flaky_board: "latest_occurrence_at", plots.success_trend: "created_at"}.get(plot)
-    name = name or ("started_at" if plot in (plots.concurrency, plots.queue_times_by_hour) else "finished_at")
+    name = name or (
+        "started_at" if plot in (plots.concurrency, plots.queue_times_by_hour, plots.survival) else "finished_at"
+    )
     with pytest.raises(BadInput, match=name):
         plot(whole.drop(columns=name))
     with pytest.raises(BadInput, match="no time zone"):

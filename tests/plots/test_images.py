@@ -105,6 +105,13 @@ def test_image_distribution_logarithmic():
 
 
 @image
+def test_image_survival():
+    waits = day_of_jobs()["started_at"]
+    frame = day_of_jobs().assign(started_at=waits.mask(waits.index % 9 == 0), fetched_at=waits)
+    return wordless(plots.survival, frame, by="queue")
+
+
+@image
 def test_image_queue_times_by_hour():
     return wordless(plots.queue_times_by_hour, day_of_jobs(), tz="Europe/Berlin")
 
@@ -132,6 +139,11 @@ def test_image_time_spent():
 @image
 def test_image_success_trend():
     return wordless(plots.success_trend, month_of_builds(), branch="main")
+
+
+@image
+def test_image_flake_scores():
+    return wordless(plots.flake_scores, flipping(8, 70), top=6)
 
 
 @image

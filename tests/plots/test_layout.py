@@ -67,6 +67,7 @@ DRAWN = [
     lambda ax: plots.queue_times_by_hour(much_of_jobs(), ax, q=0.5),
     lambda ax: plots.distribution(much_of_builds(), ax, split="2026-03-20"),
     lambda ax: plots.duration_trend(much_of_builds(), ax),
+    lambda ax: plots.survival(much_of_jobs(), ax, by="queue"),
     lambda ax: plots.flaky_board(flaky(), ax),
     lambda ax: plots.flaky_board(flaky(0), ax),
 ]
@@ -94,7 +95,9 @@ def check(figure: plt.Figure) -> None:
 
 @pytest.mark.slow
 @LAYOUTS
-@pytest.mark.parametrize("four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]])
+@pytest.mark.parametrize(
+    "four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-4:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]]
+)
 def test_dashboards_have_room_for_all(four, layout):
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)
     for draw, ax in zip(four, axes.flat, strict=True):

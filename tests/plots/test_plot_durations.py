@@ -33,6 +33,21 @@ def test_trend_marks_the_bucket_that_is_not_over():
     assert note(ax) == "1 not finished"
 
 
+def test_trend_marks_changes_and_their_intervals_in_the_zone():
+    times = ["2026-03-10T23:00Z", "2026-03-09T23:00Z", "2026-03-12T23:00Z"]
+    stamps = dict(zip(["at", "at_low", "at_high"], map(pd.Timestamp, times), strict=True))
+    changes = pd.DataFrame([stamps | {"p50_change_s": 60.0}, stamps | {"p50_change_s": -1.0}])
+    ax = plots.duration_trend(builds(), tz="Europe/Berlin", changes=changes)
+    assert [one for one in legend(ax) if "since" in one] == ["longer since 11 Mar", "shorter since 11 Mar"]
+    (line,) = (one for one in ax.lines if one.get_label() == "longer since 11 Mar")
+    assert line.get_xdata()[0] == pd.Timestamp("2026-03-11")
+    (span, _) = ax.patches
+    assert span.get_width() == pytest.approx(3)
+    assert legend(plots.duration_trend(builds(), changes=changes.iloc[:0])) == legend(plots.duration_trend(builds()))
+    with pytest.raises(BadInput, match="no column 'at'"):
+        plots.duration_trend(builds(), changes=pd.DataFrame({"x": [1]}))
+
+
 def test_trend_has_no_band_where_there_are_too_few_and_a_bar_where_it_stands_alone():
     assert legend(plots.duration_trend(builds(each=19))) == ["median"]
     frame = builds()
@@ -125,7 +140,7 @@ def test_distribution_puts_a_row_at_the_moment_of_the_split_after_it():
     ax = plots.distribution(frame, split="2026-03-11")
     assert legend(ax) == [
         "before 2026-03-11: 19 rows, median 11 min; 1 not seen to end",
-        "from 2026-03-11: 18 rows, median 11.5 min; 2 not seen to end",
+        "from 2026-03-11: 18 rows, median 12 min; 2 not seen to end",
     ]
     assert "before 2026-03-11 00:01 UTC: 20 rows" in legend(plots.distribution(frame, split="2026-03-11T00:01Z"))[0]
     assert len(legend(plots.distribution(frame, split="2027-01-01"))) == 1
@@ -187,6 +202,6 @@ def test_hours_with_too_few_jobs_are_dots_and_those_that_never_started_are_count
     (dots,) = (line for line in ax.lines if line.get_marker() == ".")
     assert list(zip(dots.get_xdata(), dots.get_ydata(), strict=True)) == [(1.5, 1.5), (5.5, 1.5)]
     assert title(ax) == "Queue time of 41 jobs by hour and weekday"
-    assert note(ax) == "cell: p95 in minutes, · = too few jobs; 2 never started"
+    assert note(ax) == "cell: p95 in minutes, · = unknown; 2 never started"
     few = plots.queue_times_by_hour(frame.head(3))
     assert few.texts[0].get_text() == "No hour of the week has enough jobs for a percentile of 0.95."

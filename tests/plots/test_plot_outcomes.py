@@ -15,10 +15,10 @@ from buildframe.errors import BadInput
 def test_success_is_a_rate_with_its_interval():
     ax = plots.success_trend(builds(each=20))
     assert [rate for _, rate in marks(ax, "success rate")] == pytest.approx([90, 90, 90])
-    (band,) = (one for one in ax.collections if one.get_label() == "95% interval (Wilson)")
-    low, high = metrics.wilson(18, 20)
+    (band,) = (one for one in ax.collections if one.get_label() == "95% interval")
+    trend = metrics.success_trend(builds(each=20))
     box = band.get_datalim(ax.transData)
-    assert (box.y0, box.y1) == pytest.approx((100 * float(low), 100 * float(high)))
+    assert (box.y0, box.y1) == pytest.approx((100 * trend["low"].min(), 100 * trend["high"].max()))
     assert title(ax) == "Success rate of 60 builds"
     assert note(ax) == "54 passed, 6 failed"
     assert "branch failing" not in legend(ax)
@@ -33,6 +33,9 @@ def test_success_on_a_branch_counts_its_builds_only_and_shows_its_outages():
     spans = [(bar.get_x() - DAY, bar.get_x() + bar.get_width() - DAY) for bar in ax.patches]
     ends = [(18 + 19) / 1440, 1 + 1 / 1440, 1 + (18 + 19) / 1440, 2]  # the 19th build takes 19 minutes
     assert np.ravel(spans) == pytest.approx(ends, abs=1e-6)
+    (suspects,) = (one for one in ax.collections if one.get_label() == "last good build to first failed one")
+    times = [x - DAY for line in suspects.get_segments() for x, _ in line]
+    assert times == pytest.approx([35 / 1440, 37 / 1440, 1 + 35 / 1440, 1 + 37 / 1440], abs=1e-6)
     assert labels(ax)[-1] == "web"
     assert [round(x - DAY, 6) for x, _ in marks(ax, "still failing")] == [2]
 

@@ -26,7 +26,7 @@ def test_steps_are_ordered_by_their_largest_value_and_counted():
 
 def test_steps_with_too_few_runs_are_hollow_and_the_rest_is_announced():
     ax = plots.step_times(pd.concat([jobs(30, name=[f"step {k % 10}" for k in range(30)])]), top=4)
-    assert legend(ax) == ["queue time, too few for p95", "run time, too few for p95"]
+    assert legend(ax) == ["queue time, p95 unknown", "run time, p95 unknown"]
     assert len(labels(ax)) == 4
     assert title(ax) == "Queue time and run time of the slowest 4 of 10 steps"
 

@@ -42,7 +42,8 @@ def made(
     """Return a report as the command makes it."""
     now = pd.Timestamp(as_of)
     period = Period.last(now, days)
-    measurements = measure(builds, jobs, pipelines, flaky, period)
+    since = builds["created_at"].min()
+    measurements = measure(builds, jobs, pipelines, flaky, period, since=None if pd.isna(since) else since)
     report = Report(
         organization="acme",
         source="ci-history",
@@ -50,7 +51,7 @@ def made(
         period=period,
         why=(),
         measurements=measurements,
-        findings=tuple(findings(measurements, period.before.start)),
+        findings=tuple(findings(measurements, period)),
         verdicts=(),
         builds=builds,
         jobs=jobs,

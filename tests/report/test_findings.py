@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,12 +14,14 @@ from buildframe.report.content import Finding
 from buildframe.report.findings import describe_outages, findings
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
+from buildframe.report.reported_changes import reported
 from tests import worlds
 
 pytestmark = pytest.mark.slow
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
-BEFORE = MONDAY - pd.Timedelta("14D")
+WEEK = Period.last(MONDAY, 7)
+BEFORE = WEEK.before.start
 UTC = "datetime64[us, UTC]"
 
 
@@ -34,8 +35,9 @@ def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataF
 def measured_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, list[Finding]]:
     _, builds, jobs, pipelines = month
     builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
-    measurements = measure(builds, jobs, pipelines, None, Period.last(now, 7, tz))
-    return measurements, findings(measurements, now - pd.Timedelta("15D"))
+    period = Period.last(now, 7, tz)
+    measurements = measure(builds, jobs, pipelines, None, period, since=builds["created_at"].min())
+    return measurements, findings(measurements, period)
 
 
 @pytest.fixture(scope="module")
@@ -45,16 +47,20 @@ def monday(month) -> tuple[Measurements, list[Finding]]:
 
 def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     ci = month[0]
-    slower = ci.sandbox.truth.slower_step
+    slower = ci.sandbox.truth.slower_steps[0]
     measurements, found = monday
     whole, step = [one for one in found if one.question == "speed"]
-    assert (whole.subject, whole.bad, whole.since) == (slower.pipeline, True, None)
+    assert (whole.subject, whole.bad) == (slower.pipeline, True)
+    for one in (whole, step):
+        assert one.since is not None
+        assert abs(one.since - pd.Timestamp(slower.at)) <= pd.Timedelta("3D")
     assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
     assert "longer; interval" in step.text
     row = measurements.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
     assert row["p50_s"] / row["p50_before_s"] == pytest.approx(slower.factor, rel=0.15)
-    shift = measurements.step_shift.query("step == @slower.step_key").iloc[0]
-    assert abs(shift["at"] - pd.Timestamp(slower.day)) <= pd.Timedelta("3D")
+    (change,) = measurements.step_changes.query("step == @slower.step_key").to_dict("records")
+    assert change["at_low"] <= change["at"] <= change["at_high"]
+    assert change["notable"]
     assert [one for one in found if one.question == "waiting"] == []
     assert [one for one in found if one.question == "reliability"] == []
 
@@ -84,8 +90,8 @@ def test_numbers_are_those_of_the_metrics(month, monday):
     pd.testing.assert_frame_equal(
         measurements.success[["pipeline", "passed", "n", "rate"]], rates[["pipeline", "passed", "n", "rate"]]
     )
-    started = (jobs["started_at"] >= MONDAY - pd.Timedelta("7D")) & (jobs["started_at"] < MONDAY)
-    waits = metrics.percentiles(jobs[started], by="queue")
+    runnable = (jobs["runnable_at"] >= MONDAY - pd.Timedelta("7D")) & (jobs["runnable_at"] < MONDAY)
+    waits = metrics.percentiles(jobs[runnable], by="queue")
     pd.testing.assert_frame_equal(measurements.queue_time[["queue", "n", "p95_s"]], waits[["queue", "n", "p95_s"]])
     hours = measurements.load.set_index("what").loc["machine hours", "now"]
     assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())
@@ -100,13 +106,16 @@ def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, mond
     passed = week[week["state"] == "passed"]
     minutes = (passed["finished_at"] - passed["created_at"]).dt.total_seconds()
     wall_time = measurements.wall_time.set_index("pipeline")
-    assert wall_time["p50_s"].to_dict() == minutes[~passed["blocked"]].groupby(passed["pipeline"]).median().to_dict()
+    ended = minutes[~passed["blocked"]].groupby(passed["pipeline"]).median()
+    has_blocked = wall_time["n_censored"] > 0
+    assert wall_time.loc[~has_blocked, "p50_s"].to_dict() == ended[~has_blocked].to_dict()
+    assert (wall_time.loc[has_blocked, "p50_s"] > ended[has_blocked]).all()
     assert wall_time["n_censored"].sum() == passed["blocked"].sum() > 0
     assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
 def test_without_measurements_there_are_no_findings(monday, quiet):
-    assert findings(quiet, BEFORE) == []
+    assert findings(quiet, WEEK) == []
     empty = {name for name, table in quiet.tables().items() if table.empty}
     assert empty == set(quiet.tables()) - {"load"}
     whole, _ = monday
@@ -125,17 +134,45 @@ def quiet(month) -> Measurements:
 
 
 def wall(**more: object) -> pd.DataFrame:
-    row = {"pipeline": "web", "p50_s": 1260.0, "p50_before_s": 1020.0, "p50_change_s": 240.0}
-    return pd.DataFrame([row | {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0} | more])
+    row = {"pipeline": "web", "p50_s": 1260.0, "p50_before_s": 1020.0, "p50_change_s": 240.0, "p50_notable": True}
+    row |= {"p50_change_low_s": 60.0, "p50_change_high_s": 360.0, "n": 70, "n_before": 80}
+    return pd.DataFrame([row | {"p50_at_least_s": float("nan"), "p50_before_at_least_s": float("nan")} | more])
 
 
-def shift(**more: object) -> pd.DataFrame:
-    row = {"pipeline": "web", "p_value": 1e-4, "p50_before_s": 600.0, "p50_after_s": 900.0}
-    return pd.DataFrame([row | {"at": pd.Timestamp("2026-10-19", tz="Europe/Berlin")} | more])
+def rates(**more: object) -> pd.DataFrame:
+    row = {"pipeline": "web", "rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
+    counts = dict.fromkeys(("n", "n_before", "passed", "passed_before", "failed", "failed_before"), 60)
+    return pd.DataFrame([row | counts | {"notable": True} | more])
+
+
+NOT = {"p50_notable": False}
+
+
+def change(**more: object) -> pd.DataFrame:
+    row = {"pipeline": "web", "notable": True, "p50_before_s": 600.0, "p50_after_s": 900.0, "p50_change_s": 300.0}
+    row |= {"p50_change_low_s": 200.0, "p50_change_high_s": 400.0, "n_before": 90, "n_after": 40}
+    at = pd.Timestamp("2026-10-19", tz="UTC")
+    row |= {"at": at, "at_low": at, "at_high": at, "number_before": 7, "number_after": 9}
+    return pd.DataFrame([row | more])
+
+
+def failure_change(**more: object) -> pd.DataFrame:
+    levels = {
+        "rate_before": 0.1,
+        "rate_after": 0.3,
+        "rate_change": 0.2,
+        "rate_change_low": 0.1,
+        "rate_change_high": 0.3,
+    }
+    of_durations = [name for name in change() if name.startswith("p50")]
+    return change(**(levels | more)).drop(columns=of_durations)
+
+
+FASTER = {"p50_after_s": 500.0, "p50_change_s": -100.0}
 
 
 def said(quiet: Measurements, **tables: pd.DataFrame) -> list[str]:
-    return [one.text for one in findings(replace(quiet, **tables), BEFORE)]
+    return [one.text for one in findings(replace(quiet, **tables), WEEK)]
 
 
 def test_slower_and_faster_pipelines_are_reported(quiet):
@@ -143,57 +180,138 @@ def test_slower_and_faster_pipelines_are_reported(quiet):
         "The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min)."
     ]
     faster = wall(p50_s=780.0, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    (finding,) = findings(replace(quiet, wall_time=faster), BEFORE)
+    (finding,) = findings(replace(quiet, wall_time=faster), WEEK)
     assert not finding.bad
     assert finding.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
-    assert said(quiet, wall_time=wall(p50_change_low_s=-1.0)) == []
-    assert said(quiet, wall_time=wall(p50_change_low_s=np.nan)) == []
-    assert said(quiet, wall_time=wall(p50_change_s=0.4, p50_change_low_s=0.3)) == []  # significant, but too small
+    assert said(quiet, wall_time=wall(**NOT)) == []
 
 
-def test_a_shift_is_reported_with_its_day(quiet):
-    assert said(quiet, wall_time_shift=shift()) == [
-        "The daily median wall time of passed builds of web has been longer since about Mon 19 Oct 2026: "
-        "15 min, before 10 min."
+def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
+    assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change()) == [
+        "The median wall time of passed builds of web has been longer since about Mon 19 Oct 2026, "
+        "between builds #7 and #9: 15 min, before 10 min."
     ]
-    steps = pd.concat(
-        [shift(step="e2e"), shift(step="lint", p50_after_s=500.0), shift(step="x", p_value=0.5)], ignore_index=True
-    )
-    long_ago = shift(at=BEFORE - pd.Timedelta("1D"))
-    assert said(quiet, wall_time_shift=long_ago) == []
-    (text, other) = said(quiet, wall_time_shift=shift(), step_shift=steps)
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(number_before=pd.NA))
+    assert "since about Mon 19 Oct 2026: 15 min" in text
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(at=BEFORE - pd.Timedelta("1D")))
+    assert "since about Sun 11 Oct 2026" in text
+    days = {"at_low": pd.Timestamp("2026-10-17", tz="UTC"), "at_high": pd.Timestamp("2026-10-20", tz="UTC")}
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=change(**days))
+    assert "since about Mon 19 Oct 2026 (17 Oct to 20 Oct), between" in text
+    assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change(notable=False)) == []
+
+
+def test_steps_are_named_with_the_change_of_their_pipeline(quiet):
+    steps = [change(step="e2e"), change(step="lint", **FASTER), change(step="x", notable=False)]
+    compared = [wall(step=step, part="run", **NOT) for step in ("e2e", "lint", "x")]
+    tables = {"step_changes": steps, "step_time": compared, "wall_time": [wall(**NOT)], "wall_time_changes": [change()]}
+    text, other = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
     assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
-    assert other.startswith(
-        "The daily median run time of step lint of web has been shorter since about Mon 19 Oct 2026"
-    )
-    assert said(quiet, wall_time_shift=shift(p_value=0.06)) == []
-    many = pd.concat([shift(pipeline=f"p{n}", p_value=0.02) for n in range(5)], ignore_index=True)
-    assert said(quiet, wall_time_shift=many) == []  # each would be significant alone, but not among five tests
+    assert other.startswith("The median run time of step lint of web has been shorter since about Mon 19 Oct 2026")
+    later = pd.Timestamp("2026-10-24", tz="UTC")
+    tables |= {"wall_time_changes": [change(at=later, at_low=later, at_high=later)]}
+    text, *others = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
+    assert "steps that changed" not in text  # five days apart
+    assert len(others) == 2
 
 
-def test_a_change_of_a_step_is_reported_with_the_day_of_its_shift(quiet):
+def test_of_several_changes_only_the_last_still_holds(quiet):
+    later = change(at=pd.Timestamp("2026-10-22", tz="UTC"), **FASTER)
+    both = pd.concat([change(), later], ignore_index=True)
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=both)
+    assert "has been shorter since about Thu 22 Oct 2026" in text
+    for level, n_findings in ((700.0, 0), (760.0, 1), (1200.0, 1)):  # of 600 to 900 seconds before
+        then = later.assign(notable=False, p50_before_s=900.0, p50_after_s=level, p50_change_s=level - 900)
+        both = pd.concat([change(), then], ignore_index=True)
+        texts = said(quiet, wall_time=wall(**NOT), wall_time_changes=both)
+        assert [text[-48:] for text in texts] == n_findings * [
+            "26, between builds #7 and #9: 15 min, before 10 min."[-48:]
+        ]
+
+
+def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
     step = wall(step="e2e", part="run")
-    (text,) = said(quiet, step_time=step, step_shift=shift(step="e2e"))
+    (text,) = said(quiet, step_time=step, step_changes=change(step="e2e"))
     assert text == (
         "The median run time of step e2e of web is 21 min, before 17 min (4 min longer; interval 1 min to 6 min), "
         "since about Mon 19 Oct 2026."
     )
-    (other_way,) = said(quiet, step_time=step, step_shift=shift(step="e2e", p50_after_s=500.0, p_value=0.04))
+    (other_way,) = said(quiet, step_time=step, step_changes=change(step="e2e", **FASTER))
     assert "since" not in other_way
-    (waits,) = said(quiet, step_time=wall(step="e2e", part="queue"), step_shift=shift(step="e2e", p_value=0.04))
+    both = pd.concat([wall(step="e2e", part="queue"), step.assign(**NOT)], ignore_index=True)
+    (waits, ran) = said(quiet, step_time=both, step_changes=change(step="e2e"))
     assert waits.startswith("The median queue time of step e2e of web is 21 min")
     assert "since" not in waits
+    assert "run time of step e2e of web has been longer since" in ran
+    (whole,) = findings(replace(quiet, wall_time=wall(), wall_time_changes=change()), WEEK)
+    assert whole.since == change()["at"][0]
+
+
+@pytest.mark.parametrize(
+    ("of_table", "of_change", "direction", "is_dated"),
+    [
+        ({}, {}, "up", True),  # both
+        ({}, FASTER, "up", False),  # the periods differ, and the last change was in the other direction
+        (NOT, FASTER, "down", True),  # only a change
+        (NOT, {"notable": False}, "", False),
+    ],
+)
+def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change, direction, is_dated):
+    tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
+    (row,) = reported(replace(quiet, **tables), "wall_time", WEEK).to_dict("records")
+    assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
+    (*found,) = findings(replace(quiet, **tables), WEEK)
+    assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
+    if direction and of_table:  # the row has the levels of the change
+        assert (row["p50_before_s"], row["p50_s"], row["n_before"], row["n"]) == (600, of_change["p50_after_s"], 90, 40)
+
+
+def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet):
+    tables = {"success": rates(notable=False), "failure_changes": failure_change()}
+    (row,) = reported(replace(quiet, **tables), "success", WEEK).to_dict("records")
+    assert (row["passed_before"], row["n_before"], row["passed"], row["n"]) == (81, 90, 28, 40)
+    assert (row["rate_before"], row["rate"], row["change"]) == pytest.approx((0.9, 0.7, -0.2))
+    assert (row["low"], row["high"]) == pytest.approx((-0.3, -0.1))
+
+
+def test_four_periods_show_what_two_do_not(quiet):
+    long = wall(p50_s=1140.0, p50_change_s=120.0)
+    (text,) = said(quiet, wall_time=wall(**NOT), long_wall_time=long)
+    assert text == (
+        "The median wall time of passed builds of web is 19 min in the last 28 days, before 17 min "
+        "(2 min longer; interval 1 min to 6 min)."
+    )
+    for clearer in ({"wall_time": wall()}, {"wall_time": wall(**NOT), "wall_time_changes": change()}):
+        (text,) = said(quiet, long_wall_time=long, **clearer)
+        assert "28 days" not in text
+    assert said(quiet, success=rates(notable=False), long_success=rates()) == [
+        "The success rate of web is 80.0 % in the last 28 days, before 90.0 % "
+        "(interval of the change −15.0 to −5.0 points)."
+    ]
+    assert said(quiet, long_success=rates()) == []  # it had no builds in the periods
+
+
+def test_builds_and_steps_that_fail_more_often_are_reported(quiet):
+    tables = {"success": rates(notable=False), "failure_changes": failure_change()}
+    (finding,) = findings(replace(quiet, **tables), WEEK)
+    assert (finding.bad, finding.question) == (True, "reliability")
+    assert finding.text == (
+        "Builds of web have failed more often since about Mon 19 Oct 2026, between builds #7 and #9: 30.0 %, before "
+        "10.0 %."
+    )
+    (text,) = said(quiet, success=rates(), failure_changes=failure_change())
+    assert text.endswith("(interval of the change −15.0 to −5.0 points), since about Mon 19 Oct 2026.")
+    better = failure_change(step="e2e", rate_change=-0.2, rate_after=0.1, rate_before=0.3)
+    steps = {"step_failures": rates(step="e2e", notable=False), "step_failure_changes": better}
+    assert said(quiet, **steps)[0].startswith("The step e2e of web has failed less often since about Mon 19 Oct 2026")
 
 
 def test_less_reliable_pipelines_and_steps_are_reported(quiet):
-    rates = {"rate": 0.8, "rate_before": 0.9, "change": -0.1, "low": -0.15, "high": -0.05}
-    assert said(quiet, success=pd.DataFrame([{"pipeline": "web"} | rates])) == [
+    assert said(quiet, success=rates()) == [
         "The success rate of web is 80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)."
     ]
-    worse = {"rate": 0.2, "rate_before": 0.1, "change": 0.1, "low": 0.05, "high": 0.15}
-    (finding,) = findings(
-        replace(quiet, step_failures=pd.DataFrame([{"pipeline": "web", "step": "e2e"} | worse])), BEFORE
-    )
+    worse = rates(step="e2e", rate=0.2, rate_before=0.1, change=0.1, low=0.05, high=0.15)
+    (finding,) = findings(replace(quiet, step_failures=worse), WEEK)
     assert finding.bad
     assert finding.text == (
         "The failure rate of step e2e of web is 20.0 %, before 10.0 % (interval of the change 5.0 to 15.0 points)."
@@ -204,7 +322,7 @@ def test_a_broken_branch_is_an_outage_and_not_a_finding(quiet):
     failed_at = pd.Series([MONDAY], dtype=UTC)
     outage = {"pipeline": "web", "branch": "main", "failed_at": failed_at, "failed": 2, "start_unknown": True}
     measurements = replace(quiet, outages=pd.DataFrame(outage | {"open": True}))
-    assert findings(measurements, BEFORE) == []
+    assert findings(measurements, WEEK) == []
     assert describe_outages(measurements) == [
         "web has been broken on main since Mon 26 Oct 2026, 00:00 UTC or earlier: 2 failed builds, none passed."
     ]
@@ -213,15 +331,17 @@ def test_a_broken_branch_is_an_outage_and_not_a_finding(quiet):
 
 def test_waiting_is_reported_once_per_queue(quiet):
     same = wall(queue="macos").drop(columns="pipeline")
-    both = same.assign(**{name.replace("p50", "p95"): same[name] * 2 for name in same if "p50" in name})
+    both = same.assign(
+        **{name.replace("p50", "p95"): same[name] * 2 for name in same if name.endswith("_s")}, p95_notable=True
+    )
     (text,) = said(quiet, queue_time=both)
     assert text.startswith("The 95th percentile of the queue time of jobs of macos is 42 min, before 34 min")
-    only_median = both.assign(p95_change_low_s=np.nan)
+    only_median = both.assign(p95_notable=False)
     assert "The median queue time" in said(quiet, queue_time=only_median)[0]
 
 
 def test_bad_findings_come_first_and_missing_names_are_marked(quiet):
     better = wall(pipeline=None, p50_change_s=-240.0, p50_change_low_s=-360.0, p50_change_high_s=-60.0)
-    found = findings(replace(quiet, wall_time=pd.concat([better, wall()], ignore_index=True)), BEFORE)
+    found = findings(replace(quiet, wall_time=pd.concat([better, wall()], ignore_index=True)), WEEK)
     assert [one.bad for one in found] == [True, False]
     assert "(no name)" in found[1].text

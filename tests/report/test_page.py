@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 
 from buildframe.report import page as page_module
 from buildframe.report.content import Finding, Report
+from buildframe.report.findings import findings
 from buildframe.report.page import render, summary
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -109,22 +110,54 @@ def test_the_head_names_organization_periods_and_completeness(pages: dict[str, s
 def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Report]) -> None:
     answers = dict(conclusions(render(reports["month"])))
     assert re.match(
-        r"Yes The median wall time of passed builds of api is .*The median run time of step integration .* since ",
+        r"api has been slower since \d+ Oct The median wall time of passed builds of api has been longer since about .*"
+        r"The median run time of step integration .* since ",
         answers["Are we slower?"],
     )
     assert "The longest waits are in the queue macos: of its " in answers["Do we wait for agents?"]
     assert "builds created (" in answers["What else changed?"]
     quiet = dict(conclusions(render(replace(reports["month"], findings=()))))
-    assert quiet["Are we slower?"].startswith("No significant change Compared: the median wall time of 8 pipelines (")
+    assert quiet["Are we slower?"].startswith("No significant change Compared: the median wall time of 7 pipelines (")
+    assert re.search(
+        r"If builds of \w+ take \d+ % longer, reports show it within 7 days in four of five cases\.",
+        quiet["Are we slower?"],
+    )
     reliable = quiet["Are we less reliable?"]
     assert reliable.startswith("No significant change Now: ")
-    assert "Most flips: e2e of web, on 11." in reliable
+    assert "Flakiest: e2e of web, at random in " in reliable
     assert "Compared: the success rate of 8 pipelines (" in reliable
-    assert "points cannot be detected for a typical pipeline." in reliable
+    assert re.search(r"If the success rate of \w+ falls by \d+ points, reports show it within 7 days", reliable)
     assert quiet["Do we wait for agents?"].startswith("No significant change ")
     better = Finding("speed", "web", "Builds of web take less.", bad=False)
     good = dict(conclusions(render(replace(reports["month"], findings=(better,)))))
     assert good["Are we slower?"].startswith("No, faster Builds of web take less. Compared: ")
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_headline_findings_and_tables_name_one_day(whole: Report) -> None:
+    page = render(whole)
+    (first, *_) = [finding for finding in whole.findings if finding.question == "speed"]
+    assert first.since is not None
+    day = f"since {first.since.day} {first.since:%b}"
+    headline = dict(conclusions(page))["Are we slower?"]
+    assert headline.startswith(f"{first.subject} has been slower {day} ")
+    cells = {words(row[0]): words(row[1]) for row in tables(page)["wall_time"][1:]}
+    assert cells.pop(first.subject) == f"▲ longer {day}"
+    assert not [cell for cell in cells.values() if "since" in cell]  # no other pipeline has a finding
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_a_change_that_the_periods_do_not_show_is_in_the_table_too(whole: Report) -> None:
+    compared = {
+        name: getattr(whole.measurements, name).assign(p50_notable=False) for name in ("wall_time", "step_time")
+    }
+    measurements = replace(whole.measurements, **compared)
+    report = replace(whole, measurements=measurements, findings=tuple(findings(measurements, whole.period)))
+    page = render(report)
+    assert dict(conclusions(page))["Are we slower?"].startswith("api has been slower since ")
+    first, *others = tables(page)["wall_time"][1:]
+    assert (words(first[0]), words(first[1])[:14]) == ("api", "▲ longer since")
+    assert {words(row[1]) for row in others} == {"no"}
 
 
 @pytest.mark.parametrize("name", ["one build", "no builds"])
@@ -159,7 +192,7 @@ def words(cell: str) -> str:
 
 def test_the_tables_contain_the_measurements(whole: Report, pages: dict[str, str]) -> None:
     found = tables(pages["month"])
-    assert " ".join(found) == "wall_time step_time success step_failures outages queue_time load waste flips"
+    assert " ".join(found) == "wall_time step_time success step_failures outages queue_time load waste flake_scores"
     assert all(len(row) == len(of[0]) for of in found.values() for row in of)
     assert len(found["wall_time"]) == 1 + len(whole.measurements.wall_time)
     api = next(row for row in found["success"] if words(row[0]) == "api")
@@ -167,7 +200,7 @@ def test_the_tables_contain_the_measurements(whole: Report, pages: dict[str, str
     assert api[2] == f"{expected['passed']:.0f} of {expected['n']:.0f}"
     assert api[3] == f"{100 * expected['rate']:.1f} %"
     assert words(found["step_time"][1][1]) == "integration"
-    assert found["step_time"][1][3] == "▲ longer"
+    assert found["step_time"][1][3].startswith("▲ longer since ")
     assert [row[:2] for row in found["queue_time"][1:3]] == [
         [found["queue_time"][1][0], name] for name in ("median", "p95")
     ]
@@ -182,10 +215,12 @@ def test_the_tables_contain_the_measurements(whole: Report, pages: dict[str, str
 
 @pytest.mark.usefixtures("without_plots")
 def test_a_higher_success_rate_is_better_and_a_higher_failure_rate_is_worse(whole: Report) -> None:
-    change = {"low": 0.1, "high": 0.2, "change": 0.15}
+    change = {"low": 0.1, "high": 0.2, "change": 0.15, "notable": True}
     measured = whole.measurements
     success, failures = measured.success.assign(**change), measured.step_failures.assign(**change)
-    page = render(replace(whole, measurements=replace(measured, success=success, step_failures=failures)))
+    undated = {name: getattr(measured, name).iloc[:0] for name in ("failure_changes", "step_failure_changes")}
+    compared = replace(measured, success=success, step_failures=failures, **undated)
+    page = render(replace(whole, measurements=compared))
     assert page.count('<td class="text better">▲ higher</td>') == len(success)
     assert page.count('<td class="text worse">▲ higher</td>') == len(failures)
 
@@ -206,6 +241,20 @@ def test_censored_and_negative_durations_are_counted(whole: Report) -> None:
     assert f"{len(queues)} durations below zero" in page
 
 
+@pytest.mark.usefixtures("without_plots")
+def test_a_queue_in_which_too_many_jobs_wait_has_a_lower_bound(whole: Report) -> None:
+    """100 jobs that waited a minute, and 30 that have waited for two hours."""
+    nothing = float("nan")
+    unknown = dict.fromkeys(("p95_s", "p95_low_s", "p95_high_s", "p95_change_s", "p95_change_p"), nothing)
+    bound = {"n": 100, "n_censored": 30, "p50_s": 60.0, "p95_at_least_s": 7200.0, **unknown}
+    queue = whole.measurements.queue_time.head(1).assign(queue="gpu", **bound)
+    queue = queue.assign(p95_change_low_s=nothing, p95_change_high_s=nothing)
+    page = render(replace(whole, measurements=replace(whole.measurements, queue_time=queue)))
+    assert "In the queue gpu, 30 of 130 jobs did not start: one in twenty waits at least 2 h." in page
+    assert '<td class="number">at least 2 h</td>' in page
+    assert "30 waits in the period had no end or no start. They count for as long as they were seen." in page
+
+
 def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report]) -> None:
     for report in reports.values():
         text = summary(report)
@@ -214,7 +263,7 @@ def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report
         assert ("**Complete.**" in text) == report.complete
         assert all(f"- Because: {reason}"[:40] in text for reason in report.why)
     text = summary(reports["month"])
-    assert "- **Are we slower?** Yes." in text
+    assert "- **Are we slower?** api has been slower since " in text
     assert "  - Worse: The median run time of step integration of api is " in text
     assert "- **Exceeded:** The p95 of queue time of macos is 48 min" in text
     assert re.search(r"^\| api \| \d+ \| [\d.]+ % \| ", text, re.MULTILINE)

@@ -115,3 +115,18 @@ def test_any_name_is_drawn_as_it_is(report: Report, at: int, monkeypatch: pytest
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(render_plots(replace(report, builds=builds, jobs=jobs, findings=()))) == 4
+
+
+def test_a_day_on_which_too_many_jobs_did_not_start_has_a_mark_at_the_lower_bound() -> None:
+    runnable = pd.Timestamp("2026-10-26T08:00", tz="UTC")
+    minutes = [1.0] * 100 + [float("nan")] * 30
+    jobs = pd.DataFrame({"queue": "macos", "type": "script", "runnable_at": runnable}, index=range(len(minutes)))
+    started = runnable + pd.to_timedelta(pd.Series(minutes), unit="min")
+    jobs = jobs.assign(started_at=started, fetched_at=started.fillna(runnable + pd.Timedelta("2h")))
+    ax = plt.figure().add_subplot()
+    made.plot_waits(pd.concat([jobs, jobs[:100].assign(queue="default")]), ax, "UTC")
+    lines = {line.get_label(): line.get_ydata().tolist() for line in ax.lines}
+    assert lines[" default"] == [1.0]
+    assert [120.0] in lines.values()
+    assert "at least so long" in " ".join(text.get_text() for text in [*ax.texts, *ax.figure.texts, ax.title])
+    plt.close("all")

@@ -101,13 +101,15 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
 
 # --- verdicts
 
-QUEUE = {"queue": "macos", "n": 300, "p95_s": 700.0, "p95_low_s": 650.0, "p95_high_s": 900.0}
+QUEUE = {"queue": "macos", "n": 300, "n_censored": 0, "p95_s": 700.0, "p95_low_s": 650.0, "p95_high_s": 900.0}
+QUEUE |= {"p95_at_least_s": float("nan")}
 SUCCESS = {"pipeline": "web", "passed": 60, "n": 100, "rate": 0.6, "rate_low": 0.5, "rate_high": 0.69}
 WALL = {
     "pipeline": "web", "n": 90, "n_before": 80, "p50_s": 1300.0, "p50_before_s": 1000.0,
     "p50_change_s": 300.0, "p50_change_low_s": 250.0, "p50_change_high_s": 400.0,
 }  # fmt: skip
 NAN = float("nan")
+WAITING = {"n": 100, "n_censored": 30, "p95_at_least_s": 7200.0, "p95_s": NAN, "p95_low_s": NAN, "p95_high_s": NAN}
 
 
 def verdicts_for(limits: dict[str, dict[str, float]], **tables: list[dict[str, Any]]) -> list[Verdict]:
@@ -134,6 +136,9 @@ _ROWS = {"queue_time": QUEUE, "success": SUCCESS, "wall_time": WALL}
         ({"p95_low_s": NAN, "p95_high_s": NAN}, 800, "within", "too few days"),
         ({"p95_s": NAN, "n": 3}, 600, "unknown", "3 jobs of the queue macos started, too few for a 95th"),
         ({"p95_s": NAN, "n": 0}, 600, "unknown", "0 jobs of the queue macos started"),
+        (WAITING, 600, "over", "macos is at least 2 h (100 jobs, and 30 that did not start); the limit is at most 10"),
+        (WAITING, 7200, "over", "is at least 2 h"),
+        (WAITING, 7260, "unknown", "is at least 2 h (100 jobs, and 30 that did not start); the limit is at most 2 h 1"),
     ],
 )
 def test_a_queue_exceeds_its_limit_if_its_whole_interval_does(

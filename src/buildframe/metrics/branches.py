@@ -16,10 +16,12 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import TIMESTAMP, Integers
-from buildframe.metrics.engines import engine_of
+from buildframe.metrics.durations import wall_time
+from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import compact_codes, find_groups, join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
+from buildframe.metrics.steps import step
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.metrics.validation import check_states
 from buildframe.spec import Moment, When
@@ -27,11 +29,13 @@ from buildframe.spec import Moment, When
 _NEEDS = ("pipeline", "branch", "number", "state", "blocked", "finished_at", "fetched_at")
 _WANTS = ("organization", "pipeline_id")
 
-_ID = "id of pipeline"
+_ID, _BUILD = "id of pipeline", "id of the first failed build"
 
 
 @checked_names
-def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None = None) -> pd.DataFrame:
+def outages(
+    builds: Frame, *, branch: str | None = None, pipelines: Frame | None = None, jobs: Frame | None = None
+) -> pd.DataFrame:
     """
     Find the times in which a branch was red: from a failed build until the next build that passed.
 
@@ -41,13 +45,17 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     ----------
     builds : DataFrame
         Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `pipeline`, `branch`, `number`,
-        `state`, `blocked`, `finished_at` and `fetched_at`. Uses `organization` and `pipeline_id` if the frame has them.
-        Ids must be unique.
+        `state`, `blocked`, `finished_at` and `fetched_at`. Uses `organization`, `pipeline_id` and `commit` if the frame
+        has them. Ids must be unique.
     branch : str, optional
         Branch to examine in all pipelines. Pass either this or `pipelines`.
     pipelines : DataFrame, optional
         Result of `ws.pipelines()`, to examine the default branch of each pipeline. Pipelines match by id, or by
         organization and slug if a frame has no ids.
+    jobs : DataFrame, optional
+        Jobs of these builds, to name the step that failed first. Needs `build_id`, `type`, `state`, `soft_failed`,
+        `retried`, `finished_at` and the columns of `metrics.step`; the builds then need `id`. Engines other than pandas
+        need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
 
     Returns
     -------
@@ -55,23 +63,30 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
         One row per outage, ordered by pipeline, then time. No rows without builds or failures. `organization` is the
         first column if the builds have it.
 
-        =============== =================== ==================================================================
-        pipeline        str                 slug in the newest build of the pipeline
-        branch          str                 the branch
-        failed_at       datetime64[us, UTC] end of the first failed build
-        recovered_at    datetime64[us, UTC] end of the next passed build; NaT while the outage is open
-        recovery_time_s float64             seconds between these; NaN (censored) if the outage is open or its
-                                            start is unknown
-        seen_s          float64             seconds from `failed_at` to `recovered_at`, or to the latest
-                                            timestamp of the frame if the outage is open
-        open            boolean             no build has passed since
-        start_unknown   boolean             the outage holds the first known outcome of the branch, so it may
-                                            have begun earlier
-        failed          Int64               failed builds in the outage
-        first_number    Int64               number of its first failed build
-        last_number     Int64               number of its last failed build
-        fixed_by        Int64               number of the build that passed; null while there is none
-        =============== =================== ==================================================================
+        ================= =================== ==================================================================
+        pipeline          str                 slug in the newest build of the pipeline
+        branch            str                 the branch
+        failed_at         datetime64[us, UTC] end of the first failed build
+        recovered_at      datetime64[us, UTC] end of the next passed build; NaT while the outage is open
+        recovery_time_s   float64             seconds between these; NaN (censored) if the outage is open or its
+                                              start is unknown
+        seen_s            float64             seconds from `failed_at` to `recovered_at`, or to the latest
+                                              timestamp of the frame if the outage is open
+        open              boolean             no build has passed since
+        start_unknown     boolean             the outage holds the first known outcome of the branch, so it may
+                                              have begun earlier
+        failed            Int64               failed builds in the outage
+        first_number      Int64               number of its first failed build
+        last_number       Int64               number of its last failed build
+        fixed_by          Int64               number of the build that passed; null while there is none
+        last_good_number  Int64               number of the last build before the first failed one that passed;
+                                              null if none is known
+        last_good_at      datetime64[us, UTC] its end; NaT if none is known
+        last_good_commit  str                 its commit; null if unknown
+        first_bad_commit  str                 commit of the first failed build; null if unknown
+        first_failed_step str                 only with `jobs`: the step whose failure ended first in the first
+                                              failed build; null if it has no failed job
+        ================= =================== ==================================================================
 
     Raises
     ------
@@ -90,6 +105,10 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     the higher number counts as later. A build that was created earlier can therefore end an outage: `fixed_by` is then
     below `first_number`.
 
+    The commits after `last_good_commit` up to `first_bad_commit` are the suspects. Here builds count in the order of
+    their numbers, in which commits were pushed. A hard failure counts as the first failed step only if no other attempt
+    replaced it.
+
     This is the time to restore service [1]_, with a branch in place of a service.
 
     References
@@ -104,13 +123,65 @@ def outages(builds: Frame, *, branch: str | None = None, pipelines: Frame | None
     0      api   main        19055.338       1
     1     data   main              NaN       1
     2     docs   main        24863.461       1
+    >>> suspects = metrics.outages(builds, branch="main", jobs=jobs)
+    >>> suspects[["pipeline", "last_good_number", "first_number", "first_failed_step"]].head(3)
+      pipeline  last_good_number  first_number first_failed_step
+    0      api                 2            11        migrations
+    1     data                17            18      checks-fresh
+    2     docs                 3             6             links
     """
-    return _summarize_branches(builds, branch, pipelines, _outages)
+    more = _existing_columns(engine_of(builds).column_names(builds), "commit")
+    if jobs is None:
+        return _summarize_branches(builds, branch, pipelines, _outages, *more)
+    found = _summarize_branches(builds, branch, pipelines, _outages, *more, "id")
+    return found.assign(first_failed_step=_find_first_failed_steps(jobs, found.pop(_BUILD)))
 
 
 def _outages(branches: _Branches) -> pd.DataFrame:
     red = _find_outages(branches)
-    return join_keys(branches.keys.iloc[red.pop("position")].reset_index(drop=True), red)
+    first = red.pop("first").to_numpy(np.int64)
+    outcomes = branches.outcomes
+    rows, good = branches.rows, _find_last_good(outcomes, first)
+    commits = rows["commit"].array if "commit" in rows else pd.array([None] * len(rows), dtype="str")
+    row, row_of_good = outcomes.index.to_numpy()[first], np.append(outcomes.index, -1)[good]
+    suspects = {
+        "last_good_number": outcomes["number"].array.take(good, allow_fill=True),
+        "last_good_at": outcomes["finished_at"].array.take(good, allow_fill=True),
+        "last_good_commit": commits.take(row_of_good, allow_fill=True),
+        "first_bad_commit": commits.take(row),
+    }
+    if "id" in rows:
+        suspects[_BUILD] = rows["id"].array.take(row)
+    keys = branches.keys.iloc[red.pop("position")].reset_index(drop=True)
+    return join_keys(keys, red.assign(**suspects))
+
+
+def _find_last_good(outcomes: pd.DataFrame, first: Integers) -> Integers:
+    """Return the places of the passed builds with the highest number below those at `first`; -1 if there is none."""
+    position, number = outcomes["position"].to_numpy(np.int64), _build_numbers(outcomes)
+    order = position * (number.max(initial=0) + 2) + number
+    passed = np.flatnonzero(~outcomes["failed"].to_numpy(bool) & (number >= 0))
+    passed = passed[np.argsort(order[passed], kind="stable")]
+    before = np.searchsorted(order[passed], order[first]) - 1
+    good = np.append(passed, -1)[before]
+    is_known = (good >= 0) & (number[first] >= 0)
+    return np.where(is_known & (position[good] == position[first]) if len(first) else is_known, good, -1)
+
+
+def _find_first_failed_steps(jobs: Frame, builds: pd.Series[str]) -> pd.Series[str]:
+    """Return the step of each build whose failure ended first, null if there is none."""
+    engine = engine_of(jobs)
+    needs = ("build_id", "type", "state", "soft_failed", "retried", "finished_at")
+    rows = engine.group_rows(jobs, needs, step)
+    failed = expressions.IS_SCRIPT & expressions.HAS_FAILED_HARD & ~expressions.IS_SUPERSEDED
+    if builds.dropna().empty:
+        return builds.astype("str").mask(builds.notna())
+    bad = engine.bring(rows.frame, pd.DataFrame({_BUILD: builds.dropna().unique()}))
+    in_bad = engine.join_nulls_equal(rows.frame.filter(failed), bad, {"build_id": _BUILD})
+    failures = engine.collect(in_bad.select(*rows.by, "build_id", "finished_at")).reset_index(drop=True)
+    failures = failures.assign(step=rows.name_keys(failures)["step"]).sort_values(["finished_at", "step"])
+    first = failures.drop_duplicates("build_id").set_index("build_id")["step"]
+    return builds.map(first).astype("str")
 
 
 @checked_names
@@ -141,15 +212,19 @@ def recovery_time(
         One row per pipeline, ordered by name. No builds give no rows. `organization` is the first column if the builds
         have it.
 
-        =============== ======= =========================================================================
-        pipeline        str     slug in the newest build of the pipeline
-        branch          str     the branch
-        n               Int64   outages that are over and whose start is known
-        n_censored      Int64   outages that are open or whose start is unknown; in no percentile
-        p50_s, ...      float64 percentile of the recovery time in seconds; NaN with too few outages
-        p50_low_s, ...  float64 lower end of its 95 % interval
-        p50_high_s, ... float64 upper end of its 95 % interval
-        =============== ======= =========================================================================
+        =================== ======= ==========================================================================
+        pipeline            str     slug in the newest build of the pipeline
+        branch              str     the branch
+        n                   Int64   outages that are over and whose start is known
+        n_censored          Int64   outages that are open or whose start is unknown: they lasted longer than seen
+        p50_s, ...          float64 percentile of the recovery time in seconds; NaN with too few outages, or if too
+                                    many are censored
+        p50_low_s, ...      float64 lower end of its 95 % interval; NaN if too little is known
+        p50_high_s, ...     float64 upper end of its 95 % interval; NaN if too little is known
+        p50_at_least_s, ... float64 lower bound of the percentile if too many outages are censored; NaN otherwise
+        p50_n_effective,    float64 number of independent outages with the same information
+        ...
+        =================== ======= ==========================================================================
 
     Raises
     ------
@@ -160,6 +235,20 @@ def recovery_time(
     --------
     outages : The outages themselves.
     percentiles : How intervals are computed.
+
+    Notes
+    -----
+    As soon as one outage of a pipeline is censored, its percentiles come from the curve of Kaplan and Meier [1]_. An
+    outage that has been open for a week moves them up, although nobody knows when it will end.
+
+    The intervals are those of `percentiles`, with an outage for a row. They allow for outages in a row that all take
+    longer or shorter. In simulations, nominal 95 % intervals of p50 and p90 contain the true value in 98 to 99 % of
+    cases. With some 25 outages p90 has no interval, and with fewer than five p50 has none either. It is assumed that an
+    open outage will last as long as others that lasted as long, and that outages do not change with time.
+
+    References
+    ----------
+    .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
 
     Examples
     --------
@@ -172,7 +261,7 @@ def recovery_time(
     4    mobile  1           0      NaN
     5  platform  1           0      NaN
     6   release  0           0      NaN
-    7       web  4           1  34544.0
+    7       web  4           1  52629.0
     """
     summarize = functools.partial(_recovery_time, check_percentiles(q, "linear"))
     return _summarize_branches(builds, branch, pipelines, summarize)
@@ -180,12 +269,19 @@ def recovery_time(
 
 def _recovery_time(q: Sequence[float], branches: _Branches) -> pd.DataFrame:
     red = _find_outages(branches)
-    positions = range(len(branches.keys))
-    is_complete = red["recovery_time_s"].notna()
-    summary = percentiles(red[is_complete], "recovery_time_s", "position", q).set_index("position").reindex(positions)
-    censored = red.loc[~is_complete, "position"].value_counts().reindex(positions, fill_value=0)
-    closed = summary.drop(columns="n_negative").assign(n=summary["n"].fillna(0), n_censored=censored.astype("Int64"))
-    return join_keys(branches.keys, closed.reset_index(drop=True))
+    is_censored = red["recovery_time_s"].isna()
+    builds = pd.DataFrame(  # an outage is measured as if it were a build, which may not have been seen to end
+        {
+            "position": red["position"],
+            "created_at": red["failed_at"],
+            "finished_at": red["recovered_at"].mask(is_censored),
+            "fetched_at": red["recovered_at"].fillna(branches.until),
+        }
+    )
+    summary = percentiles(builds, wall_time, "position", q).drop(columns="n_negative").set_index("position")
+    summary = summary.reindex(range(len(branches.keys)))
+    counts = {name: summary[name].fillna(0) for name in ("n", "n_censored")}
+    return join_keys(branches.keys, summary.assign(**counts).reset_index(drop=True))
 
 
 @checked_names
@@ -272,7 +368,8 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
         _seconds_between(red_since, red["recovered_at"].fillna(stop).clip(upper=stop)).groupby(red["position"]).sum()
     )
     red_s = red_s.reindex(pipelines, fill_value=0.0)
-    last = outcomes.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
+    commits = outcomes.assign(commit=branches.rows["commit"].array.take(outcomes.index))
+    last = commits.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
     last = _filter_by_time(last, since, until)
     counted = {"builds": _filter_by_time(outcomes, since, until), "commits": last, "red_commits": last[last["failed"]]}
     n = len(pipelines)
@@ -287,12 +384,15 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
 
 
 class _Branches(NamedTuple):
-    """Branch of each pipeline: `keys` (one row each) and `outcomes` in order, whose `position` is the row of `keys`."""
+    """Branch of each pipeline: `keys` (one row each) and `outcomes` in order, whose `position` is the row of `keys`.
+
+    The index of `outcomes` has the places of their builds in `rows`; `until` is the latest timestamp of the frame.
+    """
 
     keys: pd.DataFrame
     outcomes: pd.DataFrame
+    rows: pd.DataFrame
     until: Any
-    """The latest timestamp of the frame."""
 
 
 def _summarize_branches(
@@ -319,7 +419,7 @@ def _summarize_branches(
     branches = [branch] if defaults is None else defaults["default_branch"].unique().tolist()
     ends = [last for _, last in engine.time_ranges(rows, ["finished_at", "fetched_at"])]
     until = pd.Series(ends, dtype=TIMESTAMP).max()  # of all builds, on any branch
-    summarize = functools.partial(_summarize_builds, of, by, defaults, until, more)
+    summarize = functools.partial(_summarize_builds, of, by, defaults, until)
     result = engine.map_whole_groups(rows.filter(nw.col("branch").is_in(branches)), by, summarize)
     order = [*_existing_columns(result, "organization"), "pipeline", _ID]
     return result.sort_values(order, kind="stable", ignore_index=True).drop(columns=_ID)
@@ -330,7 +430,6 @@ def _summarize_builds(
     by: list[str],
     defaults: pd.DataFrame | None,
     until: Any,
-    more: Sequence[str],
     rows: pd.DataFrame,
 ) -> pd.DataFrame:
     """Apply `of` to builds of whole pipelines: to all of them, or those on the default branch of their pipeline."""
@@ -340,7 +439,7 @@ def _summarize_builds(
         is_selected = (rows["branch"] == branch.set_axis(rows.index)).to_numpy(bool)
         rows, codes = rows[is_selected], compact_codes(codes[is_selected], len(pipelines))[0]
     rows = rows.reset_index(drop=True)
-    return of(_Branches(_name_pipelines(rows, codes), _select_outcomes(rows, codes, more), until))
+    return of(_Branches(_name_pipelines(rows, codes), _select_outcomes(rows, codes), rows, until))
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:
@@ -393,7 +492,7 @@ def _build_numbers(rows: pd.DataFrame) -> Integers:
     return rows["number"].fillna(-1).to_numpy(np.int64)
 
 
-def _select_outcomes(rows: pd.DataFrame, codes: Integers, more: Sequence[str]) -> pd.DataFrame:
+def _select_outcomes(rows: pd.DataFrame, codes: Integers) -> pd.DataFrame:
     """Return settled builds that passed or failed, ordered by pipeline and time."""
     failed, is_blocked = rows["state"].eq("failed").to_numpy(), rows["blocked"].fillna(False).to_numpy(bool)
     settled = (failed | rows["state"].eq("passed")) & ~is_blocked & rows["finished_at"].notna()
@@ -401,7 +500,7 @@ def _select_outcomes(rows: pd.DataFrame, codes: Integers, more: Sequence[str]) -
     at = rows["finished_at"].astype("int64").to_numpy()
     later = 2 * _build_numbers(rows)[places] + failed[places]  # combines two sort keys
     places = places[np.lexsort((later, at[places], codes[places]))]
-    outcomes = rows[["number", "finished_at", *more]].take(places)
+    outcomes = rows[["number", "finished_at"]].take(places)
     return outcomes.assign(position=codes[places], failed=failed[places])
 
 
@@ -420,6 +519,7 @@ def _find_outages(branches: _Branches) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "position": position[turns],
+            "first": turns,
             "failed_at": failed_at,
             "recovered_at": recovered_at,
             "recovery_time_s": (recovered_at - failed_at).dt.total_seconds().mask(begins[turns]),

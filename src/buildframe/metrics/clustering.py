@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -10,11 +11,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.metrics.columns import Floats
-from buildframe.metrics.engines.protocol import GroupedRows
+from buildframe.metrics.confidence import variance_ratio
+from buildframe.metrics.engines.protocol import Days, GroupedRows
 from buildframe.metrics.time_buckets import Buckets
 
 _FEW = 2
 """With fewer hits or misses their spread over days is unknown."""
+
+_MIN_FREEDOM = 4
+"""With fewer degrees of freedom nothing is known about how a single day differs from others."""
 
 _LEAST = 0.1
 """Lower limit of a spread: that days are more alike than chance makes them means nothing."""
@@ -23,9 +28,12 @@ _LEAST = 0.1
 DAY = "number of day"
 
 
-def with_days(rows: GroupedRows, at: str, tz: str) -> GroupedRows:
-    """Add the number of the day (`DAY`) of each row's time in the zone."""
-    return Buckets.of(rows, [at], "1D", tz, fetched=at).with_bucket_numbers(rows, at, DAY)
+def with_days(rows: GroupedRows, at: str, tz: str) -> tuple[GroupedRows, Days]:
+    """Add the number of the day (`DAY`) of each row's time in the zone; rows without a time are a day of their own."""
+    buckets = Buckets.of(rows, [at], "1D", tz, fetched=at)
+    numbered = buckets.with_bucket_numbers(rows, at, DAY)
+    day = nw.col(DAY).cast(nw.Int64).fill_null(len(buckets))
+    return numbered.with_columns(**{DAY: day}), Days(DAY, len(buckets) + 1)
 
 
 def sum_by_day(rows: GroupedRows, *counted: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -57,21 +65,24 @@ class Spread:
 def measure_spread(hits: npt.ArrayLike, sizes: npt.ArrayLike) -> tuple[float, float, float]:
     """Return rows, days and ratio of a group with `hits` of `sizes` rows per day, treating days as clusters."""
     hits, sizes = np.asarray(hits, np.float64), np.asarray(sizes, np.float64)
-    n, days = sizes.sum(), len(sizes)
-    if days < 2 or min(hits.sum(), n - hits.sum()) < _FEW:
-        return n, days, np.nan
-    share = hits.sum() / n
-    together = days / (days - 1) * np.sum((hits - share * sizes) ** 2) / n**2
-    return n, days, together / (share * (1 - share) / n)
+    share = hits.sum() / max(sizes.sum(), 1)
+    return sizes.sum(), len(sizes), float(measure_ratio(sizes, hits, share * (1 - share)))
 
 
-def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Floats, Floats]:
-    """Return as how many independent rows those of two periods count, per group; NaN with fewer than two days.
+def measure_ratio(n: npt.NDArray[Any], hits: Floats, variance: Any) -> Floats:
+    """Return the ratio of a `Spread` from rows and hits of each day (last axis); `variance` is that of a row."""
+    total, n_hits = n.sum(-1), hits.sum(-1)
+    is_known = ((n > 0).sum(-1) >= 2) & (np.minimum(n_hits, total - n_hits) >= _FEW)
+    return np.where(is_known, variance_ratio(n, hits, variance), np.nan)
+
+
+def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Floats, Floats, Floats]:
+    """Return as how many independent rows those of two periods count, per group, and the degrees of freedom of that.
 
     The variance between days is at least that of single rows, that of both periods of the group, and that which they
     share with the other groups (moderated variances: Smyth 2004, Statistical Applications in Genetics and Molecular
     Biology 3: 3). Few days widen intervals as Student's t does (Korn and Graubard 1998, Survey Methodology 24:
-    193-201).
+    193-201). A single day counts if other days or groups show how much days vary; otherwise its size is NaN.
     """
     from scipy.special import stdtrit
 
@@ -89,10 +100,10 @@ def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Flo
     tail = (1 + confidence) / 2
     sizes = []
     for side in (now, before):
-        enough = (side.days >= 2) & (side.rows >= 2)
+        enough = (side.rows >= 2) & ((side.days >= 2) | (known >= _MIN_FREEDOM))
         wider = stdtrit(np.where(enough, side.rows - 1, 1), tail) / stdtrit(np.minimum(known, 1e9), tail)
         sizes.append(np.where(enough, side.rows / effect * np.minimum(wider, 1) ** 2, np.nan))
-    return sizes[0], sizes[1]
+    return sizes[0], sizes[1], known
 
 
 def _estimate_prior(ratios: Floats, freedom: Floats) -> tuple[float, float]:

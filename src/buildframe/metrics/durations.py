@@ -240,6 +240,10 @@ NEVER_RUNNABLE = ("broken", "skipped")
 """States of jobs that can no longer become runnable."""
 
 
+SEEN = ("finished_at", "fetched_at")
+"""Columns that show until when a row was seen that has no end."""
+
+
 class Span(NamedTuple):
     """The two timestamps that a row metric measures between."""
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import NamedTuple, get_args
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
-from buildframe.metrics.durations import RowMetric, queue_time, wall_time
+from buildframe.metrics.durations import RowMetric, queue_time, span_of, wall_time
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, RankedRows, SplitBy
+from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
-
-Method = Literal[
-    "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
-    "linear", "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest",
-]  # fmt: skip
 
 CONFIDENCE = 0.95
 COUNTS = ["n", "n_censored", "n_negative"]
@@ -39,12 +35,14 @@ def percentiles(
     """
     Compute percentiles of a duration per group, with confidence intervals.
 
-    Rows are pooled before percentiles are taken.
+    Rows are pooled before percentiles are taken. Intervals hold for dependent rows, such as jobs that wait in one
+    queue. Rows that were not seen to end count for as long as they were seen; see Notes.
 
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Intervals need the start of the
+        duration, or else `created_at`. Censored rows need `fetched_at`, or `finished_at` if they were canceled.
     of : row metric or str, default queue_time
         Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
     by : str, function or list of these, optional
@@ -53,23 +51,31 @@ def percentiles(
     q : float or sequence of float, default (0.5, 0.95)
         Percentiles as fractions in (0, 1).
     method : str, default "linear"
-        Interpolation between rows, as in `numpy.quantile` [1]_.
+        Interpolation between rows, as in `numpy.quantile` [1]_. Groups with censored rows do not interpolate.
 
     Returns
     -------
     pandas.DataFrame
         One row per group, ordered by key, null keys last. An empty frame gives no rows. After the keys:
 
-        =============== ======= ==============================================================================
-        n               Int64   rows with a duration
-        n_censored      Int64   rows that began but were not seen to end: still waiting or running, or
-                                canceled before; in no percentile. Null if `of` is not a metric of this package
-        n_negative      Int64   durations below zero, from clocks that disagree; included in `n`
-        p50_s, ...      float64 percentile in seconds; NaN with fewer than 1 / (1 - p) rows (1 / p below the
-                                median), so p95 needs 20 rows and p99 needs 100
-        p50_low_s, ...  float64 lower end of the 95 % interval; NaN if no row lies far enough out
-        p50_high_s, ... float64 upper end of the 95 % interval; NaN if no row lies far enough out
-        =============== ======= ==============================================================================
+        =================== ======= ==========================================================================
+        n                   Int64   rows with a duration
+        n_censored          Int64   rows that began but were not seen to end: still waiting or running, or
+                                    canceled before. Null if `of` is not a metric of this package
+        n_negative          Int64   durations below zero, from clocks that disagree; included in `n`
+        p50_s, ...          float64 percentile in seconds; NaN with fewer than 1 / (1 - p) rows (1 / p below
+                                    the median), so p95 needs 20 rows and p99 needs 100, and if too many rows
+                                    are censored
+        p50_low_s, ...      float64 lower end of the 95 % interval; NaN if too little is known, see Notes
+        p50_high_s, ...     float64 upper end of the 95 % interval; NaN as the lower end
+        p50_at_least_s, ... float64 lower bound of the percentile in seconds if there are enough rows, but too
+                                    many are censored for an estimate; NaN otherwise
+        p50_n_effective,    float64 number of independent rows with as much information about the percentile;
+        ...                         NaN with rows in fewer than five spans of time
+        =================== ======= ==========================================================================
+
+        If the frame has no column of times, all intervals are NaN, and `attrs["why_no_intervals"]` says which column
+        it lacks.
 
     Raises
     ------
@@ -80,6 +86,7 @@ def percentiles(
     See Also
     --------
     trend : The same per bucket of time.
+    survival : The curve that shows all percentiles.
     percentile_change : Compare two periods.
     with_seconds : Add durations as columns for other engines.
 
@@ -87,24 +94,39 @@ def percentiles(
     -----
     For `queue_time` only script jobs are in a group: trigger, wait and block jobs wait for no agent.
 
-    Censored rows are longer than what was seen of them, so percentiles of groups with many of them are too low.
+    *Censored rows.* As soon as one row of a group is censored, the group's percentiles come from the curve of Kaplan
+    and Meier [2]_. Without censored rows p95 would be that of the rows that ended, which is too low: jobs that have
+    waited for two hours are not in it. The curve counts the censored rows by second. It assumes that they would have
+    lasted as long as others that lasted as long. Jobs that people cancel because they wait too long do not.
 
-    An interval runs between two of the rows' own durations (order statistics [2]_). It assumes no distribution, but
-    independent rows. A p95 has both ends from 72 rows.
+    *Intervals.* The time from the first to the last row of a group is split into eight equal spans. How much the share
+    of rows up to the percentile varies between spans shows how many independent rows the group is worth:
+    `n_effective`. With as many rows, corrected for the few spans by Student's t, the interval of the share is that of
+    Clopper and Pearson. The durations at its ends are the interval of the percentile [3]_, [4]_. There is none if rows
+    lie in fewer than five spans, if less than one effective row lies beyond the percentile, or if an end lies outside
+    the rows.
+
+    In simulations, nominal 95 % intervals cover the true percentile in 95 to 100 % of worlds with independent rows,
+    ties, days that differ, a weekly rhythm, and rows that depend on the one before. In a queue at 83 % load, a thousand
+    jobs are about one busy period: intervals of p50 cover in 92 %, those of p90 in 80 %, also if a tenth of the longest
+    waits is censored. Eight spans do not show dependence that lasts longer than the frame, such as a trend or a season.
 
     References
     ----------
     .. [1] Hyndman, R. J., and Fan, Y. (1996). The American Statistician 50, 361-365.
-    .. [2] David, H. A., and Nagaraja, H. N. (2003). Order Statistics, section 7.1. Wiley.
+    .. [2] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
+    .. [3] Woodruff, R. S. (1952). Journal of the American Statistical Association 47, 635-646.
+    .. [4] Francisco, C. A., and Fuller, W. A. (1991). Annals of Statistics 19, 454-469.
 
     Examples
     --------
-    >>> metrics.percentiles(jobs, by="queue")[["queue", "n", "p50_s", "p95_s"]].round(1)
-         queue     n   p50_s   p95_s
-    0  default  2286     1.8   323.9
-    1   deploy    46     1.5     2.1
-    2   docker   156     1.5    98.8
-    3    macos   170  2314.7  8763.1
+    >>> waits = metrics.percentiles(jobs, by="queue")
+    >>> waits[["queue", "n", "n_censored", "p50_s", "p50_low_s", "p50_high_s", "p50_n_effective", "p95_s"]].round(1)
+         queue     n  n_censored   p50_s  p50_low_s  p50_high_s  p50_n_effective   p95_s
+    0  default  2286          18     1.8        1.7         1.9           2303.1   326.2
+    1   deploy    46           0     1.5        1.2         1.6             46.0     2.1
+    2   docker   156           0     1.5        1.2         1.9             87.3    98.8
+    3    macos   170           0  2314.7      915.3      4152.9             39.6  8763.1
     >>> metrics.percentiles(builds, of=metrics.wall_time, by="pipeline", q=0.9)[["pipeline", "n", "p90_s"]].round(0)
        pipeline   n    p90_s
     0       api  33   1439.0
@@ -112,14 +134,14 @@ def percentiles(
     2      data  18    971.0
     3      docs  12    117.0
     4    mobile  23  13018.0
-    5  platform  21   1060.0
+    5  platform  21   1245.0
     6   release   3      NaN
     7       web  41   1272.0
     """
     q = check_percentiles(q, method)
-    rows = engine_of(frame).measure(frame, of, by)
-    counts = count_rows(rows)
-    return join_keys(counts.keys, pd.concat([counts.sums, percentile_columns(rows, counts, q, method)], axis=1))
+    groups = measure_groups(frame, of, by)
+    summary = pd.concat([groups.counts.sums, percentile_columns(groups, q, method)], axis=1)
+    return explain_missing_intervals(join_keys(groups.counts.keys, summary), groups)
 
 
 @checked_names
@@ -161,9 +183,13 @@ def trend(
         n_censored          Int64              rows that began but were not seen to end; null if `of` is not a
                                                metric of this package
         n_negative          Int64              durations below zero
-        p50_s, ...          float64            percentile in seconds; NaN with too few rows
+        p50_s, ...          float64            percentile in seconds; NaN with too few rows, or too many that
+                                               are censored
         p50_low_s, ...      float64            lower end of its 95 % interval
         p50_high_s, ...     float64            upper end of its 95 % interval
+        p50_at_least_s, ... float64            lower bound of the percentile if too many rows are censored
+        p50_n_effective,    float64            number of independent rows with as much information
+        ...
         partial             boolean            the bucket was not over at the latest `fetched_at`; null if unknown
         =================== ================== ===================================================================
 
@@ -175,10 +201,13 @@ def trend(
     See Also
     --------
     percentiles : The same per group, with details on the intervals.
-    change_point : Find when a duration changed.
+    change_points : Find when a duration changed.
 
     Notes
     -----
+    The intervals are those of `percentiles`, with eight spans of each bucket. They say how well a bucket's own
+    percentile is known, not whether the next bucket will be alike.
+
     A frame does not show whether its first bucket is complete. Fetch from a midnight of `tz` to be sure.
 
     Examples
@@ -187,7 +216,7 @@ def trend(
                          bucket   n   p50_s  partial
     0 2026-10-26 00:00:00+00:00  27   909.3    False
     1 2026-10-27 00:00:00+00:00  25   958.7    False
-    2 2026-10-28 00:00:00+00:00  32   953.3    False
+    2 2026-10-28 00:00:00+00:00  32   963.1    False
     3 2026-10-29 00:00:00+00:00  31   965.0    False
     4 2026-10-30 00:00:00+00:00  29  1014.4    False
     5 2026-10-31 00:00:00+00:00   8  1117.6    False
@@ -199,41 +228,75 @@ def trend(
     rows = engine_of(frame).measure(frame, of, needs=(at, "fetched_at"))
     buckets = Buckets.of(rows, [at], freq, tz)
     bucketed = buckets.group_by_bucket(rows, at)
-    counts = fill_empty_buckets(count_rows(bucketed), len(buckets))
-    summary = pd.concat([counts.sums, percentile_columns(bucketed, counts, q)], axis=1)
+    counts = fill_empty_buckets(count_rows(bucketed, of, at), len(buckets))
+    groups = MeasuredGroups(bucketed, counts, of, at)
+    summary = pd.concat([counts.sums, percentile_columns(groups, q)], axis=1)
     return buckets.with_starts(summary)
 
 
-def count_rows(rows: GroupedRows) -> GroupSums:
+class MeasuredGroups(NamedTuple):
+    """Measured rows of groups, their counts, what was measured, and by what they are split: times, if they have any."""
+
+    rows: GroupedRows
+    counts: GroupSums
+    of: RowMetric | str
+    at: SplitBy
+
+
+def measure_groups(frame: Frame, of: RowMetric | str, by: By) -> MeasuredGroups:
+    """Measure and count the rows of a frame."""
+    engine = engine_of(frame)
+    available = engine.column_names(frame)
+    at = next((name for name in _time_columns(of) if name in available), None)
+    rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
+    return MeasuredGroups(rows, count_rows(rows, of, at), of, at)
+
+
+def explain_missing_intervals(result: pd.DataFrame, groups: MeasuredGroups) -> pd.DataFrame:
+    """Say in `attrs` which column is missing if there can be no intervals."""
+    if groups.at is None:
+        columns = " or ".join(map(repr, _time_columns(groups.of)))
+        result.attrs["why_no_intervals"] = f"The frame has no column {columns} with the time of each row."
+    return result
+
+
+def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
+    """Return the columns that can date a row: the start of the duration, or else its creation."""
+    span = span_of(of)
+    return tuple(dict.fromkeys(["created_at"] if span is None else [span.start, "created_at"]))
+
+
+def count_rows(rows: GroupedRows, of: RowMetric | str, at: SplitBy) -> GroupSums:
     """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
-    value = nw.col("value")
-    counted = {"n": ~value.is_null(), "n_negative": value < 0}
-    if "censored" in rows.frame.collect_schema():
-        counted["n_censored"] = nw.col("censored")
-    counts = rows.engine.group_sums(rows, **counted)
+    counts = rows.engine.count_values(rows, span_of(of) if "censored" in rows.frame.columns else None, at)
     unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
 
 
-def percentile_columns(
-    rows: GroupedRows, counts: GroupSums, q: Sequence[float], method: Method = "linear", *, intervals: bool = True
-) -> pd.DataFrame:
-    """Compute the columns `p50_s`, ... per group, then `p50_low_s`, `p50_high_s`, ..., in the order of `counts`."""
-    n = counts.sums["n"].to_numpy(np.int64)
-    ranks, share = _find_neighbors(n, q, method)
-    ranks = np.concatenate([ranks, _find_interval_ranks(n, q)], axis=1) if intervals else ranks
-    values = rows.engine.values_at_ranks(rows, counts.groups, n, ranks)
-    below, above, *ends = np.split(values, ranks.shape[1] // len(q), axis=1)
-    middle = np.where(has_enough_rows(n, q), below + (above - below) * share, np.nan)
-    columns = {percentile_label(p): middle[:, i] for i, p in enumerate(q)}
-    for i, p in enumerate(q):
-        columns |= {percentile_label(p, end): own[:, i] for end, own in zip(("low", "high"), ends, strict=False)}
-    return pd.DataFrame(columns, index=counts.sums.index)
+def percentile_columns(groups: MeasuredGroups, q: Sequence[float], method: Method = "linear") -> pd.DataFrame:
+    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of their counts."""
+    estimates = map_ranked(groups, functools.partial(_estimate, q, method))
+    ends = ("", *Estimates._fields[1:])
+    columns = [percentile_label(p, end) for end in ends for p in q]
+    by_percentile = [percentile_label(p, end) for p in q for end in ends]
+    return pd.DataFrame(estimates, columns=columns, index=groups.counts.sums.index)[by_percentile]
+
+
+def map_ranked(groups: MeasuredGroups, of: Callable[[RankedRows, Integers], Floats]) -> Floats:
+    """Apply `of` to the ranked rows, as `Engine.map_ranked` does; without censored rows these are not searched for."""
+    span = span_of(groups.of) if groups.counts.sums["n_censored"].sum() else None
+    return groups.rows.engine.map_ranked(groups.rows, groups.counts, of, span, groups.at)
+
+
+def _estimate(q: Sequence[float], method: Method, rows: RankedRows, _: Integers) -> Floats:
+    estimates: Floats = np.concatenate(Sample(rows).estimate(q, method, CONFIDENCE), axis=1)
+    return estimates
 
 
 def percentile_label(p: float, end: str = "") -> str:
     """Return the name of a percentile's column: `p99.9_s` for .999, or `p95_low_s` for an end of its interval."""
-    return f"p{100 * p:.10g}_{end}_s" if end else f"p{100 * p:.10g}_s"
+    unit = "" if end == "n_effective" else "_s"
+    return f"p{100 * p:.10g}{'_' + end if end else ''}{unit}"
 
 
 def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
@@ -249,39 +312,3 @@ def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float
     if method not in get_args(Method):
         raise BadInput(f"method={method!r} is not a method. Use one of {', '.join(get_args(Method))}.")
     return shares
-
-
-def _find_neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
-    """Return the ranks below and above each percentile, and the fraction of the way between them."""
-    if method == "linear":  # computed directly: numpy would take as long as for all rows
-        ranks = np.where(n[:, None] > 0, 1 + (n[:, None] - 1) * np.asarray(q), 0.0)
-    else:
-        sizes, places = np.unique(n, return_inverse=True)
-        each = [np.quantile(np.arange(1, size + 1), q, method=method) if size else np.zeros(len(q)) for size in sizes]
-        ranks = np.array(each, np.float64).reshape(len(sizes), len(q))[places]
-    below = np.floor(ranks)
-    return np.concatenate([below, np.ceil(ranks)], axis=1).astype(np.int64), ranks - below
-
-
-def _find_interval_ranks(n: Integers, q: Sequence[float]) -> Integers:
-    """Return the ranks that enclose each percentile, lower ones first; 0 if no row lies far enough out."""
-    size, p = n[:, None], np.asarray(q)
-    low = _binomial_quantile((1 - CONFIDENCE) / 2, size, p)
-    high = _binomial_quantile((1 + CONFIDENCE) / 2, size, p) + 1
-    ends = np.concatenate([low, np.where(high <= size, high, 0)], axis=1)
-    return np.where(np.tile(has_enough_rows(n, q), 2), ends, 0).astype(np.int64)
-
-
-def _binomial_quantile(share: float, n: Integers, p: Floats) -> Floats:
-    """Return the least k such that n draws of probability p give at most k with at least this probability."""
-    from scipy.special import bdtr, bdtrik
-
-    k = np.ceil(np.where(n > 0, bdtrik(share, np.maximum(n, 1), p), 0.0))
-    before = np.maximum(k - 1, 0.0)
-    return np.where(bdtr(before, np.maximum(n, 1), p) >= share, before, k)
-
-
-def has_enough_rows(n: Integers, q: Sequence[float]) -> Any:
-    """Return whether n rows support a percentile: on average one of them lies beyond it."""
-    tail = np.minimum(q, 1 - np.asarray(q))
-    return n[:, None] * tail >= 1 - 1e-9  # 10 * (1 - .9) is a little below 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import NormalDist
 
 import narwhals as nw
@@ -12,18 +13,26 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
+from buildframe.metrics.confidence import design_effect, size_for_interval
 from buildframe.metrics.durations import BLOCKED
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
+from buildframe.metrics.percentiles import CONFIDENCE
+from buildframe.metrics.time_buckets import Buckets
+from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.validation import check_states
+
+_SETTLED = {
+    "passed": expressions.IS_SETTLED & expressions.HAS_PASSED,
+    "failed": expressions.IS_SETTLED & expressions.HAS_FAILED,
+}
 
 
 @checked_names
 def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     """
-    Compute the share of builds that passed, with Wilson's 95 % interval.
+    Compute the share of builds that passed, with a 95 % interval that holds for builds that depend on each other.
 
     The share is `passed / (passed + failed)`. Canceled, skipped, running and waiting builds count in neither. Blocked
     builds count in neither, too, because their state is only the last one they had.
@@ -31,7 +40,8 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     Parameters
     ----------
     builds : DataFrame
-        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state` and `blocked`.
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`, `blocked` and
+        `created_at`.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
 
@@ -40,42 +50,64 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     pandas.DataFrame
         One row per group, ordered by key. An empty frame gives no rows. After the keys:
 
-        ========= ======= ==========================================
-        passed    Int64   builds that passed
-        failed    Int64   builds that failed
-        n         Int64   `passed + failed`
-        rate      float64 `passed / n`; NaN if `n` is 0
-        low, high float64 Wilson's 95 % interval; NaN if `n` is 0
-        ========= ======= ==========================================
+        =========== ======= ===============================================================
+        passed      Int64   builds that passed
+        failed      Int64   builds that failed
+        n           Int64   `passed + failed`
+        rate        float64 `passed / n`; NaN if `n` is 0
+        low, high   float64 95 % interval; NaN with builds in fewer than five of the eight
+                            spans of time, see Notes
+        n_effective float64 number of independent builds with the same information; NaN as
+                            the interval
+        =========== ======= ===============================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, or `state` holds states in an unknown spelling such as "Passed" or "success", which
-        would count in neither. A new state of the service beside known ones is accepted.
+        If a column is missing, `created_at` has no time zone, or `state` holds states in an unknown spelling such as
+        "Passed" or "success", which would count in neither. A new state of the service beside known ones is accepted.
 
     See Also
     --------
     success_trend : The same per bucket of time.
-    success_change : Compare two periods.
-    wilson : Compute the interval from counts.
+    build_success_change : Compare two periods.
+    wilson : Compute an interval of independent trials from counts.
+
+    Notes
+    -----
+    Builds of one day break together, so a hundred builds may say as much as twenty independent ones. The time from
+    the first to the last build of a group is split into eight almost equal spans. How much the rate varies between them
+    shows the design effect, as in the method of batch means [1]_: `n_effective` is `n` divided by it, and at most `n`.
+    With this number, corrected for the few spans by Student's t [2]_, the interval is Wilson's [3]_.
+
+    In simulations of 7 to 28 days with 15 builds a day, nominal 95 % intervals contain the true rate in 94 to 99 % of
+    cases, for rates of .5 to .99 and with a correlation of up to .15 within days. Intervals that take builds for
+    independent do so in 71 to 77 % of cases with that correlation. Dependence that lasts longer than the frame, such as
+    a trend, does not show.
+
+    References
+    ----------
+    .. [1] Schmeiser, B. (1982). Operations Research 30, 556-568.
+    .. [2] Korn, E. L., and Graubard, B. I. (1998). Survey Methodology 24, 193-201.
+    .. [3] Wilson, E. B. (1927). Journal of the American Statistical Association 22, 209-212.
 
     Examples
     --------
     >>> metrics.success_rate(builds, by="pipeline").round(3)
-       pipeline  passed  failed   n   rate    low   high
-    0       api      26       7  33  0.788  0.622  0.893
-    1   billing      10       0  10  1.000  0.722  1.000
-    2      data      16       2  18  0.889  0.672  0.969
-    3      docs      11       1  12  0.917  0.646  0.985
-    4    mobile      22       1  23  0.957  0.790  0.992
-    5  platform      14       5  19  0.737  0.512  0.882
-    6   release       3       0   3  1.000  0.439  1.000
-    7       web      26      14  40  0.650  0.495  0.779
+       pipeline  passed  failed   n   rate    low   high  n_effective
+    0       api      26       7  33  0.788  0.551  0.918       24.662
+    1   billing      10       0  10  1.000  0.602  1.000       10.000
+    2      data      16       2  18  0.889  0.592  0.978       15.324
+    3      docs      11       1  12  0.917  0.516  0.991       12.000
+    4    mobile      22       1  23  0.957  0.704  0.995       19.560
+    5  platform      14       5  19  0.737  0.420  0.916       14.498
+    6   release       3       0   3  1.000    NaN    NaN          NaN
+    7       web      26      14  40  0.650  0.395  0.841       20.602
     """
     check_states(builds, "state")
-    counts = _count_settled(engine_of(builds).group_rows(builds, ("state", "blocked"), by))
-    return join_keys(counts.keys, _with_rates(counts.sums))
+    rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at"), by)
+    sums = sum_by_span(rows, "created_at", _SETTLED, [*_SETTLED])
+    return join_keys(sums.groups.keys, _with_rates(sums))
 
 
 @checked_names
@@ -111,8 +143,13 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
 
     See Also
     --------
-    success_rate : The same per group.
+    success_rate : The same per group, with details on the intervals.
     trend : Percentiles of a duration per bucket.
+
+    Notes
+    -----
+    The intervals are those of `success_rate`, with eight spans of each bucket. They say how well a bucket's own rate is
+    known, not whether the next bucket will be alike.
 
     Examples
     --------
@@ -129,8 +166,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     check_states(builds, "state")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
     buckets = Buckets.of(rows, ["created_at"], freq, tz)
-    counts = fill_empty_buckets(_count_settled(buckets.group_by_bucket(rows, "created_at")), len(buckets))
-    return buckets.with_starts(_with_rates(counts.sums))
+    return buckets.with_starts(_with_rates(sum_by_bucket(rows, buckets, "created_at", _SETTLED, [*_SETTLED])))
 
 
 @checked_names
@@ -218,10 +254,12 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     See Also
     --------
     newcombe : Interval of the difference of two proportions.
+    success_rate : A rate of builds, with an interval that holds for dependent ones.
 
     Notes
     -----
-    The limits have no continuity correction [1]_. The interval assumes independent trials.
+    The limits have no continuity correction [1]_. The interval assumes independent trials, which builds and jobs are
+    not.
 
     References
     ----------
@@ -249,21 +287,38 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     return middle - half, np.where(x == size, 1.0, middle + half)  # rounding errors would give 1 + 2e-16
 
 
-def shares(successes: pd.Series, n: pd.Series) -> pd.DataFrame:
-    """Compute `rate`, `low` and `high` (float64): the proportion and Wilson's 95 % interval, NaN if n is 0."""
-    x, size = successes.to_numpy(np.float64), n.to_numpy(np.float64)
-    low, high = wilson(x, size)
+def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFrame:
+    """Compute `rate`, `low`, `high` and `n_effective` (float64) of groups, whose trials may depend on each other.
+
+    `hits` is the column that counts hits. The columns `trials` together count the trials.
+    """
+    counts = sums.groups.sums
+    rate = shares(counts[hits], counts[[*trials]].sum(axis=1))
+    n_effective, size = effective_sizes(sums, hits, trials)
+    low, high = wilson(rate * size, size, CONFIDENCE)
+    return pd.DataFrame({"rate": rate, "low": low, "high": high, "n_effective": n_effective}, counts.index)
+
+
+def effective_sizes(
+    sums: SpanSums, hits: str, trials: Sequence[str], confidence: float = CONFIDENCE
+) -> tuple[Floats, Floats]:
+    """Return as how many independent trials those of each group count, and as how many for an interval."""
+    n = sums.groups.sums[[*trials]].sum(axis=1)
+    in_spans = np.sum([sums.spans[name] for name in trials], axis=0)
+    rate = shares(sums.groups.sums[hits], n)
+    effect = design_effect(in_spans, sums.spans[hits].astype(np.float64), rate * (1 - rate))
+    n_effective = n.to_numpy(np.float64) / effect
+    return n_effective, size_for_interval(n_effective, in_spans, confidence)
+
+
+def shares(hits: pd.Series, n: pd.Series) -> Floats:
+    """Compute hits per trial; NaN if n is 0."""
     with np.errstate(invalid="ignore"):
-        return pd.DataFrame({"rate": x / size, "low": low, "high": high}, index=n.index)
+        return np.asarray(hits.to_numpy(np.float64) / n.to_numpy(np.float64))
 
 
-def _count_settled(rows: GroupedRows) -> GroupSums:
-    """Count builds that passed and builds that failed, without blocked ones."""
-    settled = expressions.IS_SETTLED
-    outcomes = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
-    return rows.engine.group_sums(rows, **{name: settled & outcome for name, outcome in outcomes.items()})
-
-
-def _with_rates(counts: pd.DataFrame) -> pd.DataFrame:
-    with_n = counts.assign(n=counts["passed"] + counts["failed"])
-    return pd.concat([with_n, shares(with_n["passed"], with_n["n"])], axis=1)
+def _with_rates(sums: SpanSums) -> pd.DataFrame:
+    """Return the numbers of builds that passed and that failed, and the columns of `rate_columns`."""
+    counts = sums.groups.sums
+    rates = rate_columns(sums, "passed", [*_SETTLED])
+    return pd.concat([counts.assign(n=counts["passed"] + counts["failed"]), rates], axis=1)

@@ -13,8 +13,9 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import NAT, Floats, Integers, column, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.protocol import GROUP, Frame
+from buildframe.metrics.estimates import has_enough_rows
 from buildframe.metrics.grouping import By
-from buildframe.metrics.percentiles import check_percentiles, has_enough_rows, percentile_label
+from buildframe.metrics.percentiles import check_percentiles, percentile_label
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import RUNNING_STATES
 

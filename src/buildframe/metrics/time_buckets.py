@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -13,7 +14,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP, Integers
-from buildframe.metrics.engines.protocol import GROUP, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import GROUP, PLACE, GroupedRows, GroupSums
 from buildframe.spec import Moment, When, when
 
 _MAX_BUCKETS = 1_000_000
@@ -37,6 +38,14 @@ class Buckets:
 
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
+
+    def divide(self, parts: int) -> Self:
+        """Return so many equal buckets for each, or fewer if they would not be of whole microseconds."""
+        edges = self._edges()
+        parts = math.gcd(parts, *np.unique(np.diff(edges)).tolist())
+        steps = np.diff(edges)[:, None] // parts * np.arange(parts)
+        divided = np.append((edges[:-1, None] + steps).ravel(), edges[-1:])
+        return replace(self, edges=pd.DatetimeIndex(divided.view("M8[us]"), tz="UTC"))
 
     def group_by_bucket(self, rows: GroupedRows, at: str) -> GroupedRows:
         """Group rows by bucket; those without this time are a further group, the last one or that of null."""
@@ -66,7 +75,11 @@ def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:
     numbers = counts.groups[GROUP].to_numpy(np.int64, na_value=number)
     known = [name for name in counts.sums if counts.sums[name].notna().any()]  # other counts stay null in every bucket
     whole = counts.sums.set_axis(numbers).reindex(range(number)).fillna(dict.fromkeys(known, 0)).astype("Int64")
-    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole)
+    seconds = counts.seconds
+    if seconds is not None:
+        bucket = numbers[seconds[PLACE].to_numpy(np.int64)]
+        seconds = seconds.assign(**{PLACE: bucket})[bucket < number]
+    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole, seconds)
 
 
 def resolve_window(start: When | None, end: When | None, now: Moment | None) -> tuple[Moment | None, Moment | None]:

@@ -76,7 +76,8 @@ def distribution(
     Notes
     -----
     A dot marks each median. The x axis is logarithmic if the longest duration exceeds 50 medians. Rows that started but
-    were not seen to end are in no curve, which makes the curves too optimistic; the legend counts these rows.
+    were not seen to end count for as long as they were seen (`metrics.survival`), and the legend counts them. A curve
+    with many of them ends below 100 %.
 
     Examples
     --------
@@ -87,6 +88,7 @@ def distribution(
     """
     rows = frame.assign(**{_PERIOD: _assign_periods(frame, split, at)})
     rows = rows[rows[_PERIOD].notna()]
+    lasting = metrics.survival(rows, of=of, by=_PERIOD, points=_MOST_POINTS)
     counts = metrics.percentiles(rows, of=of, by=_PERIOD, q=[0.5])  # also validates the frame
     engine = engine_of(rows)
     durations, _ = engine.number_groups(engine.measure(rows, of, _PERIOD), "value")
@@ -96,7 +98,8 @@ def distribution(
             return theme.show_message(ax, "No row has finished, so there is no duration.")
         curves = zip(counts.iterrows(), (theme.BLUE, theme.ORANGE), ("-", "--"), strict=False)
         for i, ((_, period), color, line) in enumerate(curves):
-            _draw_curve(ax, minutes[durations[GROUP].eq(i).to_numpy(bool)], period, color, line)
+            own = minutes[durations[GROUP].eq(i).to_numpy(bool)]
+            _draw_curve(ax, own, lasting[lasting[_PERIOD] == period[_PERIOD]], period, color, line)
         _set_scales(ax, minutes[~np.isnan(minutes)])
         what = (of if isinstance(of, str) else getattr(of, "__name__", "duration")).replace("_", " ")
         scale = f", logarithmic above {_SHORT}" if ax.get_xscale() == "symlog" else ""
@@ -116,12 +119,17 @@ def _assign_periods(frame: pd.DataFrame, split: When | None, at: str) -> pd.Seri
     return names.where(times.notna())
 
 
-def _draw_curve(ax: Axes, minutes: Floats, period: pd.Series[Any], color: str, line: str) -> None:
+def _draw_curve(
+    ax: Axes, minutes: Floats, lasting: pd.DataFrame, period: pd.Series[Any], color: str, line: str
+) -> None:
     ordered = np.sort(minutes[~np.isnan(minutes)])
     if not len(ordered):
         return
     ranks = np.unique(np.linspace(1, len(ordered), min(len(ordered), _MOST_POINTS)).astype(int))
     x, y = ordered[ranks - 1], ranks / len(ordered)
+    if lasting["n_censored"].sum():
+        lasting = lasting[lasting["n_ended"] > 0]
+        x, y = lasting["after_s"].to_numpy(np.float64) / 60, 1 - lasting["share"].to_numpy(np.float64)
     excluded = theme.list_counts(not_seen_to_end=0 if pd.isna(period["n_censored"]) else int(period["n_censored"]))
     name = "" if period[_PERIOD] == "all" else f"{period[_PERIOD]}: "
     p50 = period["p50_s"] / 60
@@ -174,8 +182,9 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
 
     Notes
     -----
-    A cell needs 1 / (1 - q) jobs, 20 for the 95th percentile. A cell with fewer has a dot, and a cell without jobs is
-    empty. Jobs that never started are not included; the note counts them.
+    A cell needs 1 / (1 - q) jobs, 20 for the 95th percentile. A cell with fewer has a dot, and so has one in which too
+    many jobs never started. A cell without jobs is empty. Jobs that never started count for as long as they were seen
+    to wait; the note counts them.
 
     Examples
     --------
@@ -193,7 +202,7 @@ def queue_times_by_hour(jobs: pd.DataFrame, ax: Axes | None = None, tz: str = "U
         ax.set_xlabel(f"hour in which the job became runnable ({tz})")
         n = theme.column_total(cells, "n")
         excluded = theme.list_counts(never_started=cells["n_censored"], negative=cells["n_negative"])
-        note = f"cell: p{100 * q:.4g} in minutes, · = too few jobs"
+        note = f"cell: p{100 * q:.4g} in minutes, · = unknown"
         title = f"Queue time of {format_count(n, 'job')} by hour and weekday"
         theme.decorate(ax, title, theme.join_notes(note, "" if ax.texts else _format_range(cells["minutes"]), excluded))
         ax.spines[:].set_visible(False)

@@ -1,4 +1,4 @@
-"""Plot which steps passed and failed on which commits, and the flaky tests of a suite."""
+"""Plot outcomes of steps by commit, how often steps fail at random, and the flaky tests of a suite."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ _VERDICTS = {
     "flaky": ("passed and failed (flip)", theme.ORANGE),
 }
 """Label and color of each verdict, from best to worst."""
+
+_SURE = 0.95
+"""Probability from which a step counts as surely flaky."""
 
 _UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
 _STATUS = {
@@ -282,3 +285,91 @@ def _format_age(seconds: float) -> str:
         return "unknown"
     unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= length), _UNITS[-1])
     return f"{format_count(max(int(seconds // length), 0), unit)} ago"
+
+
+@checked_call
+def flake_scores(
+    jobs: pd.DataFrame, ax: Axes | None = None, threshold: float = 0.01, retries: int = 1, top: int = 20
+) -> Axes:
+    """
+    Plot the rate at which steps fail at random, with 90 % credible intervals.
+
+    Rows are the first `top` steps of `metrics.flake_score`, in its order. Orange steps exceed the threshold with at
+    least 95 % probability. Each label gives this probability.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns that `metrics.flake_score` needs, fetched with `include_retried_jobs=True`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    threshold : float, default 0.01
+        Rate above which a step counts as flaky; a line marks it.
+    retries : int, default 1
+        How often a failure is tried again, for the power in the note.
+    top : int, default 20
+        Maximum number of steps, at least 1.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or `threshold`, `retries` or `top` is out of range.
+
+    See Also
+    --------
+    buildframe.metrics.flake_score : The rates.
+    flips : The commits behind them.
+
+    Notes
+    -----
+    The note counts steps whose commits could hardly have shown a rate at the threshold, if failures are tried again:
+    their power is below 50 %.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="10d", include_retried_jobs=True)
+    >>> ax = plots.flake_scores(jobs, top=5)
+    >>> ax.get_xlabel()
+    'attempts that fail at random (%)'
+    """
+    scores = metrics.flake_score(jobs, threshold=threshold, retries=retries)
+    known = scores.dropna(subset="rate")
+    with theme.themed_axes(ax, 9, 1.8 + 0.3 * float(np.clip(len(known), 3, theme.check_top(top)))) as ax:
+        if known.empty:
+            return theme.show_message(ax, "No commit was tried more than once, so no rate is known.")
+        shown = known.head(count_rows_that_fit(ax, top)).iloc[::-1].reset_index(drop=True)
+        _draw_rates(ax, shown, threshold)
+        unseen, above = int((known["power_retried"] < 0.5).sum()), int((known["p_above"] >= _SURE).sum())
+        hidden = f"{len(shown):,} of {len(known):,} steps shown" if len(shown) < len(known) else ""
+        few = theme.count_note(unseen, "step", f"with too few commits to show {threshold:.3g}")
+        storms = theme.count_note(int(scores["n_storm"].sum()), "attempt", "in storms left out")
+        title = f"{format_count(above, 'step')} surely above {100 * threshold:.3g} %"
+        theme.decorate(ax, title, theme.join_notes("label: probability to be above", hidden, few, storms), grid="x")
+    return ax
+
+
+def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
+    """Draw each rate with its interval in percent, and the threshold."""
+    percent = 100 * shown[["rate", "low", "high"]].to_numpy(np.float64)
+    is_sure = (shown["p_above"] >= _SURE).to_numpy(bool)
+    rows = np.arange(len(shown))
+    for own, color, label in ((is_sure, theme.ORANGE, "surely above"), (~is_sure, theme.BLUE, "not surely")):
+        if own.any():
+            rate, low, high = percent[own].T
+            ax.errorbar(
+                rate, rows[own], xerr=[rate - low, high - rate], fmt="o", color=color, markersize=5, label=label
+            )
+    ax.axvline(100 * threshold, color=theme.GRAY, linestyle="--", linewidth=1, label="threshold")
+    most = percent[:, 2].max()
+    for row, (high, p) in enumerate(zip(percent[:, 2], shown["p_above"], strict=True)):
+        ax.annotate(f"{100 * p:.0f} %", (high, row), (5, 0), textcoords="offset points", va="center", size="small")
+    names = theme.prefix_if_several(shown["step"].fillna(theme.NO_NAME), shown["pipeline"])
+    short = theme.unique_labels(names, max_characters(ax, 44))
+    ax.set_yticks(rows, [short[str(name)] for name in names], parse_math=False)
+    ax.set(xlabel="attempts that fail at random (%)", ylim=(-0.6, max(len(shown), 3) - 0.4))
+    ax.set_xlim(0, max(most, 100 * threshold) / max(1 - 50 / plot_area(ax, label_width(ax, 44))[0], 0.15))

@@ -53,7 +53,8 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     Notes
     -----
     Script jobs of every state and attempt count, grouped by `metrics.step`. Steps are ordered by their largest value. A
-    hollow marker means fewer than 20 durations, too few for a 95th percentile. Steps with fewer than 2 are not shown.
+    hollow marker means that the 95th percentile is unknown: fewer than 20 durations, or too many jobs that were not
+    seen to end. Steps without a median are not shown; the note counts those with too many such jobs.
 
     Examples
     --------
@@ -62,7 +63,7 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
     >>> len(ax.get_yticklabels())
     5
     """
-    times = _times_of_steps(jobs)
+    times, n_unknown = _times_of_steps(jobs)
     with theme.themed_axes(ax, 9, 1.8 + 0.42 * float(np.clip(len(times), 3, theme.check_top(top)))) as ax:
         shown = times.head(count_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
         if shown.empty:
@@ -73,7 +74,8 @@ def step_times(jobs: pd.DataFrame, ax: Axes | None = None, top: int = 12) -> Axe
         theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["n"])
         ax.set(xlabel="minutes, median (dot) to 95th percentile (end of bar)", ylabel="step (runs)")
         which = "" if len(shown) == len(times) else f"the slowest {len(shown)} of "
-        theme.decorate(ax, f"Queue time and run time of {which}{format_count(len(times), 'step')}", grid="x")
+        note = f"{format_count(n_unknown, 'step')} not shown: too few jobs were seen to end" if n_unknown else ""
+        theme.decorate(ax, f"Queue time and run time of {which}{format_count(len(times), 'step')}", note, grid="x")
     return ax
 
 
@@ -143,8 +145,11 @@ def _set_x_limits(ax: Axes) -> None:
     ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
 
 
-def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return `queue_p50`, `queue_p95`, `run_p50`, `run_p95` in minutes and `n` runs per step, the largest first."""
+def _times_of_steps(jobs: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Return `queue_p50`, `queue_p95`, `run_p50`, `run_p95` in minutes and `n` runs per step, the largest first.
+
+    Also return the number of steps without any of these because too many jobs were not seen to end.
+    """
     scripts = jobs[is_script(jobs)]
     queue = metrics.percentiles(scripts, of=metrics.queue_time, by=_step_of_pipeline)
     run = metrics.percentiles(scripts, of=metrics.run_time, by=_step_of_pipeline)
@@ -153,7 +158,9 @@ def _times_of_steps(jobs: pd.DataFrame) -> pd.DataFrame:
     }
     times = pd.DataFrame({"step": queue["step"], **minutes, "n": run["n"]}).set_index("step")
     largest = times[list(minutes)].max(axis=1).dropna()
-    return times.loc[times.index.isin(largest.index)].iloc[np.argsort(-largest.to_numpy(), kind="stable")]
+    is_shown = times.index.isin(largest.index)
+    n_unknown = int(((queue["p50_at_least_s"].notna() | run["p50_at_least_s"].notna()) & ~is_shown).sum())
+    return times.loc[is_shown].iloc[np.argsort(-largest.to_numpy(), kind="stable")], n_unknown
 
 
 def _step_of_pipeline(jobs: pd.DataFrame) -> pd.Series[Any]:
@@ -167,7 +174,7 @@ def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: st
     p50, p95 = times[f"{name}_p50"].to_numpy(), times[f"{name}_p95"].to_numpy()
     has_p95 = ~np.isnan(p95)
     ax.barh(y, p95 - p50, left=p50, height=0.22, color=color, alpha=0.5, linewidth=0)
-    for kind, face, rows in (("", color, has_p95), (", too few for p95", theme.background(ax), ~has_p95)):
+    for kind, face, rows in (("", color, has_p95), (", p95 unknown", theme.background(ax), ~has_p95)):
         if rows.any():
             label = f"{name} time{kind}"
             ax.plot(p50[rows], y[rows], marker, color=color, markerfacecolor=face, markersize=7, label=label)

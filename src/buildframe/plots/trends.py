@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import column, timestamps
 from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
 
@@ -21,7 +22,13 @@ _PERCENTS = range(0, 101, 20)
 
 
 @checked_call
-def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D", tz: str = "UTC") -> Axes:
+def duration_trend(
+    builds: pd.DataFrame,
+    ax: Axes | None = None,
+    freq: str = "1D",
+    tz: str = "UTC",
+    changes: pd.DataFrame | None = None,
+) -> Axes:
     """
     Plot the wall time of builds over time: median and 95th percentile per bucket.
 
@@ -38,6 +45,9 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         Pandas frequency of the buckets, such as "1h", "1D" or "W-MON". Builds are assigned by creation time.
     tz : str, default "UTC"
         Time zone in which buckets start.
+    changes : pandas.DataFrame, optional
+        Result of `metrics.change_points` of these builds. A dashed line marks each change, and a shaded span its 95 %
+        interval.
 
     Returns
     -------
@@ -52,13 +62,14 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
     See Also
     --------
     buildframe.metrics.trend : The numbers of this plot.
+    buildframe.metrics.change_points : When the wall time changed.
     distribution : All durations of a period.
 
     Notes
     -----
-    A bucket needs 2 finished builds for a median and 20 for a 95th percentile. A hollow dot marks a bucket that had not
-    ended when the builds were fetched. Unfinished and blocked builds count as censored; the title area gives their
-    number.
+    A bucket needs 2 builds for a median and 20 for a 95th percentile. A hollow dot marks a bucket that had not ended
+    when the builds were fetched. Unfinished and blocked builds count for as long as they were seen; the title area
+    gives their number. If there are too many of them, a percentile is unknown, and the note counts these buckets.
 
     Examples
     --------
@@ -76,13 +87,18 @@ def duration_trend(builds: pd.DataFrame, ax: Axes | None = None, freq: str = "1D
         if p95.notna().any():
             _draw_band(ax, buckets, p50, p95, "median to p95 (buckets of 20 or more)")
         _draw_line(ax, buckets, p50, "median")
+        if changes is not None:
+            _draw_changes(ax, changes, tz)
         if p50.min() >= 0:
             ax.set_ylim(bottom=0)
         theme.widen_single_bucket(ax, buckets["bucket"], freq)
         theme.format_dates(ax)
         ax.set(xlabel=theme.created_label(freq, tz), ylabel="wall time (minutes)")
         excluded = theme.list_counts(not_finished=buckets["n_censored"], negative=buckets["n_negative"])
-        theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", excluded, grid="y")
+        n_unknown = int(buckets["p95_at_least_s"].notna().sum())
+        unknown = f"p95 unknown in {format_count(n_unknown, 'bucket')} for that reason" if n_unknown else ""
+        note = theme.join_notes(excluded, unknown)
+        theme.decorate(ax, f"Wall time of {format_count(n, 'build')}", note, grid="y")
     return ax
 
 
@@ -98,8 +114,9 @@ def success_trend(
     """
     Plot the success rate of builds over time, with the outages of a branch below.
 
-    The band around the rate is its 95 % Wilson interval. With `branch` or `pipelines`, each pipeline has a lane below
-    the rate in which red spans mark the times when its branch was failing.
+    The band around the rate is its 95 % interval. With `branch` or `pipelines`, each pipeline has a lane below the
+    rate. Red spans mark the times when its branch was failing. The orange line before a span begins at the end of the
+    last build that passed: what broke the branch was pushed after it.
 
     Parameters
     ----------
@@ -134,7 +151,8 @@ def success_trend(
 
     Notes
     -----
-    The rate is passed ÷ (passed + failed) builds. A hollow dot marks a bucket that had not ended when the builds were
+    The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
+    interval. A hollow dot marks a bucket that had not ended when the builds were
     fetched. An arrow ends an outage that is still open. Up to ten pipelines have a lane: those that were failing
     longest. The note counts the others.
 
@@ -157,7 +175,7 @@ def success_trend(
         lanes = lanes[: max(int((plot_area(ax)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
         if buckets["rate"].isna().all():
             return theme.show_message(ax, "No build passed or failed.")
-        _draw_band(ax, buckets, 100 * buckets["low"], 100 * buckets["high"], "95% interval (Wilson)")
+        _draw_band(ax, buckets, 100 * buckets["low"], 100 * buckets["high"], "95% interval")
         _draw_line(ax, buckets, 100 * buckets["rate"], "success rate")
         _set_percents(ax, {}, 0)
         if outages is not None:
@@ -200,8 +218,13 @@ def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> N
     lane = max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (len(lanes) + 0.7), 1))
     begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
     ends = {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
+    ends["good"] = outages["last_good_at"].dt.tz_convert(tz).dt.tz_localize(None).clip(upper=begin)
     lane_of = {name: -lane * (k + 1) for k, name in enumerate(lanes)}
     spans = pd.DataFrame(ends).assign(y=_pipeline_names(outages).map(lane_of)).dropna(subset="y")
+    suspect = spans[spans["good"] < spans["begin"]]
+    if len(suspect):
+        ax.hlines(suspect["y"], suspect["good"], suspect["begin"], color=theme.ORANGE, linewidth=2,
+                  label="last good build to first failed one")  # fmt: skip
     if len(spans):
         ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=theme.RED,
                 edgecolor=theme.RED, linewidth=1, label="branch failing")  # fmt: skip
@@ -218,6 +241,18 @@ def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
     ticks = {float(percent): f"{percent}%" for percent in _PERCENTS} | others
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.set_ylim(bottom, 103)
+
+
+def _draw_changes(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
+    """Mark changes of a duration, with the intervals of their times."""
+    local = {
+        name: timestamps(changes, name).dt.tz_convert(tz).dt.tz_localize(None) for name in ("at", "at_low", "at_high")
+    }
+    is_longer = column(changes, "p50_change_s") > 0
+    for at, low, high, longer in zip(*local.values(), is_longer, strict=True):
+        ax.axvspan(low, high, color=theme.text_color(), alpha=0.12, linewidth=0)
+        label = f"{'longer' if longer else 'shorter'} since {at.day} {at:%b}"
+        ax.axvline(at, color=theme.text_color(), linestyle="--", linewidth=1.2, label=label)
 
 
 def _draw_band(ax: Axes, buckets: pd.DataFrame, low: Any, high: Any, label: str) -> None:

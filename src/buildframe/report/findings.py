@@ -18,20 +18,16 @@ from buildframe.formatting import (
 )
 from buildframe.report.content import Finding
 from buildframe.report.measurements import Measurements
-
-_ALPHA = 0.05
-"""Significance level of change points, divided by the number of tests."""
+from buildframe.report.periods import Period
+from buildframe.report.reported_changes import reported
 
 _MAX_STEPS = 3
 """Steps that are named in a finding about a pipeline."""
 
-_MIN_CHANGE_S = 1.0
-"""Smaller changes are not reported, even if they are significant."""
-
 Row = dict[Any, Any]
 
 
-def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
+def findings(measurements: Measurements, period: Period) -> list[Finding]:
     """
     Return the significant changes: deteriorations first, then by question and size.
 
@@ -39,18 +35,21 @@ def findings(measurements: Measurements, since: pd.Timestamp) -> list[Finding]:
     ----------
     measurements : Measurements
         Tables of the report.
-    since : Timestamp
-        Earliest day of a change point that is reported.
+    period : Period
+        Period of the report.
     """
-    rows = [*_speed(measurements), *_shifts(measurements, since), *_reliability(measurements), *_waiting(measurements)]
+    rows = [*_speed(measurements, period), *_reliability(measurements, period), *_waiting(measurements, period)]
     return sorted(rows, key=lambda one: not one.bad)
 
 
-def significant(table: pd.DataFrame, change: str) -> pd.DataFrame:
-    """Return the rows whose interval of a change (`change`, or such as `p50_change`) excludes 0, largest first."""
-    prefix, unit = ("", "") if change == "change" else (f"{change}_", "_s")
-    rows = table[(table[f"{prefix}low{unit}"] > 0) | (table[f"{prefix}high{unit}"] < 0)]
-    return rows.loc[rows[f"{change}{unit}"].abs().sort_values(ascending=False, kind="stable").index]
+def _reported(measurements: Measurements, name: str, period: Period, direction: str) -> list[Row]:
+    """Return the rows of a table with a reported change, with `days` if these are not those of the period."""
+    table = reported(measurements, name, period)
+    rows: list[Row] = table[table[direction] != ""].to_dict("records")
+    for row in rows:
+        row["days"] = f" in the last {period.history.days} days" if row["is_long"] else ""
+        row["since"] = None if pd.isna(row["since"]) else row["since"]
+    return rows
 
 
 def _subject(row: Row) -> str:
@@ -61,78 +60,75 @@ def _subject(row: Row) -> str:
 # --- Are we slower?
 
 
-def _speed(measurements: Measurements) -> Iterator[Finding]:
-    for row in _large_enough(measurements.wall_time, "p50").to_dict("records"):
-        text = f"The median wall time of passed builds of {_subject(row)} is {_compared(row, 'p50')}."
-        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
-    for row in _large_enough(measurements.step_time, "p50").to_dict("records"):
-        since = _since(measurements.step_shift, row) if row["part"] == "run" else ""
-        text = f"The median {row['part']} time of {_step(row)} is {_compared(row, 'p50')}{since}."
-        yield Finding("speed", _subject(row), text, row["p50_change_s"] > 0)
+def _speed(measurements: Measurements, period: Period) -> Iterator[Finding]:
+    steps = _reported(measurements, "step_time", period, "p50_direction")
+    named: list[Row] = []
+    for row in _reported(measurements, "wall_time", period, "p50_direction"):
+        what = f"The median wall time of passed builds of {_subject(row)}"
+        if row["is_compared"]:
+            text = f"{what} is {_compared(row, 'p50')}{_since(row)}."
+        else:
+            own = _steps_with_same_direction(steps, row)
+            named += own
+            text = f"{what} has been {_changed(row, *_LONGER)}{_name_steps(own)}."
+        yield Finding("speed", _subject(row), text, _is_up(row), row["since"])
+    for row in steps:
+        if not any(row is one for one in named):
+            what = f"The median {row['part']} time of {_step(row)}"
+            how = f"is {_compared(row, 'p50')}{_since(row)}"
+            text = f"{what} {how}." if row["is_compared"] else f"{what} has been {_changed(row, *_LONGER)}."
+            yield Finding("speed", _subject(row), text, _is_up(row), row["since"])
 
 
-def _shifts(measurements: Measurements, since: pd.Timestamp) -> Iterator[Finding]:
-    """Return change points within the two periods that a comparison of the periods does not show."""
-    changed_steps = _large_enough(measurements.step_time, "p50")
-    reported = set(zip(changed_steps["pipeline"], changed_steps["step"], strict=True))
-    slower = set(significant(measurements.wall_time, "p50_change")["pipeline"])
-    for row in _significant_shifts(measurements.wall_time_shift).to_dict("records"):
-        if row["pipeline"] not in slower and row["at"] >= since:
-            steps = _steps_with_same_direction(measurements.step_shift, row)
-            reported |= {(step["pipeline"], step["step"]) for step in steps}
-            changes = ", ".join(
-                f"{format_name(step['step'])} ({format_duration(step['p50_before_s'])} to "
-                f"{format_duration(step['p50_after_s'])})"
-                for step in steps
-            )
-            text = f"The daily median wall time of passed builds of {_subject(row)} {_shifted(row)}"
-            text += f"; steps that changed: {changes}." if steps else "."
-            yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
-    for row in _significant_shifts(measurements.step_shift).to_dict("records"):
-        if (row["pipeline"], row["step"]) not in reported and row["at"] >= since:
-            text = f"The daily median run time of {_step(row)} {_shifted(row)}."
-            yield Finding("speed", _subject(row), text, _is_longer(row), row["at"])
+_LONGER = ("longer", "shorter")
 
 
-def _steps_with_same_direction(steps: pd.DataFrame, shift: Row) -> list[Row]:
-    """Return the steps of a pipeline that changed in the same direction, largest change first."""
-    own = _significant_shifts(steps[steps["pipeline"] == shift["pipeline"]])
-    change = own["p50_after_s"] - own["p50_before_s"]
-    same_way = own[(change > 0) == _is_longer(shift)]
-    largest = change[same_way.index].abs().nlargest(_MAX_STEPS).index
-    return same_way.loc[largest].to_dict("records")
+def _is_up(row: Row) -> bool:
+    return bool(row["p50_direction"] == "up")
 
 
-def _large_enough(table: pd.DataFrame, percentile: str) -> pd.DataFrame:
-    """Return the rows whose change is significant and large enough."""
-    rows = significant(table, f"{percentile}_change")
-    return rows[rows[f"{percentile}_change_s"].abs() >= _MIN_CHANGE_S]
+def _steps_with_same_direction(steps: list[Row], change: Row) -> list[Row]:
+    """Return the steps of a pipeline that may have changed with it, in the same direction, largest first.
+
+    Only their change points are known, and the intervals of their times overlap.
+    """
+    own = [
+        step
+        for step in steps
+        if not step["is_compared"]
+        and (step["pipeline"], _is_up(step)) == (change["pipeline"], _is_up(change))
+        and step["last at_low"] <= change["last at_high"]
+        and change["last at_low"] <= step["last at_high"]
+    ]
+    return sorted(own, key=lambda step: -abs(step["last p50_change_s"]))[:_MAX_STEPS]
 
 
-def _significant_shifts(shifts: pd.DataFrame) -> pd.DataFrame:
-    """Return the change points that are significant and large enough."""
-    is_large = (shifts["p50_after_s"] - shifts["p50_before_s"]).abs() >= _MIN_CHANGE_S
-    return shifts[(shifts["p_value"] < _ALPHA / max(1, shifts["p_value"].notna().sum())) & is_large]
+def _name_steps(steps: list[Row]) -> str:
+    """ "; steps that changed: e2e (10 min to 15 min)"; "" without steps."""
+    named = [
+        f"{format_name(step['step'])} ({format_duration(step['last p50_before_s'])} to "
+        f"{format_duration(step['last p50_after_s'])})"
+        for step in steps
+    ]
+    return f"; steps that changed: {', '.join(named)}" if named else ""
 
 
-def _is_longer(row: Row) -> bool:
-    return bool(row["p50_after_s"] > row["p50_before_s"])
+def _changed(row: Row, more: str, less: str) -> str:
+    """ "longer since about Mon 19 Oct 2026 (17 to 19 Oct), between builds #7 and #9: 21 min, before 17 min"."""
+    name, end, format = ("p50", "_s", format_duration) if "last p50_after_s" in row else ("rate", "", format_percent)
+    before, after = (row[f"last {name}_{side}{end}"] for side in ("before", "after"))
+    numbers: list[Any] = [row["last number_before"], row["last number_after"]]
+    builds = "" if any(map(pd.isna, numbers)) else f", between builds #{numbers[0]:.0f} and #{numbers[1]:.0f}"
+    direction = more if after > before else less
+    low, high = row["last at_low"], row["last at_high"]
+    days = f" ({low.day} {low:%b} to {high.day} {high:%b})" if low.date() < high.date() else ""
+    return (
+        f"{direction} since about {format_date(row['since'])}{days}{builds}: {format(after)}, before {format(before)}"
+    )
 
 
-def _shifted(row: Row) -> str:
-    """ "has been longer since about Mon 19 Oct 2026: 21 min, before 17 min"."""
-    direction = "longer" if _is_longer(row) else "shorter"
-    values = f"{format_duration(row['p50_after_s'])}, before {format_duration(row['p50_before_s'])}"
-    return f"has been {direction} since about {format_date(row['at'])}: {values}"
-
-
-def _since(shifts: pd.DataFrame, row: Row) -> str:
-    """Return the day of a significant change point in the same direction, if there is one."""
-    same = shifts[(shifts["pipeline"] == row["pipeline"]) & (shifts["step"] == row["step"])]
-    for shift in same[same["p_value"] < _ALPHA].to_dict("records"):
-        if _is_longer(shift) == (row["p50_change_s"] > 0):
-            return f", since about {format_date(shift['at'])}"
-    return ""
+def _since(row: Row) -> str:
+    return "" if row["since"] is None else f", since about {format_date(row['since'])}"
 
 
 def _compared(row: Row, name: str) -> str:
@@ -140,7 +136,7 @@ def _compared(row: Row, name: str) -> str:
     change, low, high = (row[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
     least, most = map(format_duration, sorted((abs(low), abs(high))))
     return (
-        f"{format_duration(row[f'{name}_s'])}, before {format_duration(row[f'{name}_before_s'])} "
+        f"{format_duration(row[f'{name}_s'])}{row['days']}, before {format_duration(row[f'{name}_before_s'])} "
         f"({format_duration(abs(change))} {'longer' if change > 0 else 'shorter'}; interval {least} to {most})"
     )
 
@@ -152,13 +148,20 @@ def _step(row: Row) -> str:
 # --- Are we less reliable?
 
 
-def _reliability(measurements: Measurements) -> Iterator[Finding]:
-    for row in significant(measurements.success, "change").to_dict("records"):
-        text = f"The success rate of {_subject(row)} is {_rates(row)}."
-        yield Finding("reliability", _subject(row), text, row["change"] < 0)
-    for row in significant(measurements.step_failures, "change").to_dict("records"):
-        text = f"The failure rate of {_step(row)} is {_rates(row)}."
-        yield Finding("reliability", _subject(row), text, row["change"] > 0)
+def _reliability(measurements: Measurements, period: Period) -> Iterator[Finding]:
+    for row in _reported(measurements, "success", period, "direction"):
+        text = f"The success rate of {_subject(row)} is {_rates(row)}{_since(row)}."
+        if not row["is_compared"]:
+            text = f"Builds of {_subject(row)} have failed {_changed(row, *_MORE_OFTEN)}."
+        yield Finding("reliability", _subject(row), text, row["direction"] == "down", row["since"])
+    for row in _reported(measurements, "step_failures", period, "direction"):
+        text = f"The failure rate of {_step(row)} is {_rates(row)}{_since(row)}."
+        if not row["is_compared"]:
+            text = f"The {_step(row)} has failed {_changed(row, *_MORE_OFTEN)}."
+        yield Finding("reliability", _subject(row), text, row["direction"] == "up", row["since"])
+
+
+_MORE_OFTEN = ("more often", "less often")
 
 
 def describe_outages(measurements: Measurements) -> list[str]:
@@ -176,17 +179,17 @@ def _rates(row: Row) -> str:
     """ "80.0 %, before 90.0 % (interval of the change −15.0 to −5.0 points)"."""
     rate, before = format_percent(row["rate"]), format_percent(row["rate_before"])
     low, high = format_points(row["low"]), format_points(row["high"])
-    return f"{rate}, before {before} (interval of the change {low} to {high} points)"
+    return f"{rate}{row['days']}, before {before} (interval of the change {low} to {high} points)"
 
 
 # --- Do we wait for agents?
 
 
-def _waiting(measurements: Measurements) -> Iterator[Finding]:
-    reported = set()
+def _waiting(measurements: Measurements, period: Period) -> Iterator[Finding]:
+    subjects = set()
     for name, percentile in (("p95", "95th percentile of the"), ("p50", "median")):
-        for row in _large_enough(measurements.queue_time, name).to_dict("records"):
-            if row["queue"] not in reported:
-                reported.add(row["queue"])
+        for row in _reported(measurements, "queue_time", period, f"{name}_direction"):
+            if row["queue"] not in subjects:
+                subjects.add(row["queue"])
                 text = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."
-                yield Finding("waiting", _subject(row), text, row[f"{name}_change_s"] > 0)
+                yield Finding("waiting", _subject(row), text, row[f"{name}_direction"] == "up")

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from buildframe import metrics
+from buildframe.metrics.discoveries import NIGHTLY, are_notable
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
-from buildframe.report.periods import Period, midnights
+from buildframe.report.periods import Period
 
+PIPELINE: list[Key] = ["pipeline"]
 STEP: list[Key] = ["pipeline", "step"]
-Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str, float], pd.DataFrame]
-Pair = tuple[pd.DataFrame, pd.DataFrame]
-"""Rows of the period and of the one before."""
+QUEUE: list[Key] = ["queue"]
+
+MIN_CHANGE_S = 1.0
+"""Smaller changes of durations are not significant."""
+
+_FLAKY = 0.01
 _HOUR = pd.Timedelta(1, "h")
+_TESTED = {"wall_time": ("p50_",), "step_time": ("p50_",), "queue_time": ("p50_", "p95_"), "success": ("",)}
+_TESTED |= {"step_failures": ("",)}
+"""Prefixes of the columns of tests, by table of comparisons."""
+
+Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str], pd.DataFrame]
+Pair = tuple[pd.DataFrame, pd.DataFrame]
+"""Rows of a period and of the one before."""
 
 
 @dataclass(frozen=True)
@@ -28,46 +41,67 @@ class Measurements:
     Attributes
     ----------
     wall_time : DataFrame
-        `metrics.percentile_change` of the wall time of passed builds by pipeline: p50 and p95.
-    wall_time_shift : DataFrame
-        `metrics.change_point` of the daily median wall time of passed builds, by pipeline, over the history.
+        `metrics.percentile_change` of the wall time of passed builds by pipeline: p50 and p95. Only the change of p50
+        is tested.
+    wall_time_changes : DataFrame
+        `metrics.change_points` of the wall time of passed builds, by pipeline, over the history.
     step_time : DataFrame
         `metrics.percentile_change` of passed jobs by pipeline and step: p50. `part` is `run` or `queue`.
-    step_shift : DataFrame
-        `metrics.change_point` of the daily median run time of passed jobs, by pipeline and step.
+    step_changes : DataFrame
+        `metrics.change_points` of the run time of passed jobs, by pipeline and step, over the history.
     success : DataFrame
-        `metrics.success_change` of builds by pipeline.
+        `metrics.build_success_change` of builds by pipeline.
+    failure_changes : DataFrame
+        `metrics.change_points` of the share of builds that failed, by pipeline, over the history.
     step_failures : DataFrame
-        `metrics.failure_change` of jobs by pipeline and step.
+        `metrics.job_failure_change` of jobs by pipeline and step.
+    step_failure_changes : DataFrame
+        `metrics.change_points` of the share of jobs that failed, by pipeline and step, over the history.
+    days_to_see : DataFrame
+        `metrics.days_to_see` of builds by pipeline, for a change by a tenth. `of` is `wall time` or `failures`.
     outages : DataFrame
         `metrics.outages` of default branches that are open, or ended in the period.
     queue_time : DataFrame
         `metrics.percentile_change` of the queue time of jobs by queue: p50 and p95.
+    long_wall_time, long_step_time, long_success, long_step_failures, long_queue_time : DataFrame
+        The same comparisons of the whole history with as many days before; NaN if the data does not cover these.
     load : DataFrame
         Amount of work: `what`, `now` and `before` (NaN if the period before is not covered).
     waste : DataFrame
         `metrics.waste` of jobs by pipeline.
+    flake_scores : DataFrame
+        `metrics.flake_score` of jobs over the history, with the threshold 1 %.
     flips : DataFrame
-        `metrics.flips` of jobs over the history.
+        `metrics.flips` of jobs over the history: the evidence of `flake_scores`.
     flaky_tests : DataFrame
         `metrics.flaky_lifecycle` of the stored flaky tests. Without columns if the store has none.
 
     Notes
     -----
-    The confidence of the intervals is adjusted for the number of rows (Bonferroni correction). If nothing has changed,
-    all intervals of a table contain 0 in 19 of 20 reports.
+    Columns named `notable` or `p50_notable` are about all comparisons and change points of the report together: if
+    nothing changed, 1 of 600 reports has any, and at most one in ten stores during 60 nightly reports. Changes of
+    durations below a second are not notable. Intervals are 95 % intervals of one row each.
     """
 
     wall_time: pd.DataFrame
-    wall_time_shift: pd.DataFrame
+    wall_time_changes: pd.DataFrame
     step_time: pd.DataFrame
-    step_shift: pd.DataFrame
+    step_changes: pd.DataFrame
     success: pd.DataFrame
+    failure_changes: pd.DataFrame
     step_failures: pd.DataFrame
+    step_failure_changes: pd.DataFrame
+    days_to_see: pd.DataFrame
     outages: pd.DataFrame
     queue_time: pd.DataFrame
+    long_wall_time: pd.DataFrame
+    long_step_time: pd.DataFrame
+    long_success: pd.DataFrame
+    long_step_failures: pd.DataFrame
+    long_queue_time: pd.DataFrame
     load: pd.DataFrame
     waste: pd.DataFrame
+    flake_scores: pd.DataFrame
     flips: pd.DataFrame
     flaky_tests: pd.DataFrame
 
@@ -90,57 +124,69 @@ def measure(
     flaky: pd.DataFrame | None,
     period: Period,
     *,
-    compares: bool = True,
+    since: pd.Timestamp | None = None,
 ) -> Measurements:
     """
     Compute the tables of a report.
 
-    Builds and jobs belong to the day on which they finished, queue times to the day on which they ended.
+    Builds and jobs belong to the day on which they finished, queue times to the day on which they began. So jobs that
+    never started are censored rows of their day.
 
     Parameters
     ----------
     builds, jobs : DataFrame
-        Builds of the period's history, and their jobs.
+        Builds of the period's history and of as many days before, as far as they are known, and their jobs.
     pipelines : DataFrame
         Pipelines with their default branches.
     flaky : DataFrame or None
         Versions of the flaky tests. None if the store has none.
     period : Period
         Days to measure.
-    compares : bool, default True
-        Whether the data covers the whole period before. If not, the tables contain no comparison.
+    since : Timestamp, optional
+        Time from which on all builds are known. Periods before which are not covered are not compared. By default all
+        are covered.
 
     Returns
     -------
     Measurements
         The tables.
     """
-
     jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
-
-    def both(frame: pd.DataFrame, at: str) -> Pair:
-        before = period.before.of(frame, at)
-        return period.of(frame, at), before if compares else before.iloc[:0]
-
-    ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "started_at")
-    step_times = [
-        _duration_change(_passed(ran), of, STEP, "finished_at", period, (0.5,)).assign(part=part)
-        for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
-    ]
+    finished = period.history.of(jobs, "finished_at")
+    tables, n_tests = find_changes(builds, jobs, period, since)
     return Measurements(
-        wall_time=_duration_change(_passed(ended), metrics.wall_time, ["pipeline"], "finished_at", period),
-        wall_time_shift=_change_points(builds, metrics.wall_time, ["pipeline"], period),
-        step_time=pd.concat(step_times, ignore_index=True),
-        step_shift=_change_points(jobs, metrics.run_time, STEP, period),
-        success=_rate_change(metrics.success_change, ended, ["pipeline"], period),
-        step_failures=_rate_change(metrics.failure_change, ran, STEP, period),
-        outages=_outages(builds, pipelines, period),
-        queue_time=_duration_change(begun, metrics.queue_time, ["queue"], "started_at", period),
-        load=_load(builds, jobs, period, compares),
-        waste=metrics.waste(ran[0], by="pipeline"),
-        flips=metrics.flips(period.history.of(jobs, "finished_at")),
+        **tables,
+        days_to_see=_days_to_see(period.history.of(builds, "finished_at"), period, n_tests),
+        outages=_outages(builds, jobs, pipelines, period),
+        load=_load(builds, jobs, period, compares=_is_covered(period, since)),
+        waste=metrics.waste(period.of(jobs, "finished_at"), by="pipeline"),
+        flake_scores=metrics.flake_score(finished, threshold=_FLAKY, pipelines=pipelines),
+        flips=metrics.flips(finished),
         flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
     )
+
+
+def find_changes(
+    builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, since: pd.Timestamp | None
+) -> tuple[dict[str, pd.DataFrame], int]:
+    """Return the tables of comparisons and change points by name, with flags, and of how many tests each is one.
+
+    The arguments are those of `measure`.
+    """
+    history = period.history
+    tables = _compare(builds, jobs, period, compares=_is_covered(period, since))
+    has_past = builds["created_at"].min() < history.before.start + pd.Timedelta(history.days / 4, "D")
+    long = _compare(builds, jobs, history, compares=has_past and _is_covered(history, since))
+    tables |= {f"long_{name}": table for name, table in long.items()}
+    changes, n_unchanged = _search_changes(
+        history.of(builds, "finished_at"), history.of(jobs, "finished_at"), period.tz
+    )
+    return _flag(tables | changes, n_unchanged)
+
+
+def _is_covered(period: Period, since: pd.Timestamp | None) -> bool:
+    """Return whether the data covers the whole period before."""
+    return since is None or since <= period.before.start
 
 
 def ended_builds(builds: pd.DataFrame) -> pd.DataFrame:
@@ -148,44 +194,103 @@ def ended_builds(builds: pd.DataFrame) -> pd.DataFrame:
     return builds[~is_blocked(builds)]
 
 
+def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compares: bool) -> dict[str, pd.DataFrame]:
+    """Return the tables that compare a period with the one before, by name."""
+
+    def both(frame: pd.DataFrame, at: str) -> Pair:
+        before = period.before.of(frame, at)
+        return period.of(frame, at), before if compares else before.iloc[:0]
+
+    def durations(rows: Pair, of: RowMetric, by: list[Key], at: str, q: tuple[float, ...]) -> pd.DataFrame:
+        return metrics.percentile_change(*rows, of, by, q, at=at, tz=period.tz)
+
+    def rates(summary: Change, rows: Pair, by: list[Key]) -> pd.DataFrame:
+        return summary(*rows, by, "finished_at", period.tz)
+
+    ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "runnable_at")
+    step_times = [
+        durations(_passed(ran), of, STEP, "finished_at", (0.5,)).assign(part=part)
+        for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
+    ]
+    wall_time = durations(_passed(ended), metrics.wall_time, PIPELINE, "finished_at", (0.5, 0.95))
+    return {
+        "wall_time": wall_time.drop(columns=["p95_change_p", "p95_notable"]),
+        "step_time": pd.concat(step_times, ignore_index=True),
+        "success": rates(metrics.build_success_change, ended, PIPELINE),
+        "step_failures": rates(metrics.job_failure_change, ran, STEP),
+        "queue_time": durations(begun, metrics.queue_time, QUEUE, "runnable_at", (0.5, 0.95)),
+    }
+
+
 def _passed(rows: Pair) -> Pair:
     now, before = (frame[frame["state"] == "passed"] for frame in rows)
     return now, before
 
 
-def _duration_change(
-    rows: Pair, of: RowMetric, by: list[Key], at: str, period: Period, q: tuple[float, ...] = (0.5, 0.95)
-) -> pd.DataFrame:
-    confidence = _bonferroni(len(q) * len(metrics.percentiles(rows[0], of, by)))
-    return metrics.percentile_change(*rows, of, by, q, at=at, tz=period.tz, confidence=confidence)
+def _search_changes(
+    builds: pd.DataFrame, jobs: pd.DataFrame, tz: str
+) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+    """Return the tables of change points by name, and the number of groups without any for each."""
+    passed, ran = (frame[frame["state"] == "passed"] for frame in (builds, jobs))
+    searched: dict[str, tuple[pd.DataFrame, Any, list[Key]]] = {
+        "wall_time_changes": (passed, metrics.wall_time, PIPELINE),
+        "step_changes": (ran, metrics.run_time, STEP),
+        "failure_changes": (builds, metrics.failed, PIPELINE),
+        "step_failure_changes": (jobs[jobs["type"] == "script"], metrics.failed, STEP),
+    }
+    tables, n_unchanged = {}, {}
+    for name, (rows, of, by) in searched.items():
+        tables[name] = metrics.change_points(rows, of, by, at="finished_at", tz=tz)
+        n_unchanged[name] = rows.groupby(by, dropna=False).ngroups - len(tables[name][by].drop_duplicates())
+    return tables, n_unchanged
 
 
-def _bonferroni(many: int) -> float:
-    """Return the confidence per interval that gives 95 % for all intervals together."""
-    return 1 - 0.05 / max(1, many)
+def _flag(tables: Mapping[str, pd.DataFrame], n_unchanged: Mapping[str, int]) -> tuple[dict[str, pd.DataFrame], int]:
+    """Return the tables with the changes as `notable` that are significant among all tests.
+
+    Also return of how many equal tests one of a pipeline or queue counts as one: they share half of the level, and the
+    many tests of steps the other half (weights of Genovese, Roeder and Wasserman 2006, Biometrika 93: 509-524).
+    """
+    places = [(name, prefix) for name in tables for prefix in _TESTED.get(name.removeprefix("long_"), ("",))]
+    p = [tables[name][f"{prefix}change_p" if prefix else "p"].to_numpy(np.float64) for name, prefix in places]
+    sizes = {True: 0, False: 0}  # tests of steps, and the others
+    for (name, _), own in zip(places, p, strict=True):
+        sizes["step" in tables[name]] += int(np.isfinite(own).sum())
+    for name, n in n_unchanged.items():
+        sizes["step" in tables[name]] += n
+    total, n_kinds = sum(sizes.values()), sum(n > 0 for n in sizes.values())
+    weighted = [own * n_kinds * sizes["step" in tables[name]] / total for (name, _), own in zip(places, p, strict=True)]
+    flags = are_notable(np.concatenate([*weighted, np.ones(sum(n_unchanged.values()))]), NIGHTLY)
+    flagged, start = dict(tables), 0
+    for (name, prefix), own in zip(places, p, strict=True):
+        notable, start = flags[start : start + len(own)], start + len(own)
+        if (seconds := f"{prefix or 'p50_'}change_s") in tables[name]:
+            notable = notable & (tables[name][seconds].abs() >= MIN_CHANGE_S).to_numpy(bool)
+        flagged[name] = flagged[name].assign(**{f"{prefix}notable": pd.array(notable, "boolean")})
+    return flagged, n_kinds * sizes[False]
 
 
-def _change_points(rows: pd.DataFrame, of: RowMetric, by: list[Key], period: Period) -> pd.DataFrame:
-    """Return change points of daily medians of passed rows, because rows of one day depend on each other."""
-    passed = period.history.of(rows[rows["state"] == "passed"], "finished_at")
-    days = midnights(passed["finished_at"], period.tz).rename("day")
-    medians = metrics.percentiles(passed, of, [*by, lambda _: days], 0.5)
-    changes = metrics.change_point(medians, "p50_s", list(medians.columns[: len(by)]), at="day")
-    return changes.assign(at=changes["at"].dt.tz_convert(period.tz))
+def _days_to_see(builds: pd.DataFrame, period: Period, n_tests: int) -> pd.DataFrame:
+    kinds = (
+        ("wall time", builds[builds["state"] == "passed"], metrics.wall_time),
+        ("failures", builds, metrics.failed),
+    )
+    each = [
+        metrics.days_to_see(
+            rows, of, PIPELINE, at="finished_at", tz=period.tz, days=period.days, tests=max(n_tests, 1)
+        ).assign(of=name)
+        for name, rows, of in kinds
+    ]
+    return pd.concat(each, ignore_index=True)
 
 
-def _rate_change(summary: Change, rows: Pair, by: list[Key], period: Period) -> pd.DataFrame:
-    groups = len(metrics.percentiles(rows[0], metrics.wall_time, by))
-    return summary(*rows, by, "finished_at", period.tz, _bonferroni(groups))
-
-
-def _outages(builds: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:
+def _outages(builds: pd.DataFrame, jobs: pd.DataFrame, pipelines: pd.DataFrame, period: Period) -> pd.DataFrame:
     with_branch = pipelines[pipelines["default_branch"].fillna("") != ""]
-    rows = metrics.outages(builds[builds["pipeline_id"].isin(with_branch["id"])], pipelines=with_branch)
+    rows = metrics.outages(builds[builds["pipeline_id"].isin(with_branch["id"])], pipelines=with_branch, jobs=jobs)
     return rows[rows["open"] | (rows["recovered_at"] >= period.start)].reset_index(drop=True)
 
 
-def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, compares: bool) -> pd.DataFrame:
+def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compares: bool) -> pd.DataFrame:
     counts = {
         "builds created": (builds, "created_at"),
         "builds finished": (ended_builds(builds), "finished_at"),

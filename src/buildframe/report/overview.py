@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from buildframe.formatting import format_count, format_duration, format_name, format_percent, format_points
+from buildframe.formatting import format_count, format_duration, format_name, format_percent
 from buildframe.report.content import Finding, Report
 
 _QUESTIONS = {  # with the headlines of a deterioration and of an improvement, and the rows that are compared
@@ -16,11 +16,17 @@ _QUESTIONS = {  # with the headlines of a deterioration and of an improvement, a
     "reliability": ("Are we less reliable?", "Yes", "No, more reliable", "build", "builds that passed or failed"),
     "waiting": ("Do we wait for agents?", "Longer than before", "Shorter than before", "job", "jobs that started"),
 }
+_CHANGES = {
+    "speed": ("slower", "faster"),
+    "reliability": ("less reliable", "more reliable"),
+    "waiting": ("slower", "faster"),
+}
+"""A deterioration and an improvement, for headlines with a day."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Answer one question: a headline, its mood, the findings, further measurements, and what was compared."""
+    """Answer one question: a headline, its mood, the findings, further measurements, what was compared, the limit."""
 
     question: str
     headline: str
@@ -28,14 +34,16 @@ class Conclusion:
     findings: Sequence[Finding] = ()
     text: str = ""
     compared: str = ""
+    limit: str = ""
 
 
 def draw_conclusions(report: Report) -> list[Conclusion]:
     """Return a conclusion for each of the four questions, in the order of the page."""
     measured = report.measurements
-    times = f"the median wall time of {{}}, and {format_count(len(measured.step_shift), 'step')}"
-    n_steps = format_count(len(_with_interval(measured.step_failures)), "step")
-    rates = f"the success rate of {{}}, and the failure rate of {n_steps}"
+    n_steps = len(measured.step_time[["pipeline", "step"]].drop_duplicates())
+    times = f"the median wall time of {{}}, and {format_count(n_steps, 'step')}"
+    rated = format_count(len(_with_interval(measured.step_failures)), "step")
+    rates = f"the success rate of {{}}, and the failure rate of {rated}"
     return [
         _conclude(report, "speed", measured.wall_time, times),
         _conclude(report, "reliability", measured.success, rates, _describe_failures(report)),
@@ -45,26 +53,34 @@ def draw_conclusions(report: Report) -> list[Conclusion]:
 
 
 def _describe_failures(report: Report) -> Iterator[str]:
-    """Describe the first default branch that is broken now, count the others, and name the step that flips most."""
+    """Describe the first default branch that is broken now, count the others, and name the flakiest step."""
     if report.broken:
         more = len(report.broken) - 1
         yield f"Now: {report.broken[0]}" + (f" {more} more {'is' if more == 1 else 'are'} broken." if more else "")
-    flips = report.measurements.flips
-    for row in flips[flips["flaky"] > 1].head(1).to_dict("records"):
-        commits = format_count(row["commits_passed"], "commit")
+    scores = report.measurements.flake_scores
+    for row in scores[(scores["flaky"] > 1) & (scores["p_above"] > 0.5)].head(1).to_dict("records"):
+        cost = format_count(row["red_builds"], "red build")
+        cost = cost if row["red_builds"] else f"{format_duration(row['machine_s'])} of machine time"
         yield (
-            f"Most flips: {format_name(row['step'])} of {format_name(row['pipeline'])}, on "
-            f"{format_percent(row['flake_rate'])} of {commits} in {report.history_days} days."
+            f"Flakiest: {format_name(row['step'])} of {format_name(row['pipeline'])}, at random in "
+            f"{format_percent(row['rate'])} of attempts ({format_percent(row['low'])} to "
+            f"{format_percent(row['high'])}), {cost} in {format_count(report.history_days, 'day')}."
         )
 
 
 def _longest_waits(table: pd.DataFrame) -> Iterator[str]:
-    """Name the queue with the longest waits, if its 95th percentile is known."""
+    """Name the queue with the longest waits, and those of which only a lower bound is known."""
+    for row in table.dropna(subset="p95_at_least_s").to_dict("records"):
+        yield (
+            f"In the queue {format_name(row['queue'])}, {row['n_censored']:,} of "
+            f"{format_count(row['n'] + row['n_censored'], 'job')} did not start: one in twenty waits at least "
+            f"{format_duration(row['p95_at_least_s'])}."
+        )
     for row in table.dropna(subset="p95_s").sort_values("p95_s").tail(1).to_dict("records"):
         yield (
             f"The longest waits are in the queue {format_name(row['queue'])}: of its "
-            f"{format_count(row['n'], 'job')}, half waited {format_duration(row['p50_s'])} or longer, "
-            f"one in twenty {format_duration(row['p95_s'])} or longer."
+            f"{format_count(row['n'] + row['n_censored'], 'job')}, half waited {format_duration(row['p50_s'])} or "
+            f"longer, one in twenty {format_duration(row['p95_s'])} or longer."
         )
 
 
@@ -92,19 +108,21 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
     question, worse, better, one, rows = _QUESTIONS[kind]
     findings = sorted((each for each in report.findings if each.question == kind), key=lambda each: not each.bad)
     notes, text = _describe_comparison(table, compared, one), " ".join(texts)
+    limit = " ".join(_describe_limit(report, kind))
     if findings:
         first, since = findings[0], findings[0].since
         headline, mood = (worse, "bad") if first.bad else (better, "good")
-        if since is not None and all(each.since is not None for each in findings):  # only speed has change points
-            headline = f"{first.subject} has been {'slower' if first.bad else 'faster'} since {since.day} {since:%b}"
-        return Conclusion(question, headline, mood, findings, text, notes)
+        if since is not None and all(each.since is not None for each in findings):
+            change = _CHANGES[kind][0 if first.bad else 1]
+            headline = f"{first.subject} has been {change} since {since.day} {since:%b}"
+        return Conclusion(question, headline, mood, findings, text, notes, limit)
     if _with_interval(table).empty:
         return Conclusion(question, "Nothing to compare", "unknown", text=text, compared=_why_nothing(report, rows))
-    return Conclusion(question, "No significant change", "calm", text=text, compared=notes)
+    return Conclusion(question, "No significant change", "calm", text=text, compared=notes, limit=limit)
 
 
 def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
-    """Return what was compared, how many groups could not be, and how small a change of rates can be detected."""
+    """Return what was compared, and how many groups could not be."""
     changes, group = _with_interval(table), "queue" if "queue" in table else "pipeline"
     notes = []
     if len(changes):
@@ -112,10 +130,22 @@ def _describe_comparison(table: pd.DataFrame, compared: str, one: str) -> str:
         notes.append(f"Compared: {compared.format(f'{format_count(len(changes), group)} ({sizes})')}.")
     if len(table) > len(changes):
         notes.append(f"{format_count(len(table) - len(changes), group)} had too little data to compare.")
-    if len(changes) and "low" in table:
-        limit = format_points((changes["high"] - changes["low"]).median() / 2)
-        notes.append(f"Changes under {limit} points cannot be detected for a typical pipeline.")
     return " ".join(notes)
+
+
+def _describe_limit(report: Report, kind: str) -> Iterator[str]:
+    """Say which change of the pipeline with most builds the report most likely shows within the period."""
+    limits, days = report.measurements.days_to_see, format_count(report.period.days, "day")
+    known = limits[limits["of"] == {"speed": "wall time", "reliability": "failures"}.get(kind)]
+    for row in known.dropna(subset=["smallest_change", "pipeline"]).nlargest(1, "n").to_dict("records"):
+        name, least = format_name(row["pipeline"]), row["smallest_change"]
+        if kind == "speed":
+            change = f"If builds of {name} take {100 * least:.0f} % longer"
+        else:
+            rates = report.measurements.long_success
+            success = rates.loc[rates["pipeline"] == row["pipeline"], "rate"].iloc[0]
+            change = f"If the success rate of {name} falls by {100 * min(least * (1 - success), success):.0f} points"
+        yield f"{change}, reports show it within {days} in four of five cases. Smaller changes take longer."
 
 
 def _why_nothing(report: Report, rows: str) -> str:

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import importlib.metadata
+import math
 import re
 from collections import Counter
 from importlib import resources
@@ -142,6 +143,13 @@ def _counts(report: Report) -> dict[str, int]:
     }
 
 
+def _format_probability(p: float) -> str:
+    """ "92 %", at most "> 99 %" and at least "< 1 %"; "unknown" for NaN."""
+    if math.isnan(p):
+        return "unknown"
+    return "> 99 %" if p > 0.99 else "< 1 %" if p < 0.01 else f"{100 * p:.0f} %"
+
+
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("n", ascending=False, kind="stable").head(10)
 
@@ -150,7 +158,7 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
 def _environment(*, html: bool) -> Any:
     """Return an environment of templates that makes control characters visible and escapes every value."""
     templates = load_templates("buildframe.report", "A report", _shown if html else _escaped, html=html)
-    templates.globals["format_relative"] = format_relative
+    templates.globals |= {"format_relative": format_relative, "format_probability": _format_probability}
     return templates
 
 

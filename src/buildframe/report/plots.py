@@ -12,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name
+from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds
+from buildframe.report.reported_changes import reported
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,15 +57,19 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     pipeline = _most_changed_pipeline(report)
     builds, jobs = (frame[frame["pipeline"] == pipeline] for frame in (report.builds, report.jobs))
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
-    ran, waited = period.of(jobs, "finished_at"), history.of(report.jobs, "runnable_at")
+    scripts = report.jobs[is_script(report.jobs)]
+    ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
     finished = history.of(report.builds, "created_at")
+    dated = reported(report.measurements, "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
+    changes = report.measurements.wall_time_changes
+    changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
     return [
         _embed(
-            lambda ax: plots.duration_trend(passed, ax, tz=period.tz),
+            lambda ax: plots.duration_trend(passed, ax, tz=period.tz, changes=changes),
             f"Wall time of passed builds of {name} by day, {days}",
             f"Line: daily median wall time of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. "
-            "Band: up to the 95th percentile.",
+            f"Band: up to the 95th percentile.{' Dashed line: the day of a change.' if len(changes) else ''}",
         ),
         _embed(
             lambda ax: plots.step_times(ran, ax, top=8),
@@ -103,6 +110,7 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         NO_NAME,
         decorate,
         format_dates,
+        join_notes,
         show_message,
         themed_axes,
         unique_labels,
@@ -113,25 +121,33 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
         str(queue): metrics.trend(own, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
         for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))
     }
-    waits = {queue: days.set_index(days["bucket"].dt.tz_localize(None))["p95_s"] for queue, days in by_queue.items()}
-    known = {queue: days for queue, days in waits.items() if days.notna().any()}
-    shown = sorted(known, key=lambda queue: -known[queue].max())[: len(_MARKERS)]
+    waits = {
+        queue: days.set_index(days["bucket"].dt.tz_localize(None))[["p95_s", "p95_at_least_s"]]
+        for queue, days in by_queue.items()
+    }
+    known = {queue: days for queue, days in waits.items() if days.notna().to_numpy().any()}
+    shown = sorted(known, key=lambda queue: -np.nanmax(known[queue]))[: len(_MARKERS)]
     names = unique_labels(shown, 24)
     with themed_axes(ax, 9, 4.2):
         if not shown:
             show_message(ax, "No queue has 20 jobs on one day, which a 95th percentile needs.")
             return
         for queue, (color, mark) in zip(sorted(shown), _MARKERS.items(), strict=False):
-            days = known[queue] / 60  # matplotlib hides labels that begin with "_"
-            ax.plot(days.index, days, mark, linestyle="-", color=color, markersize=4, label=f" {names[queue]}")
+            days = known[queue] / 60
+            label = f" {names[queue]}"  # matplotlib hides labels that begin with "_"
+            ax.plot(days.index, days["p95_s"], mark, linestyle="-", color=color, markersize=4, label=label)
+            ax.plot(days.index, days["p95_at_least_s"], mark, color=color, markersize=8, markerfacecolor="none")
         widen_single_bucket(ax, pd.concat([known[queue] for queue in shown]).index.to_series().drop_duplicates(), "1D")
         format_dates(ax)
-        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(known[queue].min() for queue in shown) < 0 else 0)
+        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(np.nanmin(known[queue]) for queue in shown) < 0 else 0)
         ax.set_xlabel(f"Day runnable ({tz})")
         ax.set_ylabel("Queue time, p95 (min)")
         n_hidden = len(by_queue) - len(shown)
         note = f"{format_count(n_hidden, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day"
-        decorate(ax, f"Queue time of {format_count(len(jobs), 'job')}", note if n_hidden else "", grid="y")
+        n_bounds = sum(int(known[queue]["p95_at_least_s"].notna().sum()) for queue in shown)
+        bounds = "large and hollow: at least so long, because too many jobs did not start" if n_bounds else ""
+        note = join_notes(note if n_hidden else "", bounds)
+        decorate(ax, f"Queue time of {format_count(len(jobs), 'job')}", note, grid="y")
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:

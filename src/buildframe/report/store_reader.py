@@ -26,8 +26,8 @@ _BUILDS = (
 )  # fmt: skip
 _JOBS = (
     "id", "organization", "pipeline", "pipeline_id", "build_id", "build_number", "build_state", "build_created_at",
-    "branch", "commit", "type", "name", "label", "step_key", "group_key", "state", "queue", "exit_status", "signal",
-    "signal_reason", "soft_failed", "created_at", "scheduled_at", "runnable_at", "started_at", "finished_at",
+    "branch", "commit", "type", "name", "label", "step_key", "group_key", "state", "queue", "agent_id", "exit_status",
+    "signal", "signal_reason", "soft_failed", "created_at", "scheduled_at", "runnable_at", "started_at", "finished_at",
     "expired_at", "retried", "retried_in_job_id", "retries_count", "retry_type", "parallel_group_index",
     "parallel_group_total", "matrix", "unblocked_at", "async", "web_url", "fetched_at",
 )  # fmt: skip
@@ -95,13 +95,12 @@ def read(
     period = Period.last(as_of, days, tz)
     name = _organization(organization, snapshot)
     coverage = _coverage(snapshot, name, pipeline)
-    since = period.start if coverage is None else max(period.history.start, pd.Timestamp(coverage[0]))
+    since = period.start if coverage is None else max(period.history.before.start, pd.Timestamp(coverage[0]))
     pipelines = _select_organization(name, _pipelines(snapshot))
     start = since.to_pydatetime()
     builds = _select_organization(name, snapshot.builds(created_from=start, pipeline=pipeline, columns=_BUILDS))
     jobs = _select_organization(name, snapshot.jobs(created_from=start, pipeline=pipeline, columns=_JOBS))
-    flaky, compares = _flaky_tests(snapshot, name), since <= period.before.start
-    measurements = measure(builds, jobs, pipelines, flaky, period, compares=compares)
+    measurements = measure(builds, jobs, pipelines, _flaky_tests(snapshot, name), period, since=since)
     return Report(
         organization=name,
         source=os.fspath(store),
@@ -109,7 +108,7 @@ def read(
         period=period,
         why=(*why, *_missing(period, coverage)),
         measurements=measurements,
-        findings=tuple(findings(measurements, period.before.start)),
+        findings=tuple(findings(measurements, period)),
         verdicts=() if limits is None else tuple(check_limits(limits, measurements)),
         builds=builds,
         jobs=jobs,

@@ -7,28 +7,34 @@ from typing import Any
 import pandas as pd
 
 from buildframe.report.content import Report
-from buildframe.report.findings import significant
+from buildframe.report.reported_changes import reported
 
 _MAX_ROWS = 40
 _MAX_UNCHANGED = 10
 _TOP = 10
+_LEAST_PROBABILITY = 0.05
+"""Steps that are flaky with a lower probability are not shown."""
+
 _STATUSES = ("new", "reopened", "active", "dormant", "resolved")
 
 
 def select_rows(report: Report) -> dict[str, dict[str, Any]]:
     """Return the `rows` of each table of the page, the number that is hidden, and what its title or note contains."""
     measured = report.measurements
-    flips, waste = measured.flips, measured.waste
+    wall_time, steps, success, failures, waits = (
+        reported(measured, name, report.period)
+        for name in ("wall_time", "step_time", "success", "step_failures", "queue_time")
+    )
     return {
-        "wall_time": _first(_changed_first(measured.wall_time, "p50_change", "n")),
-        "step_time": _steps(measured.step_time),
-        "success": _first(_changed_first(measured.success, "change", "n")),
-        "step_failures": _failures(measured.step_failures),
+        "wall_time": _first(_changed_first(wall_time, "n")),
+        "step_time": _steps(steps),
+        "success": _first(_changed_first(success, "n")),
+        "step_failures": _failures(failures),
         "outages": _outages(measured.outages, report.builds),
-        "queue_time": _first(_changed_first(measured.queue_time, "p95_change", "p95_s"), _MAX_ROWS // 2),
+        "queue_time": _first(_changed_first(waits, "p95_s"), _MAX_ROWS // 2),
         "load": _first(measured.load),
-        "waste": _first(waste.sort_values("machine_s", ascending=False)),
-        "flips": _first(flips[flips["flaky"] > 0], _TOP),
+        "waste": _first(measured.waste.sort_values("machine_s", ascending=False)),
+        "flake_scores": _flake_scores(measured.flake_scores),
         "flaky_tests": _flaky_tests(measured.flaky_tests),
     }
 
@@ -37,32 +43,45 @@ def _first(table: pd.DataFrame, max_rows: int = _MAX_ROWS) -> dict[str, Any]:
     return {"rows": table.head(max_rows).to_dict("records"), "n_hidden": max(0, len(table) - max_rows)}
 
 
-def _changed_first(table: pd.DataFrame, name: str, of: str) -> pd.DataFrame:
-    """Return the rows with significant changes first, then the others by the column `of`, largest first."""
-    rows = significant(table, name)
-    return pd.concat([rows, table.drop(rows.index).sort_values(of, ascending=False, kind="stable")])
+def _is_changed(table: pd.DataFrame) -> pd.Series[bool]:
+    """Return which rows have a reported change."""
+    return (table.filter(like="direction") != "").any(axis=1)
+
+
+def _changed_first(table: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Return the rows with a reported change first, then the others by the column `of`, largest first."""
+    is_changed = _is_changed(table)
+    return pd.concat([table[is_changed], table[~is_changed].sort_values(of, ascending=False, kind="stable")])
 
 
 def _steps(table: pd.DataFrame) -> dict[str, Any]:
-    changed = significant(table, "p50_change")
-    largest = table["p50_change_s"].abs().sort_values(ascending=False).dropna().index
-    others = table.loc[largest.difference(changed.index, sort=False)].head(_MAX_UNCHANGED)
-    return _first(pd.concat([changed, others])) | {"n_changed": len(changed), "n_others": len(others)}
+    is_changed = _is_changed(table)
+    changed, others = table[is_changed], table[~is_changed]
+    largest = others["p50_change_s"].abs().sort_values(ascending=False).dropna().index[:_MAX_UNCHANGED]
+    rows = pd.concat([changed, others.loc[largest]])
+    return _first(rows) | {"n_changed": len(changed), "n_others": len(largest)}
 
 
 def _failures(table: pd.DataFrame) -> dict[str, Any]:
-    changed = significant(table, "change").index
-    rows = _changed_first(table, "change", "failed")
-    return _first(rows[(rows["failed"] > 0) | rows.index.isin(changed)], len(changed) + _MAX_UNCHANGED)
+    is_changed = _is_changed(table)
+    rows = _changed_first(table[is_changed | (table["failed"] > 0)], "failed")
+    return _first(rows, int(is_changed.sum()) + _MAX_UNCHANGED)
+
+
+def _flake_scores(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the steps that may well be flaky; others with flips are counted as hidden."""
+    is_shown = table["p_above"] > _LEAST_PROBABILITY
+    shown, others = _first(table[is_shown], _TOP), int((~is_shown & (table["flaky"] > 0)).sum())
+    return shown | {"n_hidden": shown["n_hidden"] + others, "n_storm": int(table["n_storm"].sum())}
 
 
 def _outages(table: pd.DataFrame, builds: pd.DataFrame) -> dict[str, Any]:
-    """Return open outages first, with the pages of their first build and of the build that ended them."""
+    """Return open outages first, with the pages of the builds before them, at their start, and at their end."""
     keys = builds[["organization", "pipeline", "number"]].itertuples(index=False, name=None)
     urls = dict(zip(keys, builds["web_url"], strict=True))
     shown = _first(table.sort_values(["open", "seen_s"], ascending=False), int(table["open"].sum()) + _MAX_UNCHANGED)
     for row in shown["rows"]:
-        for number in ("first_number", "fixed_by"):
+        for number in ("last_good_number", "first_number", "fixed_by"):
             row[f"{number}_url"] = urls.get((row["organization"], row["pipeline"], row[number]))
     return shown
 

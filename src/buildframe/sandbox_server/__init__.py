@@ -3,7 +3,7 @@
 with Sandbox() as sandbox:
     sandbox.url                    # http://127.0.0.1:41234
     sandbox.token()                # can read builds and pipelines
-    sandbox.truth.slower_step      # a planted anomaly, to verify an analysis
+    sandbox.truth.slower_steps     # planted anomalies, to verify an analysis
     sandbox.clock.advance(timedelta(hours=1))
 """
 
@@ -14,20 +14,34 @@ from buildframe.sandbox_server.http.rate_limit import Quota
 from buildframe.sandbox_server.http.webhook_sender import Patience
 from buildframe.sandbox_server.sandbox import Sandbox
 from buildframe.sandbox_server.simulation.clock import Clock
-from buildframe.sandbox_server.world.ground_truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
+from buildframe.sandbox_server.world.ground_truth import (
+    BrokenBranch,
+    FailingStep,
+    FlakyStep,
+    RepeatedBuilds,
+    ShortQueue,
+    SlowerStep,
+    Storm,
+    Truth,
+    UnstableTest,
+)
 
 __all__ = [
     "SCOPES",
     "BrokenBranch",
     "Clock",
     "Delivery",
+    "FailingStep",
     "Fault",
     "FlakyStep",
     "Hook",
     "Patience",
     "Quota",
+    "RepeatedBuilds",
     "Sandbox",
     "ShortQueue",
     "SlowerStep",
+    "Storm",
     "Truth",
+    "UnstableTest",
 ]

@@ -15,7 +15,8 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
 from buildframe.sandbox_server.sandbox import UNTIL
-from buildframe.sandbox_server.world.model import DAY, make_world
+from buildframe.sandbox_server.world.creation import make_world
+from buildframe.sandbox_server.world.model import DAY
 
 RSPEC = "/analytics/organizations/acme/suites/rspec/flaky-tests"
 JEST = RSPEC.replace("rspec", "jest")

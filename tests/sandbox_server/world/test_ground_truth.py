@@ -41,9 +41,9 @@ def test_the_default_world_is_a_month_of_ci(month: Workspace, history: History) 
 
 
 def test_the_slower_step(month: Workspace, history: History) -> None:
-    truth = month.sandbox.truth.slower_step
+    truth = month.sandbox.truth.slower_steps[0]
     passed = history.jobs[history.jobs["state"] == "passed"]
-    late = passed["created_at"] >= truth.day
+    late = passed["created_at"] >= truth.at
     by = ["pipeline", metrics.step]
     before, after = (
         metrics.percentiles(part, of=metrics.run_time, by=by, q=(0.5,)).set_index(["pipeline", "step"])
@@ -55,17 +55,17 @@ def test_the_slower_step(month: Workspace, history: History) -> None:
     one = passed[(passed["pipeline"] == truth.pipeline) & (passed["step_key"] == truth.step_key)]
     daily = metrics.trend(one, of=metrics.run_time, q=(0.5,)).dropna(subset="p50_s").set_index("bucket")["p50_s"]
     middle = (daily.min() + daily.max()) / 2
-    assert (daily > middle).idxmax() == truth.day
+    assert (daily > middle).idxmax() == truth.at
 
 
 def test_the_queue_that_is_short_of_agents(month: Workspace, history: History) -> None:
     waits = metrics.percentiles(history.jobs, of=metrics.queue_time, by="queue").set_index("queue")["p95_s"]
-    assert waits.idxmax() == month.sandbox.truth.short_queue.queue
+    assert waits.idxmax() == month.sandbox.truth.short_queues[0].queue
     assert waits.nlargest(2).iloc[0] > 5 * waits.nlargest(2).iloc[1]
 
 
 def test_the_flaky_step(month: Workspace, history: History) -> None:
-    truth, broken = month.sandbox.truth.flaky_step, month.sandbox.truth.broken_branch
+    truth, broken = month.sandbox.truth.flaky_steps[0], month.sandbox.truth.broken_branches[0]
     jobs = history.jobs
     first = jobs[(jobs["retries_count"].fillna(0) == 0) & jobs["state"].isin(["passed", "failed"])]
     first = first[(first["exit_status"] != -1) & (first["started_at"].notna())]
@@ -80,7 +80,7 @@ def test_the_flaky_step(month: Workspace, history: History) -> None:
 
 
 def test_the_hours_in_which_main_was_broken(month: Workspace, history: History) -> None:
-    truth = month.sandbox.truth.broken_branch
+    truth = month.sandbox.truth.broken_branches[0]
     main = history.builds[(history.builds["pipeline"] == truth.pipeline) & (history.builds["branch"] == truth.branch)]
     phase = pd.cut(
         main["created_at"],
@@ -91,12 +91,13 @@ def test_the_hours_in_which_main_was_broken(month: Workspace, history: History) 
     rates = metrics.success_rate(main.assign(phase=phase.astype("str")), by="phase").set_index("phase")
     assert rates.loc["broken", "passed"] == 0
     assert rates.loc["broken", "failed"] >= 3
-    assert rates.loc["broken", "high"] < min(rates.loc["before", "low"], rates.loc["after", "low"])
+    low, high = (dict(zip(rates.index, ends, strict=True)) for ends in metrics.wilson(rates["passed"], rates["n"]))
+    assert high["broken"] < min(low["before"], low["after"])
 
 
 def test_the_flaky_step_leads_the_flips_at_the_rate_planted(month: Workspace, history: History) -> None:
     """Failures at a rate p, retried once, flip p / (1 + p) of the commits that passed."""
-    truth = month.sandbox.truth.flaky_step
+    truth = month.sandbox.truth.flaky_steps[0]
     first, *others = metrics.flips(history.jobs).itertuples()
     assert (first.pipeline, first.step) == (truth.pipeline, truth.step_key)
     assert first.low < truth.rate / (1 + truth.rate) < first.high
@@ -104,7 +105,7 @@ def test_the_flaky_step_leads_the_flips_at_the_rate_planted(month: Workspace, hi
 
 
 def test_the_outage_of_the_broken_branch(month: Workspace, history: History) -> None:
-    truth = month.sandbox.truth.broken_branch
+    truth = month.sandbox.truth.broken_branches[0]
     outages = metrics.outages(history.builds, pipelines=month.pipelines())
     longest = outages[outages["pipeline"] == truth.pipeline].nlargest(1, "failed").iloc[0]
     assert longest["branch"] == truth.branch
@@ -117,7 +118,7 @@ def test_the_outage_of_the_broken_branch(month: Workspace, history: History) -> 
 
 
 def test_no_more_jobs_run_than_the_short_queue_has_agents(month: Workspace, history: History) -> None:
-    truth = month.sandbox.truth.short_queue
+    truth = month.sandbox.truth.short_queues[0]
     running = metrics.concurrency(history.jobs)
     assert running.groupby("queue")["running"].max()[truth.queue] == truth.agents
     waiting = metrics.queue_depth(history.jobs)
@@ -129,9 +130,9 @@ def test_no_more_jobs_run_than_the_short_queue_has_agents(month: Workspace, hist
 
 
 def test_the_slower_step_is_beyond_chance(month: Workspace, history: History) -> None:
-    truth = month.sandbox.truth.slower_step
+    truth = month.sandbox.truth.slower_steps[0]
     passed = history.jobs[(history.jobs["state"] == "passed") & (history.jobs["pipeline"] == truth.pipeline)]
-    late = passed["build_created_at"] >= truth.day
+    late = passed["build_created_at"] >= truth.at
     before, after = (
         metrics.percentiles(part, of=metrics.run_time, by=metrics.step, q=(0.5,)).set_index("step")
         for part in (passed[~late], passed[late])

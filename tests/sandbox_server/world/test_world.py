@@ -241,16 +241,16 @@ def run_seconds(runs, line, step, keep):
 
 
 def test_the_slower_step_became_slower_on_its_day(default, runs):
-    slow = default.truth.slower_step
+    slow = default.truth.slower_steps[0]
     line = f"{slow.organization}/{slow.pipeline}"
-    before = run_seconds(runs, line, slow.step_key, lambda build: build.created < slow.day.us)
-    after = run_seconds(runs, line, slow.step_key, lambda build: build.created >= slow.day.us)
+    before = run_seconds(runs, line, slow.step_key, lambda build: build.created < slow.at.us)
+    after = run_seconds(runs, line, slow.step_key, lambda build: build.created >= slow.at.us)
     assert min(len(before), len(after)) > 100
     assert median(after) / median(before) == pytest.approx(slow.factor, rel=0.05)
 
 
 def test_the_flaky_step_fails_at_its_rate_and_others_do_not(default, attempts):
-    flaky = default.truth.flaky_step
+    flaky = default.truth.flaky_steps[0]
     rates = defaultdict(list)
     for build, job in attempts:
         if job.exit_status not in (None, -1):
@@ -262,7 +262,7 @@ def test_the_flaky_step_fails_at_its_rate_and_others_do_not(default, attempts):
 
 
 def test_the_short_queue_waits_longest_and_drains(default, attempts, queue_of):
-    short = default.truth.short_queue
+    short = default.truth.short_queues[0]
     waits = defaultdict(list)
     for build, job in attempts:
         if job.started is not None:
@@ -281,13 +281,11 @@ def test_the_short_queue_waits_longest_and_drains(default, attempts, queue_of):
         assert not any(runnable <= morning < taken for runnable, taken in spans)
 
 
-@pytest.mark.parametrize("seed", [1, 3])
-def test_the_broken_branch_fails_throughout_and_passes_after(default, runs, small, seed):
-    truth, found = (default.truth, runs) if seed == 1 else (small.truth, runs_of(small))
-    broken = truth.broken_branch
+def test_the_broken_branch_fails_throughout_and_passes_after(default, runs):
+    broken = default.truth.broken_branches[0]
     on_branch = [
         build
-        for build in sorted(found, key=lambda build: build.seq)
+        for build in sorted(runs, key=lambda build: build.seq)
         if build.pipeline_key == f"{broken.organization}/{broken.pipeline}" and build.commit.branch == broken.branch
     ]
     inside = [build for build in on_branch if broken.since.us <= build.created < broken.until.us]
@@ -297,6 +295,7 @@ def test_the_broken_branch_fails_throughout_and_passes_after(default, runs, smal
     assert {build.latest()[broken.step_key].state for build in inside} == {"failed"}
     assert {build.state for build in inside} == {"failed"}
     assert (before[-1].state, after[0].state) == ("passed", "passed")
+    assert (broken.commit_before, broken.commit_after) == (before[-1].commit.sha, inside[0].commit.sha)
 
 
 # --- seeds and time

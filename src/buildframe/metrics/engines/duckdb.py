@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import narwhals as nw
 import pandas as pd
 
 from buildframe.metrics.columns import Integers
@@ -13,6 +12,9 @@ from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
 from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
+
+_LISTS = {"int64": "BIGINT[]", "float64": "DOUBLE[]", "str": "VARCHAR[]"}
+_SEPARATOR = "\x1f"
 
 
 class DuckDBEngine(CountingEngine):
@@ -25,28 +27,16 @@ class DuckDBEngine(CountingEngine):
 
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         """Build a relation from constants, because a relation gives no access to its connection."""
-        from duckdb import ConstantExpression, FunctionExpression
+        from duckdb import FunctionExpression
 
         one_row = rows.to_native().limit(0).aggregate([FunctionExpression("count_star").alias("one")])
-        lists = ([None if pd.isna(value) else value for value in small[name].tolist()] for name in small)
-        unnested = (FunctionExpression("unnest", ConstantExpression(values)) for values in lists)
-        columns = zip(map(str, small), unnested, strict=True)
-        return self.read(one_row.select(*(values.alias(name) for name, values in columns)))
+        unnested = {str(name): FunctionExpression("unnest", _list_of(small[name])) for name in small}
+        return self.read(one_row.select(*(values.alias(name) for name, values in unnested.items())))
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         check_zones(rows, names)
         added = (_micros(name).alias(micros_column(name)) for name in dict.fromkeys(names))
         return self.read(rows.to_native().select("*", *added))
-
-    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
-        from duckdb import ColumnExpression, ConstantExpression, FunctionExpression
-
-        unsigned = FunctionExpression("hash", *map(ColumnExpression, names))
-        number = FunctionExpression(">>", unsigned, ConstantExpression(1)).cast("BIGINT").alias(name)
-        return self.read(rows.to_native().select("*", number))
-
-    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
-        return rows.filter(nw.col(name).is_in(values.tolist()))
 
     def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         order = ", ".join(f'"{name}"' for name in by)
@@ -74,6 +64,22 @@ class DuckDBEngine(CountingEngine):
 
         added = (ConstantExpression(one).alias(name) for name, one in constants.items())
         return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP), *added))
+
+
+def _list_of(column: pd.Series[Any]) -> Any:
+    """Return a list of constants; most are one text, because each constant takes as long as a thousand rows."""
+    from duckdb import ConstantExpression, FunctionExpression
+
+    values, kind = column.tolist(), _LISTS.get(str(column.dtype))
+    if (
+        kind is None
+        or column.hasnans
+        or not values
+        or any(_SEPARATOR in text for text in values if kind == "VARCHAR[]")
+    ):
+        return ConstantExpression([None if pd.isna(value) else value for value in values])
+    text = ConstantExpression(_SEPARATOR.join(values if kind == "VARCHAR[]" else map(repr, values)))
+    return FunctionExpression("string_split", text, ConstantExpression(_SEPARATOR)).cast(kind)
 
 
 def _micros(name: str) -> Any:

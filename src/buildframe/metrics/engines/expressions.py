@@ -10,7 +10,7 @@ import numpy as np
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Integers
-from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, Span
+from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, SEEN, Span
 from buildframe.metrics.engines.dtypes import micros_column, nan_as_null
 
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
@@ -48,6 +48,14 @@ def is_blocked(available: Collection[str]) -> nw.Expr:
     return nw.any_horizontal(
         nw.lit(False), *(by_column[name] for name in BLOCKED if name in available), ignore_nulls=False
     )
+
+
+def outcome(available: Collection[str]) -> tuple[nw.Expr, nw.Expr]:
+    """Return which builds or jobs failed, and which passed or failed. Jobs have the column `type`."""
+    if "type" in available:
+        return IS_SCRIPT & HAS_FAILED_HARD, IS_SCRIPT & (HAS_FAILED_HARD | HAS_PASSED)
+    settled = ~is_blocked(available)
+    return settled & HAS_FAILED, settled & (HAS_FAILED | HAS_PASSED)
 
 
 def seconds_of(span: Span, available: Collection[str]) -> nw.Expr:
@@ -88,6 +96,20 @@ def is_censored(span: Span, available: Collection[str]) -> nw.Expr:
     if span.end == "runnable_at" and "state" in available:
         censored &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
     return censored
+
+
+def seen_seconds(span: Span, available: Collection[str]) -> nw.Expr:
+    """Return how long a censored row with `with_micros` was seen to last; null if unknown.
+
+    It was seen until its end, as of a job that was canceled while it waited, or until it was fetched.
+    """
+    known = [name for name in SEEN if name in available]
+    ends = {name: nw.col(micros_column(name)) for name in known}
+    if span.unless_blocked and "finished_at" in ends:
+        ends["finished_at"] = nw.when(~is_blocked(available)).then(ends["finished_at"])
+    start = nw.col(micros_column(span.start))
+    last = nw.coalesce(*ends.values()) if ends else nw.when(start.is_null()).then(start)  # null in every row
+    return (last - start) / 1e6
 
 
 def _when(condition: nw.Expr, one: nw.Expr, other: nw.Expr) -> nw.Expr:

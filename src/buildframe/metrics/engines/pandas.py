@@ -26,26 +26,33 @@ from buildframe.metrics.columns import (
     typed_column,
 )
 from buildframe.metrics.durations import RowMetric, Span, is_blocked, is_script
-from buildframe.metrics.engines import attribution
+from buildframe.metrics.engines import attribution, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column
 from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, count_intervals
+from buildframe.metrics.engines.normal_scores import SCORE
 from buildframe.metrics.engines.protocol import (
-    BALANCE,
-    COUNT,
     GROUP,
+    PLACE,
+    SEEN_FOR,
     Engine,
     Frame,
     FrameCoverage,
     GroupedRows,
     GroupSums,
     IntervalKind,
+    RankedRows,
     Rows,
+    SplitBy,
 )
+from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compact_codes, find_groups
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 DAY = pd.ArrowDtype(pa.date32())
 """Dtype of days: a date in Parquet and in every engine."""
+
+_MAX_EMPTY = 2**20
+"""Cells without rows that cost less than a search for those that have some."""
 
 
 class PandasEngine(Engine):
@@ -76,7 +83,7 @@ class PandasEngine(Engine):
         check_zones(rows, names)
         native = _to_pandas(rows)
         exact = {micros_column(name): microseconds(native[name]) for name in names}
-        return _to_rows(native.assign(**{name: pd.arrays.IntegerArray(us, us == NAT) for name, us in exact.items()}))
+        return _to_rows(native.assign(**{name: _with_mask(us) for name, us in exact.items()}))
 
     def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
         limits = (_first_and_last(microseconds(_to_pandas(rows)[name])) for name in names)
@@ -96,7 +103,7 @@ class PandasEngine(Engine):
         self, frame: Frame, needs: Collection[str], by: By = None, wants: Collection[str] = (), **more: Any
     ) -> GroupedRows:
         groups = find_groups(frame, by)
-        names = [*needs, *(name for name in wants if name in frame)]
+        names = [*needs, *(name for name in wants if name in frame and name not in needs)]
         columns = {name: _without_mask(typed_column(frame, name)) for name in names}
         columns |= {name: np.asarray(new) for name, new in more.items()} | {GROUP: groups.codes}
         rows = _to_rows(pd.DataFrame(columns, copy=False))
@@ -126,8 +133,9 @@ class PandasEngine(Engine):
     def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> GroupedRows:
         codes, keys = zip(*(find_groups(frame, list(level)) for level in levels), strict=True)
         number = np.ravel_multi_index(codes, [max(len(of_level), 1) for of_level in keys])
-        table = self.collect_columns(frame, [*needs]).assign(**{GROUP: number})
-        return GroupedRows(self, _to_rows(table), [GROUP], [str(name) for of_level in keys for name in of_level], keys)
+        columns = {name: _without_mask(typed_column(frame, name)) for name in needs}
+        rows = _to_rows(pd.DataFrame(columns | {GROUP: number}, copy=False))
+        return GroupedRows(self, rows, [GROUP], [str(name) for of_level in keys for name in of_level], keys)
 
     def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
         *coarser, finest = rows.keys
@@ -139,6 +147,19 @@ class PandasEngine(Engine):
         sums = pd.DataFrame({name: sums_by_code(codes, one, len(keys)) for name, one in native.items()}, dtype="Int64")
         return GroupSums(keys, _group_numbers(keys), sums)
 
+    def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
+        native, keys = _to_pandas(rows.frame.select(GROUP, part, **counts)), _keys(rows)
+        codes, many = native[GROUP].to_numpy(np.int64) * (size + 1) + native[part].to_numpy(np.int64), size + 1
+        if len(keys) * many > 2 * len(codes) + _MAX_EMPTY:
+            codes, cells = pd.factorize(codes)
+        else:
+            cells = np.arange(len(keys) * many)
+        sums = {name: sums_by_code(codes, native[name], len(cells)) for name in counts}
+        place, value = np.divmod(cells, many)
+        groups = {name: sums_by_code(place, pd.Series(one), len(keys)) for name, one in sums.items()}
+        parts = pd.DataFrame(sums).assign(**{PLACE: place, part: value})
+        return GroupSums(keys, _group_numbers(keys), pd.DataFrame(groups, dtype="Int64")), parts
+
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
     ) -> GroupedRows:
@@ -148,22 +169,28 @@ class PandasEngine(Engine):
         of_rows = {name: of_groups[place] for name, of_groups in values.items()}
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
-    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Partition each group, after a stable sort by group that compares nothing if there are few groups."""
+    def rank_rows(
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
+    ) -> RankedRows:
         native = _to_pandas(rows.frame)
-        codes, values = native[GROUP].to_numpy(), native["value"].to_numpy()
-        is_known = ~np.isnan(values)
-        codes, values = codes[is_known], values[is_known]
-        ordered = values[np.argsort(codes.astype(np.int16) if len(n) < 2**15 else codes, kind="stable")]
-        result = np.full(ranks.shape, np.nan)
-        for i, (stop, size) in enumerate(zip(np.cumsum(n).tolist(), n.tolist(), strict=True)):
-            requested = ranks[i] > 0
-            if requested.any():
-                places = ranks[i, requested] - 1
-                part = ordered[stop - size : stop]
-                part.partition(np.unique(places))
-                result[i, requested] = part[places]
-        return result
+        codes, values = native[GROUP].to_numpy(np.int64), native["value"].to_numpy(np.float64)
+        times = (
+            microseconds(native[at]) if isinstance(at, str) else native[at.column].to_numpy(np.int64) if at else None
+        )
+        return SortedRows(codes, values, counts.n_values, times, self._find_censored(rows, span, at), at)
+
+    def _find_censored(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> CensoredRows | None:
+        """Return the censored rows, which are few."""
+        native = _to_pandas(rows.frame)
+        if span is None or "censored" not in native:
+            return None
+        few = replace(rows, frame=_to_rows(native[native["censored"].to_numpy(bool)]))
+        table = _to_pandas(self.ranking_columns(few, span, at))
+        seen = (
+            table[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in table else np.full(len(table), np.nan)
+        )
+        times = table[AT].to_numpy(np.int64, na_value=NAT) if at else None
+        return CensoredRows(table[GROUP].to_numpy(np.int64), seen, times)
 
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         native = _to_pandas(rows)
@@ -215,17 +242,33 @@ class PandasEngine(Engine):
         counts |= _sum_agents(groups.codes[ran], agents[ran], begin[ran], finish[ran], n)
         return GroupSums(groups.keys, _group_numbers(groups.keys), pd.DataFrame(counts, dtype="Int64"))
 
-    def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
+    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
+        from scipy.special import ndtri
+
         native = _to_pandas(rows.frame)
-        values = native.groupby(GROUP)["value"]
-        balances = (values.rank("min") - values.rank("min", ascending=False)).astype(np.int64)
-        balanced = pd.DataFrame({GROUP: native[GROUP], AT: native[AT], BALANCE: balances, COUNT: 1})
-        changes = balanced.groupby([GROUP, AT], as_index=False)[[BALANCE, COUNT]].sum()
-        groups = changes.groupby(GROUP)
-        changes[[BALANCE, COUNT]], changes[AT] = groups[[BALANCE, COUNT]].cumsum().abs(), groups[AT].shift(-1)
-        changes = changes.dropna(subset=AT)
-        clearest = changes.sort_values([GROUP, BALANCE], ascending=[True, False], kind="stable").drop_duplicates(GROUP)
-        return clearest.astype(dict.fromkeys([AT, BALANCE, COUNT], "Int64"))
+        codes, values = native[GROUP].to_numpy(), native["value"].to_numpy()
+        order = np.lexsort((values, codes))
+        begins_group = np.diff(codes[order], prepend=-1) != 0
+        begins_tie = begins_group | np.append(True, np.diff(values[order]) != 0)[: len(order)]
+        places, tie = np.arange(len(order)), np.cumsum(begins_tie) - 1
+        start, first = np.flatnonzero(begins_tie), np.maximum.accumulate(np.where(begins_group, places, 0))
+        rank = (start + np.diff(start, append=len(order)) / 2 + 0.5)[tie] - first
+        scores = np.empty(len(order))
+        scores[order] = ndtri(rank / (np.bincount(codes)[codes[order]] + 1))
+        return replace(rows, frame=_to_rows(native.assign(**{SCORE: scores})))
+
+    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
+        native = _to_pandas(attempts.frame)
+        times = microseconds(native["finished_at"])
+        first = times[times != NAT].min(initial=np.iinfo(np.int64).max)
+        period = np.where(times == NAT, -1, times // storms.PERIOD_EDGES[1] - first // storms.PERIOD_EDGES[1])
+        step = native[GROUP].to_numpy(np.int64) // int(np.prod([max(len(keys), 1) for keys in attempts.keys[1:]]))
+        has_passed = native["passes"].to_numpy(bool)
+        marks = [storms.find_storms(native[place], period, step, has_passed) for place in storms.PLACES]
+        is_stormy = np.any(marks, axis=0)
+        if not is_stormy.any():
+            return None
+        return replace(attempts, frame=_to_rows(native.assign(**{storms.STORM: is_stormy.astype(np.int64)})))
 
     def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
         table = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",))
@@ -269,6 +312,12 @@ def _to_pandas(rows: Rows) -> pd.DataFrame:
 def _keys(rows: GroupedRows) -> pd.DataFrame:
     (keys,) = rows.keys
     return keys
+
+
+def _with_mask(times: Integers) -> Any:
+    """Return the times as whole numbers with nulls; plain ones if there is no null, which take a third of the time."""
+    is_missing = times == NAT
+    return pd.arrays.IntegerArray(times, is_missing) if is_missing.any() else times
 
 
 def _group_numbers(keys: pd.DataFrame) -> pd.DataFrame:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from buildframe.metrics.columns import Floats, Integers
-from buildframe.metrics.engines.dtypes import to_typed_pandas
-from buildframe.metrics.engines.protocol import Engine, GroupedRows, Rows
+from buildframe.metrics.columns import NAT, Integers
+from buildframe.metrics.durations import Span
+from buildframe.metrics.engines.intervals import AT
+from buildframe.metrics.engines.protocol import (
+    PLACE,
+    SEEN_FOR,
+    Engine,
+    GroupedRows,
+    GroupSums,
+    RankedRows,
+    Rows,
+    SplitBy,
+)
 from buildframe.metrics.engines.ranks import check_same_rows
+from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 
 
 class PolarsEngine(Engine):
@@ -27,17 +37,22 @@ class PolarsEngine(Engine):
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         return self.read(rows.implementation.to_native_namespace().from_pandas(small))
 
-    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Sort each group into a list."""
-        column = rows.frame.implementation.to_native_namespace().col("value")
-        known = rows.frame.filter(~nw.col("value").is_null()).select(*rows.by, "value")
-        table: pa.Table = known.to_native().group_by(rows.by).agg(column.sort()).collect().to_arrow()
-        lists: Any = table["value"].combine_chunks()
-        keys = to_typed_pandas(table.drop_columns(["value"]))
-        keys = keys.assign(start=lists.offsets.to_numpy()[:-1], size=lists.value_lengths().to_numpy())
-        own = groups.merge(keys, how="left", on=rows.by)[["start", "size"]].fillna(0).astype(np.int64)
-        check_same_rows(own["size"].to_numpy(), n)
-        is_there = (ranks > 0) & (n > 0)[:, None]
-        places = np.where(is_there, own["start"].to_numpy()[:, None] + ranks - 1, -1)
-        values = np.append(lists.values.to_numpy(), np.nan)  # so that the array is never empty
-        return np.where(is_there, values[places], np.nan)
+    def rank_rows(
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
+    ) -> RankedRows:
+        """Number the groups in Polars, and rank them in memory."""
+        columns = replace(rows, frame=self.ranking_columns(rows, span, at))
+        numbered = self.with_group_values(columns, counts.groups, {PLACE: np.arange(len(counts.groups))})
+        needs = [PLACE, "value", *([AT] if at else []), *([SEEN_FOR] if span is not None else [])]
+        table: Any = numbered.frame.select(*needs).to_native().collect()
+        ended, censored = table.drop_nulls("value"), None
+        if span is not None:
+            left = table.drop_nulls(SEEN_FOR)
+            censored = CensoredRows(left[PLACE].to_numpy(), left[SEEN_FOR].to_numpy(), _times(left))
+        places, n = ended[PLACE].to_numpy(), counts.n_values
+        check_same_rows(np.bincount(places, minlength=len(n)), n)
+        return SortedRows(places, ended["value"].to_numpy(), n, _times(ended), censored, at)
+
+
+def _times(table: Any) -> Integers | None:
+    return table[AT].fill_null(NAT).to_numpy() if AT in table.columns else None

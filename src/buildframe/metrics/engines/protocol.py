@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
-from buildframe.metrics.durations import RowMetric, Span, span_of
-from buildframe.metrics.engines import attribution, expressions
+from buildframe.metrics.durations import SEEN, RowMetric, Span, span_of
+from buildframe.metrics.engines import attribution, expressions, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
 from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
+from buildframe.metrics.engines.normal_scores import with_normal_scores
 from buildframe.metrics.grouping import By, Key, as_key_list, check_distinct_names, find_groups, join_keys
 
 Frame = Any
@@ -38,8 +39,8 @@ FrameFunction = Callable[[pd.DataFrame], pd.DataFrame]
 GROUP = "in group"
 """Column with the number of each row's group; in lazy engines the columns of keys have this name and a number."""
 
-BALANCE, COUNT = "balance", "count"
-"""Columns of `Engine.clearest_changes`, beside `AT`."""
+SPAN, N_SPANS = "span", 8
+"""Column with the part of its group's time in which a row lies, and the number of these equal parts."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,20 @@ class GroupedRows:
 
 @dataclass(frozen=True)
 class GroupSums:
-    """Sums of groups, row by row: `keys` for users, `groups` as the engine identifies them, and `sums` (Int64)."""
+    """Sums of groups, row by row: `keys` for users, `groups` as the engine identifies them, and `sums` (Int64).
+
+    `seconds` has counts of the same rows by the place of their group and by second, if the engine made them for ranks.
+    """
 
     keys: pd.DataFrame
     groups: pd.DataFrame
     sums: pd.DataFrame
+    seconds: pd.DataFrame | None = None
+
+    @property
+    def n_values(self) -> Integers:
+        """Number of values of each group."""
+        return self.sums["n"].to_numpy(np.int64)
 
     def align(self, other: GroupSums) -> pd.DataFrame:
         """Return the sums of the same groups in another result, 0 for groups that it lacks."""
@@ -118,6 +128,64 @@ class FrameCoverage(NamedTuple):
     lasting: int | None
 
 
+PLACE, SECOND, SEEN_FOR, ROWS = "place", "second", "seen for", "rows"
+"""Columns that count censored rows: the place of their group, when they leave it, how long they were seen, how many."""
+
+
+class Days(NamedTuple):
+    """A column with the number of each row's day, and the number of days."""
+
+    column: str
+    n: int
+
+
+SplitBy = str | Days | None
+"""By what rows are split: times, of which those of a group are divided into `N_SPANS` equal spans, days, or nothing."""
+
+
+class Splits(NamedTuple):
+    """How the rows of groups lie in the spans or days by which they are split.
+
+    `ended` counts the rows with a value (groups x spans), and `hits` those up to some ranks (groups x ranks x spans).
+    `leaving` is that of `RankedRows`, divided by the column `SPAN`.
+    """
+
+    ended: Integers
+    hits: Integers
+    leaving: pd.DataFrame
+
+
+class RankedValues(ABC):
+    """The values of groups in order. Ranks have a row per group, 1 being the smallest value; 0 is none."""
+
+    @abstractmethod
+    def values_at(self, ranks: Integers) -> Floats:
+        """Return the values at these ranks; NaN if the rank is 0."""
+
+
+class RankedRows(RankedValues):
+    """The rows of groups in order of their values, and those that were not seen to end.
+
+    `n` is the number of values of each group. `leaving` counts the censored rows by `PLACE` and `SECOND`: they have
+    left their group by this whole second, and the last of them was seen for `SEEN_FOR` seconds.
+    """
+
+    n: Integers
+    leaving: pd.DataFrame
+
+    @abstractmethod
+    def count_before(self, group: Integers, second: Integers) -> Integers:
+        """Return how many values of each group (by its place) are less than a whole number of seconds."""
+
+    @abstractmethod
+    def seconds_at(self, ranks: Integers) -> Floats:
+        """Return the first whole second after the value of each rank; NaN if the rank is 0."""
+
+    @abstractmethod
+    def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
+        """Return the values at `others`, and how the rows up to `ranks` are split; None if rows have no time."""
+
+
 class Engine(ABC):
     """What a summary can ask for, implemented by queries. Engines keep no state.
 
@@ -135,10 +203,12 @@ class Engine(ABC):
         """Move a small frame into the engine of the rows."""
 
     @abstractmethod
-    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Return the entries of `value` at these ranks of each group, 1 being the smallest; NaN if the rank is 0.
+    def rank_rows(
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
+    ) -> RankedRows:
+        """Rank the entries of `value` in each group; `counts` are those of `count_values`.
 
-        `groups` and `n` (number of values that are not null) are those of `group_sums`; `ranks` has a row per group.
+        With a `span`, censored rows are counted, too. `at` is by what rows can be split.
         """
 
     def read(self, frame: Frame) -> Rows:
@@ -157,7 +227,7 @@ class Engine(ABC):
 
     def column_names(self, frame: Frame) -> list[str]:
         """Return the names of the columns."""
-        return self.read(frame).collect_schema().names()
+        return self.read(frame).columns
 
     def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
         """Select columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist."""
@@ -215,7 +285,8 @@ class Engine(ABC):
             if schema[name].is_nested():
                 raise BadInput(f"The column {name!r} cannot be grouped by: it holds {schema[name]}.")
         keys = {f"{GROUP} {i}": key for i, key in enumerate(typed_columns(schema, names))} or {GROUP: nw.lit(0)}
-        selected = typed_columns(schema, [*needs, *(name for name in wants if name in schema)])
+        wanted = (name for name in wants if name in schema and name not in needs)
+        selected = typed_columns(schema, [*needs, *wanted])
         return GroupedRows(self, rows.select(*selected, **keys, **more), list(keys), names)
 
     def measure(self, frame: Frame, of: RowMetric | str, by: By = None, needs: tuple[str, ...] = ()) -> GroupedRows:
@@ -228,7 +299,7 @@ class Engine(ABC):
         frame, value = self.measure_rows(frame, of, span)
         if span is None or (isinstance(of, str) and not set(span.needs) <= set(available)):
             return self.group_rows(frame, needs, by, value=value)
-        grouped = self.group_rows(frame, (*needs, *span.needs), by, span.wants, value=value)
+        grouped = self.group_rows(frame, [*dict.fromkeys((*needs, *span.needs))], by, (*span.wants, *SEEN), value=value)
         grouped = grouped.with_columns(censored=expressions.is_censored(span, available))
         return self.filter_groups(grouped, expressions.IS_SCRIPT) if span.scripts_only else grouped
 
@@ -267,11 +338,67 @@ class Engine(ABC):
 
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         """Sum flags or whole numbers in each group."""
-        sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's: decimals
-        table = self.to_arrow(rows.frame.group_by(*rows.by).agg(**sums))
+        table = self._sum_by(rows.frame, rows.by, counts)
         table = table.sort_by([(name, "ascending") for name in rows.by])
         groups, summed = (to_typed_pandas(table.select(names)) for names in (rows.by, list(counts)))
         return GroupSums(rows.name_keys(groups), groups, summed.fillna(0))
+
+    def _sum_by(self, rows: Rows, names: list[str], counts: Mapping[str, nw.Expr]) -> pa.Table:
+        sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's: decimals
+        return self.to_arrow(rows.group_by(*names).agg(**sums))
+
+    def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
+        """Sum flags in each group, and in each part of it: for each value of a column from 0 to size - 1.
+
+        Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
+        """
+        table = to_typed_pandas(self._sum_by(rows.frame, [*rows.by, part], counts))
+        codes, groups = find_groups(table, rows.by)
+        parts = table[list(counts)].fillna(0)
+        values = {PLACE: codes, part: table[part].to_numpy(np.int64, na_value=size)}
+        sums = parts.groupby(codes).sum()
+        return GroupSums(rows.name_keys(groups), groups, sums), parts.assign(**values)
+
+    def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
+        """Count values (`n`), negative ones and, with a `span`, censored rows in each group, to rank them."""
+        value = nw.col("value")
+        censored = {} if span is None else {"n_censored": nw.col("censored")}
+        return self.group_sums(rows, n=~value.is_null(), n_negative=value < 0, **censored)
+
+    def map_ranked(
+        self,
+        rows: GroupedRows,
+        counts: GroupSums,
+        of: Callable[[RankedRows, Integers], Floats],
+        span: Span | None = None,
+        at: SplitBy = None,
+    ) -> Floats:
+        """Apply `of`, which returns a row per group, to ranked rows: all, or if there are many groups some at a time.
+
+        `of` receives the rows, and the places of their groups in `counts`.
+        """
+        return of(self.rank_rows(rows, counts, span, at), np.arange(len(counts.groups)))
+
+    def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
+        """Rank the entries of `value` in each group, for several calls."""
+        return self.rank_rows(rows, counts)
+
+    def ranking_columns(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
+        """Return the columns that ranking needs: those of groups, `value`, `AT` to split rows, and `SEEN_FOR`.
+
+        `span` is that of `value` if some rows were censored: for these, `SEEN_FOR` has seconds, if known.
+        """
+        names = rows.frame.columns
+        stamps = [at] if isinstance(at, str) else []
+        columns = {} if at is None else {AT: nw.col(at.column if isinstance(at, Days) else micros_column(at))}
+        if span is not None:
+            stamps += [name for name in (span.start, *SEEN) if name in names and name not in stamps]
+            unseen = nw.col("censored") & nw.col("value").is_null()
+            columns |= {
+                SEEN_FOR: nw.when(unseen).then(expressions.seen_seconds(span, names)),
+                "censored": nw.col("censored"),
+            }
+        return self.with_micros(rows.frame, stamps).select(*rows.by, "value", **columns)
 
     def number_groups(self, rows: GroupedRows, *names: str) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return columns as pandas with the number of each row's group (`GROUP`), and the keys of the groups."""
@@ -391,29 +518,35 @@ class Engine(ABC):
         busy = self.group_sums(replace(rows, frame=agents), **sums)
         return replace(counted, sums=pd.concat([counted.sums, counted.align(busy)], axis=1))
 
-    def clearest_changes(self, rows: GroupedRows) -> pd.DataFrame:
-        """Return per group the first of its clearest changes of `value` in order of the column `AT` (microseconds).
+    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
+        """Add the normal score (`SCORE`) of `value`, which is not null, in its group; ties score equally."""
+        return replace(rows, frame=with_normal_scores(rows.frame, rows.by))
 
-        Int64 columns: `AT` is the time after the change. `BALANCE` and `COUNT` are sums over the rows before it: of
-        the number of smaller values minus that of larger ones, and of rows.
+    # Attempts
+
+    def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
+        """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
+
+        Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
+        identify a step, and are a level of their own. Returns None if there is no storm.
         """
-        by, columns = rows.by, [AT, BALANCE, COUNT]
-        times = self._balanced(rows).group_by(*by, AT).agg(nw.col(BALANCE).sum().cast(nw.Int64), nw.len().alias(COUNT))
-        cumulative = [nw.col(name).cum_sum().over(*by, order_by=AT).cast(nw.Int64) for name in (BALANCE, COUNT)]
-        after = nw.col(AT).shift(-1).over(*by, order_by=AT)
-        changes = times.with_columns(*cumulative, after.alias(AT)).filter(~nw.col(AT).is_null())
-        changes = changes.with_columns(nw.col(BALANCE).abs())
-        clearest = changes.filter(nw.col(BALANCE) == nw.col(BALANCE).max().over(*by))
-        return self.collect(clearest.group_by(*by).agg(nw.col(*columns).min())).astype(dict.fromkeys(columns, "Int64"))
-
-    def _balanced(self, rows: GroupedRows) -> Rows:
-        """Add to each row the number of smaller values of its group minus the number of larger ones."""
-        by = rows.by
-        values = rows.frame.group_by(*by, "value").agg(nw.len().cast(nw.Int64).alias(COUNT))
-        cumulative = nw.col(COUNT).cum_sum().over(*by, order_by="value").cast(nw.Int64)
-        more = nw.col(COUNT).sum().over(*by).cast(nw.Int64) - cumulative
-        balances = values.select(*by, "value", (cumulative - nw.col(COUNT) - more).alias(BALANCE))
-        return self._joined(rows.frame, balances, [*by, "value"])
+        step, at = attempts.by[:n_keys], storms.PERIOD_EDGES
+        rows = self.with_bucket_numbers(attempts.frame, "finished_at", at, storms.PERIOD)
+        marks: list[nw.Expr] = []
+        for place in storms.PLACES:
+            suspicious = self.collect(storms.suspicious_periods(rows, place))
+            if suspicious.empty:
+                continue
+            own = rows.join(self.bring(rows, suspicious), on=[place, storms.PERIOD], how="inner")
+            stormy = self.collect(storms.stormy_periods(own, place, step))
+            mark = f"{storms.STORM} of {place}"
+            small = self.bring(rows, stormy.assign(**{mark: 1}).astype({mark: "Int64"}))
+            if len(stormy):
+                rows = rows.join(small, on=[place, storms.PERIOD], how="left")
+                marks.append(nw.col(mark).fill_null(0))
+        if not marks:
+            return None
+        return replace(attempts, frame=rows.with_columns(**{storms.STORM: nw.max_horizontal(nw.lit(0), *marks)}))
 
     # Builds of jobs
 

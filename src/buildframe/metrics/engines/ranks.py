@@ -1,72 +1,267 @@
-"""Find exact values at ranks of groups by counting in the engine, without a sort of all rows."""
+"""Rank values of groups by counting in the engine, without a sort of all rows. The values are exact."""
 
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import Floats, Integers
-from buildframe.metrics.engines.pandas import sums_by_code
-from buildframe.metrics.engines.protocol import Engine, GroupedRows, Rows
+from buildframe.metrics.columns import NAT, Floats, Integers
+from buildframe.metrics.durations import Span
+from buildframe.metrics.engines.dtypes import to_typed_pandas
+from buildframe.metrics.engines.intervals import AT
+from buildframe.metrics.engines.protocol import (
+    N_SPANS,
+    PLACE,
+    ROWS,
+    SECOND,
+    SEEN_FOR,
+    SPAN,
+    Days,
+    Engine,
+    GroupedRows,
+    GroupSums,
+    RankedRows,
+    RankedValues,
+    Rows,
+    SplitBy,
+    Splits,
+)
+from buildframe.metrics.engines.sorted_rows import SortedRows, span_scale
 from buildframe.metrics.grouping import find_groups
 
-_HASH, _COUNT, _PLACE, _SECOND = "hash", "count", "place", "second"
+_LEAVES, _ZONE, _LINE, _FIRST, _LAST, _SCALE = "leaves", "zone", "line", "first", "last", "scale"
+_CENSORED = "n_censored"
 
 _MAX_COUNTED = 10_000
 """Of more groups, seconds are no fewer than rows, and a sort takes less."""
+
+_MAX_SECONDS = 1_000_000
+"""With more seconds of groups, groups are counted first: a group of each few rows needs no seconds."""
+
+_NO_SECOND = -(2**62)
 
 
 class CountingEngine(Engine):
     """Engines whose memory is bounded: few groups are counted by second, many are sorted and streamed."""
 
-    @abstractmethod
-    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
-        """Add a hash of these columns; nulls are equal."""
+    def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
+        """Count by second, which gives the sums of groups, too, without another pass over the rows."""
+        counts = self.to_arrow(self._count_seconds(rows, span, at).head(_MAX_SECONDS + 1))
+        if counts.num_rows > _MAX_SECONDS:
+            return super().count_values(rows, span, at)
+        codes, groups = find_groups(to_typed_pandas(counts.select(rows.by)), rows.by)
+        seconds = _to_numbers(counts.drop_columns(rows.by)).assign(**{PLACE: codes})
+        n, second = seconds[ROWS].to_numpy(), seconds[SECOND].to_numpy(np.float64)
+        sums = {"n": np.where(np.isnan(second), 0, n), "n_negative": np.where(second < 0, n, 0)}
+        if span is not None:
+            sums["n_censored"] = seconds[_CENSORED].to_numpy()
+        of_groups = {name: _sum_by(codes, own, len(groups)) for name, own in sums.items()}
+        few = seconds if len(groups) <= _MAX_COUNTED else None
+        return GroupSums(rows.name_keys(groups), groups, pd.DataFrame(of_groups, dtype="Int64"), few)
 
-    @abstractmethod
-    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
-        """Return the rows that have one of these integers in a column."""
+    def _count_seconds(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
+        """Count the rows of each group by second, censored ones by when they leave, and find the limits of times."""
+        more, names = {}, [*rows.by, SECOND]
+        if span is not None:
+            censored = nw.col("censored").cast(nw.Int64).sum().cast(nw.Int64)
+            more, names = {SEEN_FOR: nw.col(SEEN_FOR).max(), _CENSORED: censored}, [*names, _LEAVES]
+        if isinstance(at, str):
+            more |= {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()}
+        return _count_rows(_with_seconds(self.ranking_columns(rows, span, at), span), names, **more)
 
-    def values_at_ranks(self, rows: GroupedRows, groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        known = rows.frame.filter(~nw.col("value").is_null()).select(*rows.by, "value")
-        way = self._by_counts if len(groups) <= _MAX_COUNTED else self._by_stream
-        return way(known, rows.by, groups, n, ranks)
+    def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
+        if len(counts.groups) > _MAX_COUNTED:
+            return _StreamedValues(functools.partial(self.map_ranked, rows, counts))
+        return self.rank_rows(rows, counts)
 
-    def _by_counts(self, rows: Rows, by: list[str], groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Count rows by second, and then values within the seconds that hold the ranks: both are few."""
-        rows, cell = rows.with_columns(nw.col("value").floor().alias(_SECOND)), [*by, _SECOND]
-        seconds = self._with_places(self.with_hash(_count_rows(rows, cell), cell, _HASH), by, groups)
-        check_same_rows(sums_by_code(seconds[_PLACE].to_numpy(np.int64), seconds[_COUNT], len(n)), n)
-        places, within = _find_ranks(seconds, ranks)
-        selected = seconds.iloc[np.unique(places[ranks > 0])]
-        candidates = self.having(self.with_hash(rows, cell, _HASH), _HASH, selected[_HASH])
-        values = self._with_places(_count_rows(candidates, [*cell, "value"]), by, groups)
-        values = values.merge(selected[[_PLACE, _SECOND]].assign(line=selected.index), on=[_PLACE, _SECOND])
-        values = values.sort_values(["line", "value"], ignore_index=True)
-        lines = sums_by_code(values["line"].to_numpy(np.int64), values[_COUNT], len(seconds))
-        check_same_rows(lines[selected.index], selected[_COUNT].to_numpy(np.int64))
-        found, _ = _find_ranks(values.assign(**{_PLACE: values["line"]}), within, places)
-        return np.where(ranks > 0, np.append(values["value"].to_numpy(np.float64), np.nan)[found], np.nan)
+    def rank_rows(
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
+    ) -> RankedRows:
+        if counts.seconds is None:
+            table = self.to_arrow(self._count_seconds(rows, span, at))
+            places = counts.groups.assign(**{PLACE: range(len(counts.groups))})
+            own = to_typed_pandas(table.select(rows.by)).merge(places, how="left", on=rows.by)[PLACE]
+            seconds = _to_numbers(table.drop_columns(rows.by)).assign(**{PLACE: own}).dropna(subset=PLACE)
+            counts = replace(counts, seconds=seconds)
+        columns = replace(rows, frame=_with_seconds(self.ranking_columns(rows, span, at), span))
+        return _CountedRows(columns, counts, span, at)
 
-    def _with_places(self, counts: Rows, by: list[str], groups: pd.DataFrame) -> pd.DataFrame:
-        """Return the counts, ordered by the place of their group in `groups` and by second."""
-        placed = self.collect(counts).merge(groups.assign(**{_PLACE: range(len(groups))}), on=by)
-        return placed.sort_values([_PLACE, _SECOND], ignore_index=True)
+    def map_ranked(
+        self,
+        rows: GroupedRows,
+        counts: GroupSums,
+        of: Callable[[RankedRows, Integers], Floats],
+        span: Span | None = None,
+        at: SplitBy = None,
+    ) -> Floats:
+        groups, n = counts.groups, counts.n_values
+        if len(groups) <= _MAX_COUNTED:
+            return super().map_ranked(rows, counts, of, span, at)
+        placed = groups.assign(**{PLACE: range(len(groups))})
+        columns = self.ranking_columns(rows, span, at)
+        result = self.map_whole_groups(columns, rows.by, functools.partial(_map_sorted, rows.by, placed, of, at))
+        place = result.pop(PLACE).to_numpy(np.int64)
+        counted = np.zeros(len(groups), np.int64)
+        counted[place] = result.pop(ROWS)
+        check_same_rows(counted, n)
+        mapped = np.full((len(groups), result.shape[1]), np.nan)
+        mapped[place] = result.to_numpy(np.float64, na_value=np.nan)
+        return mapped
 
-    def _by_stream(self, rows: Rows, by: list[str], groups: pd.DataFrame, n: Integers, ranks: Integers) -> Floats:
-        """Rank whole groups, a bounded number of rows at a time."""
-        requested = groups.assign(**{f"{_PLACE} {i}": ranks[:, i] for i in range(ranks.shape[1])})
-        result = self.map_whole_groups(rows, by, functools.partial(_rank_groups, by, requested))
-        result = groups.merge(result, how="left", on=by)
-        check_same_rows(result[_COUNT].fillna(0).to_numpy(np.int64), n)
-        return result[list(requested.columns[len(by) :])].to_numpy(np.float64, na_value=np.nan)
+
+class _CountedRows(RankedRows):
+    """Few groups: rows are counted by second, and then by value within the seconds that hold ranks, which are few."""
+
+    def __init__(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> None:
+        assert counts.seconds is not None
+        self.n, self._rows, self._groups, self._at = counts.n_values, rows, counts.groups, at
+        self._n_spans = at.n if isinstance(at, Days) else N_SPANS
+        self._left = [_LEAVES] if span is not None else []
+        seconds = counts.seconds.dropna(subset=[SECOND, *self._left], how="all")
+        seconds = seconds.take(np.lexsort([seconds[name] for name in (*self._left, SECOND, PLACE)]))
+        self._seconds = seconds.loc[seconds[SECOND].notna(), [PLACE, SECOND, ROWS]].astype(np.int64)
+        check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(self.n)), self.n)
+        self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
+        self.leaving = _select_leaving(seconds, [PLACE, SECOND, ROWS, SEEN_FOR])
+        self._limits = self._find_limits(seconds) if isinstance(at, str) else {}
+
+    def _collect(self, rows: Rows) -> pd.DataFrame:
+        return _to_numbers(self._rows.engine.to_arrow(rows))
+
+    def _find_limits(self, seconds: pd.DataFrame) -> dict[str, Integers | Floats]:
+        """Return the first time of each group, and the factor that makes spans."""
+        first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
+        known = seconds.dropna(subset=_FIRST)
+        place = known[PLACE].to_numpy(np.int64)
+        np.minimum.at(first, place, known[_FIRST].to_numpy(np.int64))
+        np.maximum.at(last, place, known[_LAST].to_numpy(np.int64))
+        first, last = np.where(last < first, 0, first), np.where(last < first, 0, last)
+        return {_FIRST: first, _SCALE: span_scale(last - first + 1)}
+
+    def values_at(self, ranks: Integers) -> Floats:
+        if not ranks.any():
+            return np.full(ranks.shape, np.nan)
+        lines, within = self._find_lines(ranks)
+        line = np.unique(lines[ranks > 0])
+        selected = self._seconds.iloc[line]
+        groups = self._groups.take(selected[PLACE].to_numpy()).reset_index(drop=True)
+        seconds = groups.assign(**{SECOND: selected[SECOND].to_numpy()})
+        rows = replace(self._rows, by=[*self._rows.by, SECOND]).select("value")
+        numbered = rows.engine.with_group_values(rows, seconds, {_LINE: line}).frame
+        counts = self._collect(_count_rows(numbered, [_LINE, "value"]))
+        return self._find_values(counts, counts[_LINE].to_numpy(np.int64), lines, within, ranks)
+
+    def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
+        """Count by span and value in one query; other rows by how many seconds with ranks come before theirs."""
+        if self._at is None:
+            return self.values_at(others), None
+        both = np.concatenate([ranks, others], axis=1)
+        lines, within = self._find_lines(both)
+        seconds = self._select_seconds(lines[both > 0])
+        zones = self._count_zones(seconds)
+        counts = zones.dropna(subset="value")
+        line = self._find_line(counts[PLACE].to_numpy(np.int64), np.floor(counts["value"]).astype(np.int64))
+        values = self._find_values(counts, np.asarray(line), lines, within, both)
+        limits, values = np.split(values, [ranks.shape[1]], axis=1)
+        splits = self._split(zones.dropna(subset=[_ZONE, SPAN]), limits, seconds)
+        return values, Splits(*splits, _select_leaving(zones, [PLACE, SPAN, SECOND, ROWS]))
+
+    def _count_zones(self, seconds: Integers) -> pd.DataFrame:
+        numbered = {str(i): second for i, second in enumerate(seconds.T)}
+        places = {PLACE: np.arange(len(self.n)), **numbered, **self._limits}
+        rows = self._rows.engine.with_group_values(self._rows, self._groups, places).frame
+        zone = sum(((nw.col(name) < nw.col(SECOND)).cast(nw.Int64) for name in numbered), nw.lit(0))
+        value = nw.when(_is_one_of(len(numbered))).then(nw.col("value"))
+        zones = rows.select(PLACE, *self._left, value=value, **{SPAN: self._span(), _ZONE: zone})
+        counts = self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value", *self._left]))
+        ended = counts.dropna(subset=_ZONE)
+        check_same_rows(_sum_by(ended[PLACE], ended[ROWS], len(self.n)), self.n)
+        return counts
+
+    def _span(self) -> nw.Expr:
+        if isinstance(self._at, Days):
+            return nw.col(AT).cast(nw.Int64)
+        micros = (nw.col(AT) - nw.col(_FIRST)).cast(nw.Float64)
+        return (micros * nw.col(_SCALE)).floor().cast(nw.Int64)
+
+    def _split(self, zones: pd.DataFrame, limits: Floats, seconds: Integers) -> tuple[Integers, Integers]:
+        """Count the rows in each span, and those up to each limit."""
+        place, span, zone, rows = (zones[name].to_numpy(np.int64) for name in (PLACE, SPAN, _ZONE, ROWS))
+        value, cell = zones["value"].to_numpy(np.float64, na_value=np.nan), place * self._n_spans + span
+        shape = len(self.n), self._n_spans
+        hits = np.zeros((len(self.n), limits.shape[1], shape[1]), np.int64)
+        for i, limit in enumerate(limits.T):
+            zone_of_limit = (seconds < np.floor(limit)[:, None]).sum(axis=1)
+            is_up_to = np.where(np.isnan(value), zone <= zone_of_limit[place], value <= limit[place])
+            is_up_to &= ~np.isnan(limit)[place]
+            hits[:, i] = _sum_by(cell[is_up_to], rows[is_up_to], shape[0] * shape[1]).reshape(shape)
+        return _sum_by(cell, rows, shape[0] * shape[1]).reshape(shape), hits
+
+    def count_before(self, group: Integers, second: Integers) -> Integers:
+        lines = self._find_line(group, second)
+        counts: Integers = self._cumulative[lines] - self._cumulative[self._find_line(group, _NO_SECOND)]
+        return counts
+
+    def seconds_at(self, ranks: Integers) -> Floats:
+        lines, _ = self._find_lines(ranks)
+        seconds = np.append(self._seconds[SECOND].to_numpy(np.float64), np.nan)
+        return np.where(ranks > 0, seconds[lines] + 1, np.nan)
+
+    def _find_line(self, place: Any, second: Any) -> Integers:
+        """Return the first line of the counts by second that is not before these seconds of groups."""
+        own_place, own_second = (self._seconds[name].to_numpy(np.int64) for name in (PLACE, SECOND))
+        lowest, highest = own_second.min(initial=0), own_second.max(initial=0) + 1
+        width = highest - lowest + 1
+        keys = place * width + np.clip(second, lowest, highest)
+        return np.asarray(np.searchsorted(own_place * width + own_second, keys), np.int64)
+
+    def _find_lines(self, ranks: Integers) -> tuple[Integers, Integers]:
+        """Return which counts by second hold these ranks, and the ranks within those."""
+        return _find_ranks(self._cumulative, self._find_line(np.arange(len(self.n)), _NO_SECOND)[:, None], ranks)
+
+    def _select_seconds(self, lines: Integers) -> Integers:
+        """Return the seconds on these lines in order (groups x any); the last is repeated in groups with fewer."""
+        selected = self._seconds.iloc[np.unique(lines)]
+        place, second = selected[PLACE].to_numpy(np.int64), selected[SECOND].to_numpy(np.int64)
+        number = np.arange(len(place)) - np.searchsorted(place, place)
+        seconds = np.full((len(self.n), number.max(initial=0) + 1), _NO_SECOND)
+        seconds[place, number] = second
+        return np.maximum.accumulate(seconds, axis=1)
+
+    def _find_values(
+        self, counts: pd.DataFrame, line: Integers, lines: Integers, within: Integers, ranks: Integers
+    ) -> Floats:
+        """Return the values of ranks on these lines, from counts of the values there; `line` is that of each."""
+        value = counts["value"].to_numpy(np.float64)
+        order = np.lexsort((value, line))
+        value, line, rows = value[order], line[order], counts[ROWS].to_numpy(np.int64)[order]
+        selected = np.unique(lines[ranks > 0])
+        in_lines = _sum_by(line, rows, len(self._seconds) + 1)[selected]
+        check_same_rows(in_lines, self._seconds[ROWS].to_numpy(np.int64)[selected])
+        found, _ = _find_ranks(np.concatenate([[0], np.cumsum(rows)]), np.searchsorted(line, lines), within)
+        return np.where(ranks > 0, np.append(value, np.nan)[found], np.nan)
+
+
+class _StreamedValues(RankedValues):
+    """Values of many groups, which are sorted with each call, a bounded number of rows at a time."""
+
+    def __init__(self, map_ranked: Callable[[Callable[[RankedRows, Integers], Floats]], Floats]) -> None:
+        self._map_ranked = map_ranked
+
+    def values_at(self, ranks: Integers) -> Floats:
+        return self._map_ranked(functools.partial(_values_at, ranks))
+
+
+def _values_at(ranks: Integers, rows: RankedRows, places: Integers) -> Floats:
+    return rows.values_at(ranks[places])
 
 
 def check_same_rows(n: Integers, before: Integers) -> None:
@@ -78,29 +273,60 @@ def check_same_rows(n: Integers, before: Integers) -> None:
         )
 
 
-def _count_rows(rows: Rows, names: list[str]) -> Rows:
-    return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(_COUNT))
+def _is_one_of(number: int) -> nw.Expr:
+    """Match rows whose second is one of the group's numbered columns."""
+    return nw.any_horizontal(*(nw.col(str(i)) == nw.col(SECOND) for i in range(number)), ignore_nulls=False)
 
 
-def _find_ranks(counts: pd.DataFrame, ranks: Integers, places: Integers | None = None) -> tuple[Integers, Integers]:
-    """Return which ordered counts hold these ranks of the groups at `places`, and the ranks within those."""
-    many, place = counts[_COUNT].to_numpy(np.int64), counts[_PLACE].to_numpy(np.int64)
-    if places is None:
-        places = np.broadcast_to(np.arange(len(ranks))[:, None], ranks.shape)
-    cumulative = np.concatenate([[0], np.cumsum(many)])
-    requested = cumulative[np.searchsorted(place, places)] + ranks
-    rows = np.clip(np.searchsorted(cumulative, requested) - 1, 0, max(len(many) - 1, 0))
-    return rows, requested - cumulative[rows]
+def _with_seconds(rows: Rows, span: Span | None) -> Rows:
+    """Add the second of each row: of its end, or by which it has left. Others have none: a filter takes longer."""
+    seconds = {SECOND: nw.col("value").floor().cast(nw.Int64)}
+    if span is not None:
+        seconds[_LEAVES] = (nw.col(SEEN_FOR).floor() + 1).cast(nw.Int64)
+    return rows.with_columns(**seconds)
 
 
-def _rank_groups(by: list[str], requested: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return for whole groups their number of rows, and the values of the requested ranks."""
+def _count_rows(rows: Rows, names: list[str], **more: nw.Expr) -> Rows:
+    return rows.group_by(*names).agg(nw.len().cast(nw.Int64).alias(ROWS), **more)
+
+
+def _to_numbers(table: pa.Table) -> pd.DataFrame:
+    """Return counts as plain numbers, which take less time than those of pandas that can be null."""
+    return pd.DataFrame({name: table[name].to_numpy() for name in table.column_names})
+
+
+def _select_leaving(counts: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return the counts of censored rows, with the second by which they have left."""
+    left = counts.drop(columns=SECOND, errors="ignore").rename(columns={_LEAVES: SECOND}).reindex(columns=names)
+    return left.dropna().astype({name: np.int64 for name in names if name != SEEN_FOR}).reset_index(drop=True)
+
+
+def _sum_by(codes: Any, rows: Any, many: int) -> Integers:
+    return np.bincount(np.asarray(codes, np.int64), np.asarray(rows, np.int64), many).astype(np.int64)
+
+
+def _find_ranks(cumulative: Integers, first: Integers, ranks: Integers) -> tuple[Integers, Integers]:
+    """Return the lines that hold the ranks counted from the lines `first`, and the ranks within those."""
+    requested = cumulative[first] + ranks
+    lines = np.clip(np.searchsorted(cumulative, requested) - 1, 0, max(len(cumulative) - 2, 0))
+    return lines, requested - cumulative[lines]
+
+
+def _map_sorted(
+    by: Sequence[str],
+    groups: pd.DataFrame,
+    of: Callable[[RankedRows, Integers], Floats],
+    at: SplitBy,
+    rows: pd.DataFrame,
+) -> pd.DataFrame:
+    """Apply `of` to whole groups; those that are not in `groups` are left out."""
     codes, keys = find_groups(rows, list(by))
-    many = np.bincount(codes, minlength=len(keys))
-    values = np.append(rows["value"].to_numpy(np.float64)[np.lexsort((rows["value"], codes))], np.nan)
-    names = list(requested.columns[len(by) :])
-    ranks = keys.merge(requested, how="left", on=by)[names].fillna(0).to_numpy(np.int64)
-    is_there = (ranks > 0) & (ranks <= many[:, None])
-    places = np.where(is_there, (np.cumsum(many) - many)[:, None] + ranks - 1, -1)
-    found = np.where(is_there, values[places], np.nan)
-    return keys.assign(**{_COUNT: many, **dict(zip(names, found.T, strict=True))})
+    place = keys.merge(groups, how="left", on=list(by))[PLACE].to_numpy(np.int64, na_value=-1)
+    is_group = place >= 0
+    codes = np.where(is_group, np.cumsum(is_group) - 1, is_group.sum())[codes]
+    values = rows["value"].to_numpy(np.float64, na_value=np.nan)
+    n = np.bincount(codes[~np.isnan(values)], minlength=is_group.sum())[: is_group.sum()]
+    times = rows[AT].to_numpy(np.int64, na_value=NAT) if AT in rows else None
+    seen = rows[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in rows else None
+    result = pd.DataFrame(of(SortedRows.of(codes, values, n, times, seen, at), place[is_group])).rename(columns=str)
+    return result.assign(**{PLACE: place[is_group], ROWS: n})

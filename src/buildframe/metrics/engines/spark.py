@@ -66,16 +66,6 @@ class SparkEngine(CountingEngine):
         added = {micros_column(name): functions.unix_micros(functions.col(f"`{name}`")) for name in names}
         return self.read(rows.to_native().withColumns(added))
 
-    def with_hash(self, rows: Rows, names: Sequence[str], name: str) -> Rows:
-        from pyspark.sql import functions
-
-        return self.read(rows.to_native().withColumn(name, functions.xxhash64(*(f"`{one}`" for one in names))))
-
-    def having(self, rows: Rows, name: str, values: pd.Series[Any]) -> Rows:
-        native = rows.to_native()
-        small = _broadcast(native.sparkSession, pd.DataFrame({name: values.astype("Int64")}))
-        return self.read(native.join(small, on=name, how="left_semi"))
-
     def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
         keys = {name: nw.col(key) for name, key in zip(rows.names, rows.by, strict=True)}
         return rows.frame.select(

@@ -24,7 +24,7 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
-_VERSION = 5
+_VERSION = 6
 _SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
@@ -178,6 +178,19 @@ class Database:
         """Yield the builds that meet an SQL condition, oldest first."""
         rows = self.query(f"SELECT run FROM builds WHERE {condition} ORDER BY seq", values)  # noqa: S608  values are bound
         return (msgspec.json.decode(run, type=BuildRun) for (run,) in rows)
+
+    def find_commits_around(
+        self, pipeline_key: str, timestamp: int, branch: str | None = None
+    ) -> tuple[str | None, str | None]:
+        """Return the commits of the last build created before a timestamp and of the first since; None: no such build.
+
+        Counts the builds of a branch, or by default of all branches.
+        """
+        sql = "SELECT sha FROM builds WHERE pipeline_key = ? AND (branch = ? OR ? IS NULL) AND created"
+        values = pipeline_key, branch, branch, timestamp
+        before = self.query(f"{sql} < ? ORDER BY created DESC, seq DESC LIMIT 1", values)
+        after = self.query(f"{sql} >= ? ORDER BY created, seq LIMIT 1", values)
+        return before[0][0] if before else None, after[0][0] if after else None
 
     def find_build_ids(self, pipeline_key: str, numbers: Sequence[int] | None = None) -> set[str]:
         """Return the UUIDs of a pipeline's builds with these numbers; None means all builds."""

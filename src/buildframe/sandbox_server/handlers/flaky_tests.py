@@ -16,8 +16,10 @@ from buildframe.sandbox_server.error_responses import get_first_or_404, invalid
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
+from buildframe.sandbox_server.world.ground_truth import UnstableTest
 from buildframe.sandbox_server.world.model import DAY, SECOND, Suite
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
+from buildframe.sandbox_server.world.planting import flaky_test_id
 from buildframe.sandbox_server.world.teams import team_id
 from buildframe.spec import list_flaky_tests
 
@@ -55,15 +57,17 @@ class SimulatedTest:
     def __init__(self, suite: Suite, entry: PipelineEntry, number: int, scenario: Scenario) -> None:
         self.suite, self.organization = suite, entry.organization.slug
         self._entry, self._scenario, self._random = entry, scenario, scenario.random
-        self.id = self._random.uuid("flaky test", self.organization, suite.slug, number)
+        self.id = flaky_test_id(self._random, self.organization, suite.slug, number)
         times, place = divmod(number, len(_TEXTS.subjects))
         subject, says = _TEXTS.subjects[place], _TEXTS.names[(times + place) % len(_TEXTS.names)]
         words = {"subject": subject, "Subject": subject.title(), "says": says}
         row = 3 + int(self._random.uniform(self.id, "row") * 400)
         formats = _TEXTS.languages[suite.language]
         self.text = {name: text.format(**words, row=row) for name, text in formats.items()}
-        self.born = scenario.world.start - _BEFORE + int(self._random.uniform(self.id, "born") * _BIRTHS)
-        self._upcoming = self._history()
+        born = scenario.world.start - _BEFORE + int(self._random.uniform(self.id, "born") * _BIRTHS)
+        planted = [test for test in scenario.world.truth.flaky_tests if test.test_id == self.id]
+        self.born = planted[0].since.us if planted else born
+        self._upcoming = self._planted_history(planted[0]) if planted else self._history()
         self._next: Flake | None = next(self._upcoming)
         self._flakes: list[Flake] = []
         self._branches: list[str] = []
@@ -81,6 +85,15 @@ class SimulatedTest:
             if resolved is not None and random.happens(0.5, self.id, n, "for good"):
                 return
             at = max(recorded, resolved or 0) + MINUTE + int(random.exponential(mean, self.id, n, "next"))
+            n += 1
+
+    def _planted_history(self, planted: UnstableTest) -> Iterator[Flake]:
+        """Yield the flakes of a test that flakes often and is never resolved."""
+        at, n = planted.since.us, 0
+        while True:
+            yield Flake(at, at + int(self._random.uniform_between(5, 240, self.id, n, "recorded") * SECOND), None)
+            pause = max(0.0, DAY / planted.per_day - 5 * MINUTE)
+            at += 5 * MINUTE + int(self._random.exponential(pause, self.id, n, "next"))
             n += 1
 
     def flakes(self, now: int) -> list[Flake]:

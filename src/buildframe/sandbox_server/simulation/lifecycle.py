@@ -74,9 +74,9 @@ class Simulation:
             if entry.pipeline.nightly_hour is not None:
                 self._schedule(entry.pipeline.nightly_hour * HOUR, "night", entry.key)
 
-        broken = self.world.truth.broken_branch
-        for timestamp in self.scenario.repair_times():
-            self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
+        for broken in self.world.truth.broken_branches:
+            for timestamp in self.scenario.repair_times(broken):
+                self._schedule(timestamp - self.now, "repair", f"{broken.organization}/{broken.pipeline}")
 
     def _resume(self) -> None:
         for build in self.db.load_builds("over = 0"):
@@ -120,6 +120,8 @@ class Simulation:
 
     def _notify(self, event: str, build: BuildRun, job: JobRun | None = None) -> None:
         """Queue an event with the job as it is now; it is sent when its build is settled."""
+        if not self.outbox.hooks:
+            return
         organization = self._entry(build).organization.slug
         if any(hook.organization == organization for hook in self.outbox.hooks.values()):
             self._unsent.append((event, copy.copy(job)))

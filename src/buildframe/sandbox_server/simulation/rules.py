@@ -55,8 +55,10 @@ def readiness(needs: Sequence[str], latest: Mapping[str, JobRun], continue_on_fa
 
 def is_blocked(build: BuildRun) -> bool:
     """Return whether a build waits for someone to unblock it."""
+    if all(job.state != "blocked" for job in build.jobs):
+        return False
     states = {job.state for job in build.latest().values()}
-    return "blocked" in states and not states & (AGENT_STATES | {"scheduled"})
+    return not states & (AGENT_STATES | {"scheduled"})
 
 
 def build_state(build: BuildRun) -> BuildState:

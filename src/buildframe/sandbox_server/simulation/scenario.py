@@ -5,15 +5,23 @@ Pure functions of the world and their arguments; does not know the state of the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from buildframe.sandbox_server.simulation.rules import LOST, JobEndState
 from buildframe.sandbox_server.world import work_hours
 from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun, PullRequestInfo
-from buildframe.sandbox_server.world.ground_truth import BrokenBranch, FlakyStep, SlowerStep
+from buildframe.sandbox_server.world.ground_truth import (
+    BrokenBranch,
+    FailingStep,
+    FlakyStep,
+    RepeatedBuilds,
+    SlowerStep,
+    Storm,
+)
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import DAY, SECOND, World
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
@@ -35,6 +43,8 @@ _TEXTS: dict[str, list[str]] = msgspec.json.decode(
     resources.files("buildframe.sandbox_server.simulation").joinpath("commits.json").read_bytes()
 )
 
+
+OfStep = TypeVar("OfStep", SlowerStep, FlakyStep, FailingStep, BrokenBranch)
 
 Action = Literal["begin", "trigger", "dispatch", "stop", "away"]
 _DELAYS: dict[Action, tuple[float, float, int]] = {
@@ -62,6 +72,9 @@ class Scenario:
     def __init__(self, world: World, entries: PipelineRegistry) -> None:
         self.world, self._pipelines = world, entries
         self.random = SeededRandom(world.seed)
+        truth = world.truth
+        self._slower, self._flaky = _by_step(truth.slower_steps), _by_step(truth.flaky_steps)
+        self._failing, self._broken = _by_step(truth.failing_steps), _by_step(truth.broken_branches)
 
     def next_push(self, entry: PipelineEntry, n: int) -> int:
         """Return the time until the next possible push, at the rate of the busiest hours."""
@@ -106,9 +119,8 @@ class Scenario:
         sha = self.random.sha(entry.key, key, "sha")
         return Commit(sha, entry.pipeline.default_branch, "Nightly", "schedule")
 
-    def repair_times(self) -> list[int]:
-        """Return the times of the attempts to repair the planted broken branch; the last one succeeds."""
-        broken = self.world.truth.broken_branch
+    def repair_times(self, broken: BrokenBranch) -> list[int]:
+        """Return the times of the attempts to repair a broken branch; the last one succeeds."""
         return [int(broken.since.us + part * (broken.until.us - broken.since.us)) for part in (0.25, 0.5, 0.75, 1.0)]
 
     def repair_commit(self, entry: PipelineEntry, key: str) -> Commit:
@@ -132,6 +144,14 @@ class Scenario:
         """Return the follow-up commit to that of a build."""
         sha = self.random.sha(build.id, "hurried sha")
         return msgspec.structs.replace(build.commit, sha=sha, message="Add what was forgotten")
+
+    def repeat_delay(self, entry: PipelineEntry, build: BuildRun) -> int | None:
+        """Return the delay until the push of a build is built a second time; None if it is not."""
+        for repeated in self.world.truth.repeated_builds:
+            is_affected = entry.key == _key(repeated) and repeated.since.us <= build.created < repeated.until.us
+            if is_affected and self.random.happens(repeated.share, build.id, "repeated"):
+                return int(self.random.uniform_between(0.5, 3, build.id, "repeated after") * SECOND)
+        return None
 
     def triggered_commit(self, build: BuildRun, trigger: Trigger) -> Commit:
         """Return the commit that a trigger step of a build passes to the new build."""
@@ -169,7 +189,11 @@ class Scenario:
 
     def _unlimited(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> JobOutcome:
         full = self._duration(entry, build, job)
-        if self.random.happens(_LOST_SHARE, job.id, "lost"):
+        storm = self._storm(entry, job)
+        if storm is not None and storm.exit_status != LOST:
+            seconds = self.random.uniform_between(2, 15, job.id, "stormed at")
+            return JobOutcome(int(seconds * SECOND), storm.exit_status, None, "failed")
+        if storm is not None or self.random.happens(_LOST_SHARE, job.id, "lost"):
             return JobOutcome(int(full * self.random.uniform(job.id, "lost at")) + SECOND, LOST, "agent_lost", "failed")
         if not self._fails(entry, build, job):
             return JobOutcome(full, 0)
@@ -182,33 +206,39 @@ class Scenario:
 
     def _duration(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int:
         seconds = self.random.lognormal(self._step(build, job).seconds, _SPREAD, job.id, "seconds")
-        slower = self.world.truth.slower_step
-        if self._is(slower, entry, job) and build.created >= slower.day.us:
-            seconds *= slower.factor
+        for slower in self._slower.get((entry.key, self._step(build, job).key), ()):
+            if build.created >= slower.at.us:
+                seconds *= slower.factor
         return int(seconds * SECOND)
 
-    def _is(self, planted: SlowerStep | FlakyStep | BrokenBranch, entry: PipelineEntry, job: JobRun) -> bool:
-        return (f"{planted.organization}/{planted.pipeline}", planted.step_key) == (entry.key, job.step)
+    def _storm(self, entry: PipelineEntry, job: JobRun) -> Storm | None:
+        """Return the storm in which a job started."""
+        for storm in self.world.truth.storms:
+            is_affected = storm.organization == entry.organization.slug and job.agent in storm.agents
+            if is_affected and job.started is not None and storm.since.us <= job.started < storm.until.us:
+                return storm
+        return None
 
     def _fails(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> bool:
         is_quiet = self.is_broken(entry, build, _QUIET_PERIOD)
         if job.step == UPLOAD:
             return not is_quiet and self.random.happens(_BAD_UPLOAD_SHARE, job.id, "fails")
-        flaky, broken = self.world.truth.flaky_step, self.world.truth.broken_branch
-        if self._is(broken, entry, job) and self.is_broken(entry, build):
+        step = entry.key, self._step(build, job).key
+        if any(_is_broken(broken, entry, build) for broken in self._broken.get(step, ())):
             return True
         if is_quiet:
             return False
-        if self._is(flaky, entry, job):
+        for failing in self._failing.get(step, ()):
+            if self.random.happens(failing.rate, entry.key, build.commit.sha, job.step, "fails early"):
+                return True
+        for flaky in self._flaky.get(step, ()):
             return self.random.happens(flaky.rate, job.id, "flake")
         regressed = self.random.happens(_REGRESSION_SHARE, entry.key, build.commit.sha, job.step, "bad")
         return regressed or self.random.happens(_FLAKE_SHARE, job.id, "flake")
 
     def is_broken(self, entry: PipelineEntry, build: BuildRun, margin: int = 0) -> bool:
-        """Return whether a build falls into the planted outage of its branch, or lies within `margin` of it."""
-        broken = self.world.truth.broken_branch
-        is_on_branch = (f"{broken.organization}/{broken.pipeline}", broken.branch) == (entry.key, build.commit.branch)
-        return is_on_branch and broken.since.us - margin <= build.created < broken.until.us + margin
+        """Return whether a build falls into a planted outage of its branch, or lies within `margin` of it."""
+        return any(_is_broken(broken, entry, build, margin) for broken in self.world.truth.broken_branches)
 
     def manual_retry_delay(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int | None:
         """Return the delay until someone retries a failed job; None if nobody does."""
@@ -243,6 +273,24 @@ class Scenario:
         """Return how long an action of a build or a job takes."""
         low, high, unit = _DELAYS[action]
         return int(self.random.uniform_between(low, high, id, action) * unit)
+
+
+def _key(planted: SlowerStep | FlakyStep | FailingStep | BrokenBranch | RepeatedBuilds) -> str:
+    """Return the key of the pipeline with an anomaly."""
+    return f"{planted.organization}/{planted.pipeline}"
+
+
+def _by_step(planted: Sequence[OfStep]) -> dict[tuple[str, str], list[OfStep]]:
+    """Return anomalies by the keys of their pipeline and step."""
+    by_step: dict[tuple[str, str], list[OfStep]] = {}
+    for one in planted:
+        by_step.setdefault((_key(one), one.step_key), []).append(one)
+    return by_step
+
+
+def _is_broken(broken: BrokenBranch, entry: PipelineEntry, build: BuildRun, margin: int = 0) -> bool:
+    is_on_branch = (_key(broken), broken.branch) == (entry.key, build.commit.branch)
+    return is_on_branch and broken.since.us - margin <= build.created < broken.until.us + margin
 
 
 def _author(entry: PipelineEntry, person: int, source: str) -> tuple[str, str] | str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 
@@ -15,10 +17,13 @@ from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.lifecycle import Simulation
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
+from buildframe.sandbox_server.world.ground_truth import BrokenBranch, SlowerStep, Truth
 from buildframe.sandbox_server.world.model import DAY, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import UPLOAD
 from buildframe.spec.builds import AGENT_STATES, CANCELABLE_STATES
+
+Began = TypeVar("Began", SlowerStep, BrokenBranch)
 
 _BATCH = 400
 _UPLOADED_AT = 0.85  # of the upload job's run time
@@ -94,6 +99,23 @@ class Simulator(Simulation):
                 if not isinstance(why, ActionRejected):
                     self._load()
                 raise
+
+    def truth(self) -> Truth:
+        """Return the planted anomalies, with the commits around those that begin at an instant."""
+        planted = self.world.truth
+        return replace(
+            planted,
+            slower_steps=tuple(map(self._with_commits, planted.slower_steps)),
+            broken_branches=tuple(map(self._with_commits, planted.broken_branches)),
+        )
+
+    def _with_commits(self, planted: Began) -> Began:
+        key = f"{planted.organization}/{planted.pipeline}"
+        if isinstance(planted, BrokenBranch):
+            before, after = self.db.find_commits_around(key, planted.since.us, planted.branch)
+        else:
+            before, after = self.db.find_commits_around(key, planted.at.us)
+        return replace(planted, commit_before=before, commit_after=after)
 
     # --- actions ---
 
@@ -203,9 +225,13 @@ class Simulator(Simulation):
         build = self._build_commit(entry, self.scenario.commit(entry, n, self.now))
         if build is not None:
             self._schedule(self.scenario.follow_up_delay(entry, n), "follow_up", build.id)
+            self._schedule(self.scenario.repeat_delay(entry, build), "repeat", build.id)
 
     def _on_follow_up(self, build: BuildRun) -> None:
         self._build_commit(self._entry(build), self.scenario.follow_up_commit(build))
+
+    def _on_repeat(self, build: BuildRun) -> None:
+        self._build_commit(self._entry(build), build.commit)
 
     def _on_night(self, entry: PipelineEntry) -> None:
         self._build_commit(entry, self.scenario.nightly_commit(entry, f"night {self.now // DAY}"))

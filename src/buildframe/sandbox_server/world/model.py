@@ -1,22 +1,18 @@
 """The fixed description of a world: organizations, pipelines, queues and planted anomalies.
 
-A `World` is created and stored once per sandbox. What happens in it is the concern of the simulator.
+A `World` is created once per sandbox, by `creation`, and stored. What happens in it is the concern of the simulator.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import math
 from importlib import resources
 from typing import Literal
 
 import msgspec
 
 from buildframe.errors import BadInput
-from buildframe.sandbox_server.world import work_hours
-from buildframe.sandbox_server.world.ground_truth import BrokenBranch, FlakyStep, ShortQueue, SlowerStep, Truth
+from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
-from buildframe.sandbox_server.world.steps import Plan
 from buildframe.spec import AccessLevel, Moment
 
 SECOND = 1_000_000
@@ -93,26 +89,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(data, type=cls, dec_hook=lambda _, us: Moment.from_us(us))
 
 
-def make_world(seed: int, builds: int, days: int, until: Moment) -> World:
-    """Create a world whose history up to `until` has about `builds` builds."""
-    last = until - dt.timedelta(microseconds=1)
-    midnight = dt.datetime(last.year, last.month, last.day, tzinfo=dt.UTC)
-    start = Moment.of(midnight - dt.timedelta(days=days - 1)).us
-    scaled = tuple(_scale_organization(each, builds, start, until.us) for each in ORGANIZATIONS)
-    return World(seed=seed, start=start, until=until.us, organizations=scaled, truth=_plant(scaled[0], start, until.us))
-
-
-def _scale_organization(organization: Organization, builds: int, start: int, until: int) -> Organization:
-    hours = work_hours.busy_hours(start, until)
-    pipelines = tuple(
-        msgspec.structs.replace(pipeline, pushes_per_hour=builds * organization.share * pipeline.share / hours)
-        for pipeline in organization.pipelines
-    )
-    organization = msgspec.structs.replace(organization, pipelines=pipelines)
-    return msgspec.structs.replace(organization, agents=_agents(organization))
-
-
-SHORT_QUEUE = "macos"
+MACOS = "macos"
 
 
 def agent_names(queue: str, count: int) -> list[str]:
@@ -127,43 +104,4 @@ def queue_of_agent(name: str) -> str:
 
 def agent_tags(queue: str) -> list[str]:
     """Return the tags of a queue's agents. Query rules of steps match them."""
-    return [f"queue={queue}", f"os={'darwin' if queue == SHORT_QUEUE else 'linux'}"]
-
-
-def _agents(organization: Organization) -> dict[str, int]:
-    """Return enough agents for the busiest hours in every queue except `SHORT_QUEUE`."""
-    counts = {}
-    for queue in sorted({step.queue for pipeline in organization.pipelines for step in pipeline.steps}):
-        load = sum(_load(pipeline, queue) for pipeline in organization.pipelines)
-        short = queue == SHORT_QUEUE
-        counts[queue] = max(1, round(load / 1.12)) if short else math.ceil(load + 2.2 * math.sqrt(load)) + 1
-    return counts
-
-
-def _load(pipeline: PipelineRecord, queue: str) -> float:
-    """Return how many agents of a queue a pipeline occupies in the busiest hours."""
-    seconds = sum(
-        slot.step.seconds * (pipeline.main_share if slot.step.branches else 1.0)
-        for slot in Plan(pipeline.steps).slots.values()
-        if slot.step.kind == "script" and slot.step.queue == queue
-    )
-    return pipeline.pushes_per_hour * seconds * 1.05 / 3600
-
-
-def _plant(organization: Organization, start: int, until: int) -> Truth:
-    slug = organization.slug
-    broken = work_hours.working_day(start + (until - start) * 2 // 5)
-    slower = work_hours.working_day(start + (until - start) * 3 // 5)
-    since, repaired = broken + 9 * 3600 * SECOND, broken + 15 * 3600 * SECOND
-    if max(repaired, slower) > until:
-        raise BadInput(
-            "days: the history is too short to contain a working day for the planted anomalies. Use more days."
-        )
-    return Truth(
-        slower_step=SlowerStep(slug, "api", "integration", Moment.from_us(slower), 1.6),
-        flaky_step=FlakyStep(slug, "web", "e2e", 0.12),
-        short_queue=ShortQueue(slug, SHORT_QUEUE, organization.agents[SHORT_QUEUE]),
-        broken_branch=BrokenBranch(
-            slug, "web", "main", "unit-checkout", Moment.from_us(since), Moment.from_us(repaired)
-        ),
-    )
+    return [f"queue={queue}", f"os={'darwin' if queue == MACOS else 'linux'}"]

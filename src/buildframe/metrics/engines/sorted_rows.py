@@ -1,0 +1,181 @@
+"""Rank the rows of groups in memory, in numpy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from buildframe.metrics.columns import NAT, Floats, Integers
+from buildframe.metrics.engines.protocol import (
+    N_SPANS,
+    PLACE,
+    ROWS,
+    SECOND,
+    SEEN_FOR,
+    SPAN,
+    Days,
+    RankedRows,
+    SplitBy,
+    Splits,
+)
+
+
+class CensoredRows(NamedTuple):
+    """Rows that were not seen to end: the number of their group, the seconds for which they were seen, their times."""
+
+    codes: Integers
+    seen: Floats
+    times: Integers | None
+
+
+class SortedRows(RankedRows):
+    """Rows in memory, of groups that are numbered by their place; rows with larger numbers are left out.
+
+    Values may be NaN. `times` are microseconds, `NAT` if missing, or numbers of `Days`.
+    """
+
+    def __init__(
+        self,
+        codes: Integers,
+        values: Floats,
+        n: Integers,
+        times: Integers | None = None,
+        censored: CensoredRows | None = None,
+        at: SplitBy = None,
+    ) -> None:
+        self._n_days = at.n if isinstance(at, Days) else None
+        self.n, self._starts = n, np.cumsum(n) - n
+        is_missing = np.isnan(values)
+        codes = np.where(is_missing, len(n), codes) if is_missing.any() else codes
+        order = _order_by_group(codes)[: n.sum()]
+        self._values, self._times = values[order], None if times is None else times[order]
+        self._sorted = self._values.copy()
+        for start, size in zip(self._starts.tolist(), n.tolist(), strict=True):
+            self._sorted[start : start + size].sort()
+        nothing = np.zeros(0, np.int64)
+        self._censored = _select_groups(censored or CensoredRows(nothing, nothing.astype(float), nothing), len(n))
+        self.leaving = _count_leaving(self._censored, {})
+
+    @classmethod
+    def of(
+        cls,
+        codes: Integers,
+        values: Floats,
+        n: Integers,
+        times: Integers | None,
+        seen: Floats | None,
+        at: SplitBy = None,
+    ) -> Self:
+        """Sort rows of which some were censored: for these, `seen` has seconds."""
+        if seen is None:
+            return cls(codes, values, n, times, at=at)
+        left = ~np.isnan(seen)
+        censored = CensoredRows(codes[left], seen[left], None if times is None else times[left])
+        return cls(codes, values, n, times, censored, at)
+
+    def values_at(self, ranks: Integers) -> Floats:
+        is_there = (ranks > 0) & (self.n > 0)[:, None]
+        values = np.full(ranks.shape, np.nan)
+        values[is_there] = self._sorted[(self._starts[:, None] + ranks - 1)[is_there]]
+        return values
+
+    def count_before(self, group: Integers, second: Integers) -> Integers:
+        """Search all groups together, by bisection."""
+        start = self._starts[group]
+        low, high = start, start + self.n[group]
+        while (is_open := low < high).any():
+            middle = (low + high) // 2
+            is_less = is_open & (self._sorted[np.where(is_open, middle, 0)] < second)
+            low, high = np.where(is_less, middle + 1, low), np.where(is_open & ~is_less, middle, high)
+        return low - start
+
+    def seconds_at(self, ranks: Integers) -> Floats:
+        return np.floor(self.values_at(ranks)) + 1
+
+    def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
+        values = self.values_at(others)
+        if self._times is None or self._censored.times is None:
+            return values, None
+        spans, of_censored = self._number_spans(self._times, self._censored.times)
+        n_spans = self._n_days or N_SPANS
+        leaving = _count_leaving(self._censored, {SPAN: of_censored})
+        leaving = leaving[leaving[SPAN] < n_spans]
+        return values, Splits(*self._count_hits(spans, n_spans, self.values_at(ranks)), leaving)
+
+    def _number_spans(self, times: Integers, of_censored: Integers) -> tuple[Integers, Integers]:
+        """Return the span or day of each row, and of each censored one."""
+        if self._n_days is not None:
+            return times.copy(), of_censored
+        first, scale = self._find_limits(times, of_censored)
+        codes = self._censored.codes
+        spans = _number_spans(times, np.repeat(first, self.n), np.repeat(scale, self.n))
+        return spans, _number_spans(of_censored, first[codes], scale[codes])
+
+    def _count_hits(self, spans: Integers, n_spans: int, limits: Floats) -> tuple[Integers, Integers]:
+        """Count the values in each span, and those up to each limit, from the number of limits that each exceeds."""
+        n_groups, n_limits = limits.shape
+        n_parts, n_zones = n_spans + 1, n_limits + 1
+        order = np.argsort(limits, axis=1)  # NaN last
+        cells = spans
+        cells += np.repeat(np.arange(n_groups) * n_parts, self.n)
+        cells *= n_zones
+        for limit in np.take_along_axis(limits, order, axis=1).T:
+            cells += self._values > np.repeat(limit, self.n)
+        counts = np.bincount(cells, minlength=n_groups * n_parts * n_zones).reshape(n_groups, n_parts, n_zones)
+        up_to = counts[:, :n_spans].cumsum(axis=2)
+        hits = np.empty((n_groups, n_limits, n_spans), np.int64)
+        np.put_along_axis(hits, order[:, :, None], up_to[..., :n_limits].transpose(0, 2, 1), axis=1)
+        hits[np.isnan(limits)] = 0
+        return up_to[..., -1], hits
+
+    def _find_limits(self, times: Integers, of_censored: Integers) -> tuple[Integers, Floats]:
+        """Return the first time of each group, and the factor that makes spans."""
+        first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
+        has_rows = self.n > 0
+        if has_rows.any():
+            starts = self._starts[has_rows]
+            is_known = times != NAT
+            early = times if is_known.all() else np.where(is_known, times, -NAT - 1)
+            first[has_rows], last[has_rows] = np.minimum.reduceat(early, starts), np.maximum.reduceat(times, starts)
+        is_known = of_censored != NAT
+        np.minimum.at(first, self._censored.codes[is_known], of_censored[is_known])
+        np.maximum.at(last, self._censored.codes[is_known], of_censored[is_known])
+        is_timed = last >= first
+        return np.where(is_timed, first, 0), span_scale(np.where(is_timed, last, 0) - np.where(is_timed, first, 0) + 1)
+
+
+def span_scale(length: Integers) -> Floats:
+    """Return the factor that makes microseconds since a group's first row to the number of their span."""
+    return N_SPANS / length
+
+
+def _number_spans(times: Integers, first: Integers, scale: Floats) -> Integers:
+    """Return the span of each row, or the number of spans if its time is missing."""
+    is_missing = times == NAT
+    with np.errstate(over="ignore", invalid="ignore"):
+        spans: Integers = ((times - first) * scale).astype(np.int64)
+    spans[is_missing] = N_SPANS
+    return spans
+
+
+def _select_groups(rows: CensoredRows, n_groups: int) -> CensoredRows:
+    """Return the rows of groups that are not left out."""
+    is_in = (rows.codes < n_groups) & ~np.isnan(rows.seen)
+    return CensoredRows(rows.codes[is_in], rows.seen[is_in], None if rows.times is None else rows.times[is_in])
+
+
+def _count_leaving(rows: CensoredRows, more: dict[str, Any]) -> pd.DataFrame:
+    """Count censored rows by group, by the second by which they have left, and by `more`."""
+    keys = {PLACE: rows.codes, SECOND: np.floor(rows.seen).astype(np.int64) + 1, **more}
+    each = pd.DataFrame({**keys, SEEN_FOR: rows.seen}).groupby(list(keys))[SEEN_FOR]
+    return each.agg(["size", "max"]).set_axis([ROWS, SEEN_FOR], axis=1).reset_index()
+
+
+def _order_by_group(codes: Integers) -> Integers:
+    """Return a stable order of rows by group: a sort of small numbers compares nothing."""
+    small = codes.astype(np.int16) if codes.max(initial=0) < 2**15 else codes
+    if (small[1:] >= small[:-1]).all():
+        return np.arange(len(codes))
+    return np.argsort(small, kind="stable")

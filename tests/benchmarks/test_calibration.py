@@ -1,0 +1,58 @@
+"""The benchmark of calibration counts intervals that contain the truth, marks missed targets and draws curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+
+from tests.benchmarks import calibration, change_points
+from tests.metrics.simulated_worlds import Coverage, coverage, order_statistics
+
+IMAGE = Path(__file__).parents[2] / "docs" / "calibration.png"
+
+
+def test_missing_intervals_are_counted_apart() -> None:
+    assert coverage([1, 3, np.nan, 0], [2, 4, np.nan, 9], 2.0) == Coverage(2 / 3, 0.25)
+
+
+def test_order_statistics_leave_out_missing_rows() -> None:
+    rows = np.array([[*range(1, 101), np.nan], [*range(100, 0, -1), np.nan]], np.float64)
+    low, high = order_statistics(rows, 0.5)
+    assert (low.tolist(), high.tolist()) == ([40, 40], [61, 61])  # Conover (1999), Practical Nonparametric Statistics
+
+
+def test_a_missed_target_is_bold() -> None:
+    cell = calibration.Cell(Coverage(0.9, 0.25), 0.5, 0.92)
+    assert cell.text() == "**0.90** / 0.50 / 0.25"
+    assert cell._replace(least=0.9).text() == "0.90 / 0.50 / 0.25"
+
+
+def test_planted_changes_count_as_found_if_each_is_near() -> None:
+    world = change_points.World(0.5, (30, 37))
+    assert change_points.evaluate(world, [[30, 40], [33], [], [26, 37]]) == (0.75, 0.25)
+    assert change_points.evaluate(change_points.World(), [[], [3]]) == (0.5, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", calibration.PARTS)
+def test_each_part_is_a_table(part: str) -> None:
+    names, *rows = calibration.PARTS[part](4)
+    assert rows
+    assert {len(row) for row in rows} == {len(names)}
+
+
+@pytest.mark.slow
+def test_the_plot_shows_observed_coverage_of_both_methods() -> None:
+    worlds = calibration.observe_levels(20)
+    figure = calibration.draw(worlds)
+    assert [ax.get_title() for ax in figure.axes] == [*worlds]
+    for ax, curves in zip(figure.axes, worlds.values(), strict=True):
+        assert [line.get_ydata().tolist() for line in ax.lines[1:]] == [pytest.approx(own) for own in curves.values()]
+    plt.close(figure)
+
+
+def test_the_image_of_the_documentation_is_small() -> None:
+    assert IMAGE.stat().st_size < 100_000

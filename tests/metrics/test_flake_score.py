@@ -1,0 +1,329 @@
+"""Rates of random failures: calibrated over simulated steps, and counts computed manually, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from simulated_flakes import START, as_jobs, calibrate, draw_rates, simulate
+from tests.metrics.engine_frames import ENGINES, assert_same
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+from buildframe.metrics.flake_rates import AttemptCounts, estimate_rates
+
+WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda jobs: jobs}
+WAYS |= {name: lambda jobs, to=to: to(metrics.with_seconds(jobs)) for name, to in ENGINES.items()}
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+def attempts(*listed: dict[str, Any]) -> pd.DataFrame:
+    """Jobs of the step e2e: each passes on its own commit unless it says otherwise."""
+    usual = [{"step_key": "e2e", "commit": i, "failed": False, "attempt": 0} for i in range(len(listed))]
+    return as_jobs(pd.DataFrame([one | own for one, own in zip(usual, listed, strict=True)]))
+
+
+def at(minutes: int) -> pd.Timestamp:
+    return START + pd.Timedelta(minutes=minutes)
+
+
+# --- calibration
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "retried once": {},
+    "retried twice": {"retries": 2},
+    "half retried": {"retried": 0.5},
+    "planned": {"runs": 3, "retries": 0},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", WORLDS)
+def test_intervals_contain_nine_of_ten_rates_and_probabilities_beat_rates_and_bounds(world: str) -> None:
+    results = []
+    for seed, kind in enumerate(["few", "all", "wide"] * 3):
+        jobs, rates = simulate(seed, kind, **WORLDS[world])
+        result = metrics.flake_score(WAYS["duckdb" if seed % 3 else "pandas"](jobs))
+        results.append(calibrate(result, rates, metrics.flips(jobs), 0.01))
+    coverage, _, score, raw, wilson = np.mean(results, axis=0)
+    assert coverage >= 0.87
+    assert score < min(raw, wilson)
+
+
+def test_intervals_hold_for_few_steps() -> None:
+    """They account for not knowing what the steps have in common; the best prior of each draw contains fewer."""
+    random = np.random.default_rng(1)
+    covered = []
+    for _ in range(60):
+        rates = draw_rates(random, 20, "all")
+        failures = random.binomial(100, rates)
+        zeros = np.zeros((20, 3), np.int64)
+        posterior = estimate_rates(AttemptCounts(failures * 1.0, 100.0 - failures, np.full(20, 100), zeros))
+        low, high = posterior.interval(0.9)
+        covered.append((low <= rates) & (rates <= high))
+    assert np.mean(covered) >= 0.87
+
+
+def test_with_many_steps_alike_the_posterior_is_that_of_their_common_rate() -> None:
+    """Beta-binomial conjugacy: with a known prior, the mean is (a + x) / (a + b + n)."""
+    random = np.random.default_rng(2)
+    rates = random.beta(10, 190, 3_000)
+    failures = random.binomial(50, rates)
+    zeros = np.zeros((3_000, 3), np.int64)
+    mean = estimate_rates(AttemptCounts(failures * 1.0, 50.0 - failures, np.full(3_000, 50), zeros)).mean()
+    usual = failures <= 8  # others may be unlike the rest
+    np.testing.assert_allclose(mean[usual], (10 + failures[usual]) / 250, rtol=0.15)
+
+
+def test_the_rate_is_that_of_attempts_whatever_the_number_of_retries() -> None:
+    """Failures that are retried once flip p / (1 + p) of the commits that pass; the rate is p."""
+    for retries in (1, 3):
+        random = np.random.default_rng(retries)
+        first = pd.DataFrame({"step_key": "e2e", "commit": range(3_000), "failed": random.random(3_000) < 0.25})
+        rounds = [first.assign(attempt=0)]
+        for attempt in range(1, retries + 1):
+            again = rounds[-1][rounds[-1]["failed"]]
+            rounds.append(again.assign(attempt=attempt, failed=random.random(len(again)) < 0.25))
+        row = metrics.flake_score(as_jobs(pd.concat(rounds, ignore_index=True))).loc[0]
+        assert row["low"] < 0.25 < row["high"]
+        assert row["high"] - row["low"] < 0.05
+
+
+def test_one_flaky_step_among_many_steady_ones_is_not_drawn_to_them() -> None:
+    steady = [pd.DataFrame({"step_key": f"s{i}", "commit": range(200), "failed": False}) for i in range(60)]
+    e2e = pd.DataFrame({"step_key": "e2e", "commit": range(200), "failed": np.arange(200) % 8 == 0})
+    again = e2e[e2e["failed"]].assign(failed=False, attempt=1)
+    jobs = as_jobs(pd.concat([*steady, e2e, again], ignore_index=True).fillna({"attempt": 0}))
+    scores = metrics.flake_score(jobs).set_index("step")
+    assert scores.index[0] == "e2e"
+    assert scores.loc["e2e", "low"] < 25 / 225 < scores.loc["e2e", "high"]
+    assert (scores["high"].drop("e2e") < 0.02).all()
+    assert (scores["low"].drop("e2e") == 0).all()
+
+
+def test_broken_commits_are_not_random_failures() -> None:
+    good = [{"commit": i} for i in range(100)]
+    broken = [{"commit": 100 + i, "failed": True, "attempt": k} for i in range(30) for k in (0, 1)]
+    flaky = [{"commit": 200, "failed": True}, {"commit": 200, "attempt": 1}]
+    row = metrics.flake_score(attempts(*good, *broken, *flaky)).loc[0]
+    assert row[["commits", "flaky", "deterministic"]].tolist() == [131, 1, 30]
+    assert row["low"] < 1 / 102 < row["high"] < 0.06
+
+
+def test_fifty_commits_that_run_once_show_nothing() -> None:
+    once = [{"commit": i, "failed": i % 10 == 0} for i in range(50)]
+    row = metrics.flake_score(attempts(*once)).loc[0]
+    assert row[["rate", "low", "high", "p_above"]].isna().all()
+    assert row["power_planned"] == 0
+    assert row["undecided"] == 5
+
+
+# --- counts computed manually
+
+
+@every_way
+def test_what_a_flake_costs(way: str) -> None:
+    """A failure of 3 minutes that is retried, and one that turns its build red until a rebuild passes."""
+    jobs = attempts(
+        {"commit": 1, "failed": True, "retried": True},
+        {"commit": 1, "attempt": 1},  # ends 10 minutes later
+        {"commit": 2, "failed": True, "started_at": at(121), "finished_at": at(126)},
+        {"commit": 2, "attempt": 1, "finished_at": at(186)},
+        {"commit": 3, "failed": True},  # nobody knows whether it is a flake
+        {"commit": 4},
+        {"commit": 4, "failed": True, "attempt": 1},  # when the commit had passed, nobody waits
+        {"commit": 5, "failed": True, "exit_status": -1},  # a lost agent
+        {"commit": 5, "attempt": 1},
+    )
+    row = metrics.flake_score(WAYS[way](jobs)).loc[0]
+    assert row[["commits", "flaky", "undecided", "infrastructure"]].tolist() == [5, 3, 1, 1]
+    assert row["red_builds"] == 2
+    assert row["machine_s"] == 60 * (3 + 5 + 3)
+    assert row["waiting_s"] == 60 * (10 + 60)
+
+
+@every_way
+def test_suspected_flakes_failed_once_between_two_commits_that_passed(way: str) -> None:
+    failing = {2, 5, 6, 9, 11}
+    jobs = attempts(
+        *({"commit": i, "failed": i in failing} for i in range(12)),  # 2 and 9 stand alone; 11 is the last
+        {"commit": 9, "failed": True, "attempt": 1, "branch": "topic"},
+        {"commit": 20, "branch": "topic"},
+        {"commit": 21, "branch": "topic", "failed": True},
+        {"commit": 22, "branch": "topic"},
+    )
+    frame = WAYS[way](jobs)
+    assert metrics.flake_score(frame)["suspected"].isna().all()
+    assert metrics.flake_score(frame, branch="main")["suspected"].tolist() == [2]
+    assert metrics.flake_score(frame, branch="topic")["suspected"].tolist() == [1]
+    listed = pd.DataFrame({"slug": ["web", "api"], "default_branch": ["topic", "main"]}, dtype="str")
+    assert metrics.flake_score(frame, pipelines=listed)["suspected"].tolist() == [1]
+    assert metrics.flake_score(frame, pipelines=listed.tail(1))["suspected"].isna().all()
+    with_organization = listed.assign(organization=pd.Series(["acme", "acme"], dtype="str"))
+    assert metrics.flake_score(frame, pipelines=with_organization)["suspected"].tolist() == [1]
+
+
+def in_storm(place: str, passing: int) -> pd.DataFrame:
+    """Six steps that fail and are retried within minutes, in a queue or on an agent, and some that pass there."""
+    own = {"commit": 40, "finished_at": at(2_400), "started_at": at(2_399)} | {place: "stormy"}
+    storm = [{"step_key": f"s{i}", "failed": True, "retried": True} | own for i in range(6)]
+    passed = [{"step_key": f"t{i}"} | own for i in range(passing)]
+    again = [{"step_key": f"s{i}", "commit": 40, "attempt": 30} for i in range(6)]
+    calm = [{"step_key": f"s{i}", "commit": c} for i in range(6) for c in range(30)]
+    return attempts(*storm, *passed, *again, *calm, {"commit": 3, "failed": True}, {"commit": 3, "attempt": 1})
+
+
+@every_way
+@pytest.mark.parametrize("place", ["queue", "agent_id"])
+def test_storms_are_left_out_and_counted(way: str, place: str) -> None:
+    scores = metrics.flake_score(WAYS[way](in_storm(place, 1))).set_index("step")
+    assert scores["n_storm"].to_dict() == {"e2e": 0, "t0": 1, **{f"s{i}": 1 for i in range(6)}}
+    assert scores["flaky"].to_dict() == {"e2e": 1, "t0": 0, **{f"s{i}": 0 for i in range(6)}}
+    calm = metrics.flake_score(WAYS[way](in_storm(place, 2)))  # of 8 steps only 75 % fail
+    assert calm["n_storm"].sum() == 0
+    assert calm["flaky"].sum() == 7
+
+
+@every_way
+def test_few_failing_steps_are_no_storm(way: str) -> None:
+    jobs = in_storm("queue", 0)
+    few = jobs[~jobs["step_key"].isin(["s4", "s5"])]
+    assert metrics.flake_score(WAYS[way](few))["n_storm"].sum() == 0
+
+
+def count_stormy(way: str, *groups: dict[str, Any]) -> int:
+    """Count attempts in storms, of groups of steps that finish in one queue and half hour, on agents."""
+    listed = [
+        {"step_key": f"{group['agent_id']} {i}", "failed": i < group["failing"], "retried": True, "commit": 100 * j + i}
+        | {"queue": "q", "agent_id": group["agent_id"], "finished_at": at(2_400 + group.get("after", 0))}
+        for j, group in enumerate(groups)
+        for i in range(group["steps"])
+    ]
+    again = [{"step_key": "e2e", "commit": 3, "failed": True}, {"step_key": "e2e", "commit": 3, "attempt": 1}]
+    return int(metrics.flake_score(WAYS[way](attempts(*listed, *again)))["n_storm"].sum())
+
+
+@every_way
+def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> None:
+    """A third of the steps of a queue is no storm of the queue, but all steps of an agent are one of the agent."""
+    calm = [{"agent_id": name, "steps": 6, "failing": 0} for name in ("a", "b")]
+    assert count_stormy(way, *calm, {"agent_id": "c", "steps": 6, "failing": 6}) == 6
+    assert count_stormy(way, *calm, {"agent_id": None, "steps": 6, "failing": 6}) == 0
+    assert count_stormy(way, *calm, *({"agent_id": name, "steps": 2, "failing": 2} for name in "cde")) == 0
+
+
+@every_way
+def test_limits_of_storms(way: str) -> None:
+    """More than 80 % of at least 5 steps, in one half hour of the clock."""
+    cases = {(4, 4): 0, (5, 4): 0, (5, 5): 5, (6, 5): 6, (10, 8): 0, (10, 9): 10}
+    counted = {case: count_stormy(way, {"agent_id": "a", "steps": case[0], "failing": case[1]}) for case in cases}
+    assert counted == cases
+    parts = [{"agent_id": "a", "steps": 3, "failing": 3, "after": minutes} for minutes in (29, 30)]
+    assert count_stormy(way, *parts) == 0
+    assert (
+        count_stormy(way, *({**part, "agent_id": name, "after": 29} for part, name in zip(parts, "ab", strict=True)))
+        == 6
+    )
+
+
+@every_way
+def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) -> None:
+    jobs = attempts(
+        {"commit": 1, "failed": True, "parallel_group_index": 0},
+        {"commit": 1, "parallel_group_index": 1},
+        {"commit": 2, "parallel_group_index": 0},
+        {"commit": 3, "failed": True},
+        {"commit": 3, "failed": True, "attempt": 1},
+    )
+    jobs.loc[2, "commit"] = "HEAD"
+    row = metrics.flake_score(WAYS[way](jobs)).loc[0]
+    assert row[["commits", "flaky", "undecided", "deterministic", "n_without_commit"]].tolist() == [3, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engines_agree(engine: str, world: str) -> None:
+    jobs, _ = simulate(7, "all", steps=12, most=60, **WORLDS[world])
+    assert_same(metrics.flake_score(WAYS[engine](jobs), branch="main"), metrics.flake_score(jobs, branch="main"))
+
+
+def test_many_attempts_at_one_commit_count_as_five() -> None:
+    others = [{"commit": i} for i in range(60)]
+    often = [{"commit": 99, "failed": k < 16, "attempt": k} for k in range(20)]
+    few = [{"commit": 99, "failed": k < 4, "attempt": k} for k in range(5)]
+    many, five = (metrics.flake_score(attempts(*others, *own)).loc[0] for own in (often, few))
+    assert many["rate"] == pytest.approx(five["rate"], rel=0.15)
+    assert many["rate"] < 16 / 80
+
+
+# --- power
+
+
+def test_power_of_planned_runs_is_that_of_a_simulation() -> None:
+    random = np.random.default_rng(5)
+    runs = [1, 1, 2, 3, 5]
+    for rate in (0.05, 0.3):
+        failed = [random.random((20_000, n)) < rate for n in runs]
+        shown = np.any([one.any(axis=1) & ~one.all(axis=1) for one in failed], axis=0).mean()
+        assert metrics.detection_power(rate, runs=runs).item() == pytest.approx(shown, abs=0.01)
+
+
+def test_power_of_retries_is_that_of_a_simulation() -> None:
+    random = np.random.default_rng(6)
+    for rate, retries in ((0.05, 1), (0.3, 2)):
+        attempts = random.random((20_000, 10, retries + 1)) < rate
+        shown = (attempts[..., 0] & ~attempts[..., 1:].all(axis=-1)).any(axis=1).mean()
+        power = metrics.detection_power(rate, commits=10, retries=retries).item()
+        assert power == pytest.approx(shown, abs=0.01)
+
+
+def test_power_by_hand() -> None:
+    assert metrics.detection_power(0.02, runs=[1] * 50).item() == 0
+    assert metrics.detection_power([0.0, 1.0], runs=[9]).tolist() == [0, 0]
+    assert metrics.detection_power(0.5, runs=[2]).item() == 0.5
+    assert metrics.detection_power([0.1, 0.1], commits=[1, 2]).round(6).tolist() == [0.09, 0.1719]
+    assert metrics.detection_power(0.1, runs=[]).item() == 0
+
+
+def test_power_in_the_table_is_that_of_the_threshold() -> None:
+    jobs = attempts({"commit": 1}, {"commit": 1}, {"commit": 1}, {"commit": 2}, {"commit": 2, "failed": True})
+    row = metrics.flake_score(jobs, threshold=0.1, retries=2).loc[0]
+    assert row["power_planned"] == pytest.approx(metrics.detection_power(0.1, runs=[3, 2]).item())
+    assert row["power_retried"] == pytest.approx(metrics.detection_power(0.1, commits=2, retries=2).item())
+
+
+# --- arguments
+
+
+def test_arguments() -> None:
+    jobs = attempts({"commit": 1})
+    for options, words in (
+        ({"threshold": 1.0}, "threshold=1.0 is not a fraction"),
+        ({"threshold": "x"}, "threshold='x' is not a fraction"),
+        ({"retries": 0}, "retries=0 is not a whole number"),
+        ({"retries": True}, "retries=True is not a whole number"),
+        ({"branch": ["main"]}, 'Pass branch="main"'),
+        ({"branch": "main", "pipelines": jobs}, 'Pass branch="main"'),
+    ):
+        with pytest.raises(BadInput, match=words):
+            metrics.flake_score(jobs, **options)
+    for call, words in (
+        (lambda: metrics.detection_power(1.5, commits=3), "rate=1.5 lies outside"),
+        (lambda: metrics.detection_power("x", commits=3), "rate='x' is not a number"),
+        (lambda: metrics.detection_power(0.1), "Pass either runs="),
+        (lambda: metrics.detection_power(0.1, runs=[1], commits=3), "Pass either runs="),
+        (lambda: metrics.detection_power(0.1, runs=[-1]), "has a value that is not 0 or above"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            call()
+
+
+@pytest.mark.parametrize("name", ["queue", "agent_id", "retried", "started_at", "commit"])
+def test_missing_columns_are_named(name: str) -> None:
+    with pytest.raises(BadInput, match=f"no column '{name}'"):
+        metrics.flake_score(attempts({}).drop(columns=name))
+    with pytest.raises(BadInput, match="no column 'branch'"):
+        metrics.flake_score(attempts({}).drop(columns="branch"), branch="main")

@@ -1,0 +1,118 @@
+"""Spans of groups: equal to their definition on every engine, and independent of other rows of the frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from metric_frames import START, UTC
+from tests.metrics.engine_frames import ENGINES
+
+from buildframe import metrics
+from buildframe.metrics.engines import engine_of, expressions
+from buildframe.metrics.time_spans import SpanSums, sum_by_span
+
+COUNTS = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
+
+
+def builds(seconds: np.ndarray, seed: int = 0, pipeline: str = "web") -> pd.DataFrame:
+    """Builds so many seconds after START; every tenth is canceled."""
+    random = np.random.default_rng(seed)
+    states = np.where(random.random(len(seconds)) < 0.1, "canceled", "passed")
+    states = np.where((states == "passed") & (random.random(len(seconds)) < 0.3), "failed", states)
+    created = (START + pd.to_timedelta(seconds, unit="s")).astype("datetime64[us, UTC]")
+    frame = pd.DataFrame({"pipeline": pipeline, "state": states, "blocked": False, "created_at": created})
+    return frame.astype({"pipeline": "str", "state": "str", "blocked": "boolean"}).assign(
+        fetched_at=START + pd.Timedelta("400D")
+    )
+
+
+def mixed() -> pd.DataFrame:
+    """Pipelines that live long and short, at one time only, and hardly at all."""
+    random = np.random.default_rng(5)
+    day = 86_400
+    groups = {
+        "long": random.random(400) * 90 * day,
+        "days": 30 * day + random.random(200) * 3 * day,
+        "minutes": 50 * day + random.random(50) * 600,
+        "microseconds": 60 * day + random.integers(0, 40, 60) / 1e6,
+        "once": np.full(9, 7.0 * day),
+        "few": 80 * day + random.random(4) * day,
+    }
+    return pd.concat([builds(times, i, name) for i, (name, times) in enumerate(groups.items())], ignore_index=True)
+
+
+def spans_of(frame: object, by: str | None = "pipeline") -> SpanSums:
+    rows = engine_of(frame).group_rows(frame, ("state", "created_at"), by)
+    return sum_by_span(rows, "created_at", COUNTS, [*COUNTS])
+
+
+def naive_spans(frame: pd.DataFrame, state: str) -> list[int]:
+    """Eighths of the least power of two of which at most 63 cells hold all trials, counted one by one."""
+    trials = frame[frame["state"].isin(COUNTS)]
+    times, shift = trials["created_at"].astype("int64").tolist(), 0
+    while (max(times) >> shift + 1) - (min(times) >> shift + 1) + 1 >= 32:
+        shift += 1
+    cells = [(time >> shift) - (min(times) >> shift) for time in times]
+    counts = [0] * 8
+    for cell, own in zip(cells, trials["state"], strict=True):
+        counts[cell * 8 // (max(cells) + 1)] += own == state
+    return counts
+
+
+@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values()])
+def test_spans_by_definition_on_every_engine(engine):
+    frame = mixed()
+    sums = spans_of(engine(frame))
+    for place, name in enumerate(sums.groups.keys["pipeline"]):
+        own = frame[frame["pipeline"] == name]
+        for state in COUNTS:
+            assert sums.groups.sums[state].iloc[place] == (own["state"] == state).sum()
+            if name != "few":  # too few for an interval
+                assert sums.spans[state][place].tolist() == naive_spans(own, state)
+
+
+def test_other_rows_of_the_frame_change_no_spans():
+    frame = mixed()
+    together = spans_of(frame)
+    for place, name in enumerate(together.groups.keys["pipeline"]):
+        if name != "few":
+            alone = spans_of(frame[frame["pipeline"] == name], None)
+            for state in COUNTS:
+                np.testing.assert_array_equal(alone.spans[state][0], together.spans[state][place])
+
+
+def test_spans_differ_in_length_by_a_quarter_at_most():
+    sums = spans_of(builds(np.linspace(0, 5_000_000, 80_001), seed=3), None)
+    lengths = sums.spans["passed"][0] + sums.spans["failed"][0]
+    assert lengths.max() / lengths.min() < 1.4
+
+
+@pytest.mark.parametrize("freq", ["1D", "1h", "W-MON"])
+@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values()])
+def test_a_bucket_has_the_rate_and_the_interval_that_its_builds_have_alone(engine, freq):
+    """But for the cells of which its spans are made."""
+    frame = builds(np.sort(np.random.default_rng(2).random(3000) * 86_400 * 20))
+    trend = metrics.success_trend(engine(frame), freq=freq, tz="Europe/Berlin").dropna(subset="rate")
+    starts = trend["bucket"].dt.tz_convert("UTC")
+    n = trend["n"].to_numpy(float)
+    assert trend["n"].sum() == frame["state"].isin(COUNTS).sum()
+    assert (trend["n_effective"].dropna() <= n[trend["n_effective"].notna()]).all()
+    for row in trend[trend["n"] > 20].head(5).itertuples():
+        following = starts[starts > row.bucket]
+        own = frame[(frame["created_at"] >= row.bucket) & ~(frame["created_at"] >= following.min())]
+        alone = metrics.success_rate(own).iloc[0]
+        assert (row.passed, row.failed, row.rate) == (alone["passed"], alone["failed"], alone["rate"])
+        assert row.n_effective == pytest.approx(alone["n_effective"], rel=0.6)
+
+
+def test_rows_without_a_time_count_in_rates_only():
+    frame = mixed()
+    without_time = pd.Series(pd.NaT, frame.index, dtype=UTC)
+    frame = pd.concat([frame, frame.assign(created_at=without_time)], ignore_index=True)
+    both = metrics.success_rate(frame, by="pipeline")
+    once = metrics.success_rate(mixed(), by="pipeline")
+    assert both["n"].tolist() == (2 * once["n"]).tolist()
+    np.testing.assert_allclose(both["n_effective"], 2 * once["n_effective"])
+    nothing = metrics.success_rate(mixed().assign(created_at=without_time))
+    assert nothing[["low", "high", "n_effective"]].isna().all(axis=None)
