@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from buildframe.formatting import (
     escape_invisible,
+    format_change,
     format_count,
     format_date,
     format_duration,
@@ -19,6 +20,7 @@ from buildframe.formatting import (
     format_percent,
     format_points,
     format_timestamp,
+    format_whole_seconds,
     truncate_middle,
 )
 from tests.report.untrusted import UNTRUSTED
@@ -32,6 +34,16 @@ from tests.report.untrusted import UNTRUSTED
 )  # fmt: skip
 def test_durations(seconds: float, expected: str) -> None:
     assert format_duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.4, "0 s"), (-0.4, "0 s"), (6.2, "+6 s"), (-48, "−48 s"), (189, "+3 min 9 s"), (3725.2, "+1 h 2 min 5 s"),
+     (90_000, "+1 d 1 h"), (-86_401, "−1 d 1 s")],
+)  # fmt: skip
+def test_changes_have_a_sign_and_all_units(seconds: float, expected: str) -> None:
+    assert format_change(seconds) == expected
+    assert format_whole_seconds(seconds) == expected.removeprefix("+")
 
 
 @given(st.floats(min_value=10, max_value=1e8))

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0: success. 1: failure; the reason is on stderr. 3: the result is incomplete. 4: a limit is exceeded
-        (`report --alert`). 124: the deadline passed. 130: interrupted.
+        (`report --alert`). 124: the deadline passed. 130: interrupted. `explain` returns 1 if a row is notable, and 2
+        for a failure.
 
     Raises
     ------
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
         _print_error(f"{why}{notes}")
-        return 124 if isinstance(why, DeadlineExceeded) else 1
+        return 124 if isinstance(why, DeadlineExceeded) else 2 if args.run is _explain else 1
     except argparse.ArgumentTypeError as why:
         args.usage_error(str(why))
     except KeyboardInterrupt:
@@ -135,6 +136,13 @@ def _age(text: str) -> dt.timedelta:
     return parse_duration(text, "every")
 
 
+def _date(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day. Use an ISO date such as 2026-10-29.") from None
+
+
 def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
@@ -152,7 +160,9 @@ def _print_result(line: str) -> None:
     try:
         print(escape_control_characters(line), flush=True)
     except (OSError, UnicodeError) as why:
-        logging.getLogger("buildframe").warning("Cannot write to stdout (%s). The line is: %a", why, line)
+        logging.getLogger("buildframe").warning(
+            "Cannot write to stdout (%s). The line is: %a", why, line.partition("\n")[0][:1000]
+        )
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit flushes again
 
 
@@ -279,6 +289,15 @@ def _sync_once(args: argparse.Namespace) -> SyncResult:
         return _sync_store(args, store, ws, args.pipeline)
 
 
+def _explain(args: argparse.Namespace) -> int:
+    from buildframe.report.day import explain_day
+
+    organization = environment("BUILDFRAME_ORG") or None
+    explained = explain_day(args.store, args.day, args.tz, organization=organization, pipeline=args.pipeline)
+    _print_result(explained.to_json() if args.json else explained.to_text())
+    return int(explained.is_notable)
+
+
 def _export(args: argparse.Namespace) -> int:
     from buildframe import export
     from buildframe.store.retained_columns import Retention
@@ -308,11 +327,11 @@ def _clean(args: argparse.Namespace) -> None:
 
 CONVERTERS: dict[str, Callable[[str], Any]] = {
     converter.__name__.strip("_").lower(): converter
-    for converter in (_age, _deadline, float, int, _names, Path, _port, _zone)
+    for converter in (_age, _date, _deadline, float, int, _names, Path, _port, _zone)
 }
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     command.__name__.strip("_"): command
-    for command in (_demo, _sandbox, _sync, _compact, _clean, _receive, _report, _export)
+    for command in (_demo, _sandbox, _sync, _compact, _clean, _receive, _report, _explain, _export)
 }
 
 if __name__ == "__main__":

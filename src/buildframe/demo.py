@@ -111,7 +111,8 @@ def draw_plots(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, 
     yield "duration_trend.png", f"wall time of passed builds of {busiest}", plots.duration_trend(passed)
     yield "step_times.png", f"queue and run times of the steps of {busiest}", plots.step_times(jobs)
     number = passed["number"].iloc[0]
-    yield "timeline.png", f"jobs of {busiest} #{number}", plots.timeline(jobs[jobs["build_number"] == number])
+    of_build, ledger = jobs[jobs["build_number"] == number], metrics.time_ledger(builds, jobs)
+    yield "timeline.png", f"jobs of {busiest} #{number}", plots.timeline(of_build, ledger=ledger)
 
 
 def next_steps() -> str:

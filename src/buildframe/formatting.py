@@ -23,12 +23,28 @@ def format_duration(seconds: float) -> str:
     sign, magnitude = ("−" if seconds <= -0.05 else ""), abs(seconds)
     if magnitude < 9.95:
         return f"{sign}{magnitude:.1f} s"
-    rest, parts = round(magnitude), []
+    return sign + _in_units(round(magnitude), 2)
+
+
+def format_whole_seconds(seconds: float) -> str:
+    """Return a duration rounded to seconds, in all units, so that sums agree: "1 h 2 min 5 s", "−6 s", "0 s"."""
+    whole = round(seconds)
+    return ("−" if whole < 0 else "") + _in_units(abs(whole), 4)
+
+
+def format_change(seconds: float) -> str:
+    """Return a change rounded to seconds, with its sign: "+3 min 9 s", "−6 s", "0 s"."""
+    return ("+" if round(seconds) > 0 else "") + format_whole_seconds(seconds)
+
+
+def _in_units(seconds: int, most: int) -> str:
+    """Return whole seconds in the largest unit and the ones below it, at most so many."""
+    rest, parts = seconds, []
     for name, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, rest = divmod(rest, size)
         parts.append(f"{count} {name}" if count else "")
-    largest = next(index for index, part in enumerate(parts) if part)
-    return sign + " ".join(filter(None, parts[largest : largest + 2]))
+    largest = next((index for index, part in enumerate(parts) if part), 0)
+    return " ".join(filter(None, parts[largest : largest + most])) or "0 s"
 
 
 def format_minutes(seconds: float) -> str:

@@ -12,8 +12,8 @@ from buildframe import formatting
 from buildframe.errors import MissingExtra
 
 _FUNCTIONS = (
-    "format_count", "format_duration", "format_minutes", "format_name", "format_percent", "format_points",
-    "format_timestamp", "truncate_middle",
+    "format_change", "format_count", "format_duration", "format_minutes", "format_name", "format_percent",
+    "format_points", "format_timestamp", "format_whole_seconds", "truncate_middle",
 )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import sys
 from tests.benchmarks.reporting import ROOT
 
 NAMES = (
-    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "calibration", "storing", "receiving",
-    "recovery",
+    "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "interval_costs", "ledger",
+    "explanations", "calibration", "looks", "storing", "receiving", "recovery",
 )  # fmt: skip
 
 if __name__ == "__main__":

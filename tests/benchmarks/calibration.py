@@ -25,18 +25,22 @@ from buildframe.metrics.engines.protocol import RankedRows
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.percentiles import map_ranked, measure_groups
 from buildframe.plots import theme
-from tests.benchmarks import change_points, reporting
+from tests.benchmarks import reporting
+from tests.benchmarks.calibration_cells import SEED, Cell, Table, mark
+from tests.benchmarks.calibration_changes import (
+    show_change_intervals,
+    show_change_points,
+    show_commits,
+    show_comparisons,
+)
+from tests.benchmarks.calibration_curves import QUEUE, show_success_trends, show_survival, show_trends
 from tests.metrics import simulated_flakes
 from tests.metrics.simulated_worlds import (
-    DAY,
     DURATIONS,
-    STAMP,
-    Coverage,
     DurationWorld,
     as_attempts,
     as_builds,
     as_executions,
-    as_timestamps,
     as_waits,
     censor,
     coverage,
@@ -47,30 +51,6 @@ from tests.metrics.simulated_worlds import (
     recovery,
     red_branches,
 )
-
-SEED = 500
-QUEUE = "queue (M/M/3, load .83)"
-Table = Iterator[Sequence[str]]
-"""Rows of texts; the first are the names of the columns."""
-
-
-class Cell(NamedTuple):
-    """Coverage of intervals, that of the peer, and the target."""
-
-    ours: Coverage
-    naive: float
-    least: float | None = 0.92
-
-    def text(self) -> str:
-        covered = mark(self.ours.covered, self.least is not None and self.ours.covered < self.least)
-        return f"{covered} / {self.naive:.2f} / {self.ours.missing:.2f}"
-
-
-def mark(value: float, is_missed: bool) -> str:
-    if np.isnan(value):
-        return "–"
-    return f"**{value:.2f}**" if is_missed else f"{value:.2f}"
-
 
 # --- percentiles
 
@@ -223,100 +203,6 @@ def show_flake_scores(n: int) -> Table:
         yield world, KINDS[kind], covered, f"{mean.width:.3f}", score, f"{mean.raw:.3f}", f"{mean.wilson:.3f}"
 
 
-# --- comparisons
-
-
-GROUPS = 8
-PERIODS = ((28, 28), (7, 7), (1, 28))
-"""Days of the later and the earlier period."""
-
-
-class Compared(NamedTuple):
-    """Results of a comparison of groups, of which the first changed or none: the change, and its interval."""
-
-    truth: float
-    low: Floats
-    high: Floats
-    p: Floats
-    notable: Floats
-    naive: Sequence[Floats]
-
-
-def show_comparisons(n: int) -> Table:
-    yield (
-        "comparison", "days", "coverage / naive / missing", "p < .05", "tables with a false `notable`", "change found",
-    )  # fmt: skip
-    cases: dict[str, Callable[..., Compared]] = {}
-    for name in ("independent", "autocorrelated within a day", "days that differ"):
-        cases[f"percentile_change: {name}; 50 % slower"] = lambda *given, own=DURATIONS[name]: compare_medians(
-            own, *given
-        )
-    for correlation in (0.0, 0.1):
-        cases[f"build_success_change: correlation {correlation:g}; 88 % to 68 %"] = lambda *given, own=correlation: (
-            compare_successes(own, *given)
-        )
-    for (name, compare), days in itertools.product(cases.items(), PERIODS):
-        same = [compare(np.random.default_rng(SEED + seed), days, False) for seed in range(max(2, n // 2))]
-        changed = [compare(np.random.default_rng(SEED + seed), days, True) for seed in range(max(2, n // 2))]
-        low, high, p = (np.concatenate([getattr(own, end) for own in same]) for end in ("low", "high", "p"))
-        naive = coverage(*(np.concatenate([own.naive[i] for own in same]) for i in range(2)), 0.0)
-        alarms, tables = float((p < 0.05).mean()), float(np.mean([own.notable.any() for own in same]))
-        found = float(np.mean([own.notable[0] for own in changed]))
-        cell = Cell(coverage(low, high, 0.0), naive.covered, 0.92)
-        yield (
-            name, f"{days[0]} against {days[1]}", cell.text(), mark(alarms, alarms > 0.08), mark(tables, tables > 0.08),
-            f"{found:.2f}",
-        )  # fmt: skip
-
-
-def compare_medians(world: DurationWorld, random: np.random.Generator, days: tuple[int, int], change: bool) -> Compared:
-    frames, seconds = [], []
-    for is_now, length in zip((True, False), days, strict=True):
-        times, durations = world.draw(random, GROUPS, 20, length)
-        durations = durations * np.where(np.arange(GROUPS) == 0, 1.5 if change and is_now else 1, 1)[:, None]
-        group = np.repeat(np.arange(GROUPS), times.shape[1])
-        at = as_timestamps(times + DAY * 28 * is_now)
-        frames.append(pd.DataFrame({"group": group, "created_at": at, "x_s": durations.ravel()}))
-        seconds.append(durations)
-    found = metrics.percentile_change(*frames, "x_s", "group")
-    (low, high), (low_before, high_before) = (order_statistics(own, 0.5) for own in seconds)
-    value, before = (np.median(own, axis=1) for own in seconds)
-    naive = (
-        value - before - np.hypot(value - low, high_before - before),
-        value - before + np.hypot(high - value, before - low_before),
-    )
-    columns = found[[f"p50_{end}" for end in ("change_low_s", "change_high_s", "change_p", "notable")]]
-    return Compared(0.0, *columns.to_numpy(np.float64, na_value=np.nan).T, naive)
-
-
-def compare_successes(correlation: float, random: np.random.Generator, days: tuple[int, int], change: bool) -> Compared:
-    frames = []
-    for is_now, length in zip((True, False), days, strict=True):
-        rows = outcomes(random, GROUPS, 0.88, correlation, length)
-        fallen = outcomes(random, 1, 0.68, correlation, length)
-        rows = pd.concat([fallen, rows[rows["world"] > 0]], ignore_index=True) if change and is_now else rows
-        frames.append(as_builds(rows).assign(created_at=(rows["at"] + pd.Timedelta(28 * is_now, "D")).astype(STAMP)))
-    found = metrics.build_success_change(*frames, "world")
-    _, *naive = metrics.newcombe(found["passed"], found["n"], found["passed_before"], found["n_before"])
-    columns = found[["low", "high", "p", "notable"]].to_numpy(np.float64, na_value=np.nan)
-    return Compared(0.0, *columns.T, naive)
-
-
-# --- change points
-
-
-def show_change_points(n: int) -> Table:
-    yield "world", "with a change", "all within 3 days", "target"
-    for name, world in change_points.WORLDS.items():
-        shares = change_points.evaluate(world, change_points.search_ours(world, change_points.create_series(world, n)))
-        target = change_points.TARGETS.get(name, change_points.Target())
-        is_missed = shares.found > (target.alarms or 1) or shares.found < (target.found or 0)
-        near = "" if shares.near is None else mark(shares.near, shares.near < (target.near or 0))
-        bounds = (("at most ", target.alarms), ("", target.found), ("near ", target.near))
-        text = ", ".join(f"{which}{bound:g}" for which, bound in bounds if bound is not None)
-        yield name, mark(shares.found, is_missed), near, text
-
-
 # --- nominal against observed coverage
 
 
@@ -393,11 +279,16 @@ def save(figure: Figure, path: str) -> None:
 PARTS: dict[str, Callable[[int], Table]] = {
     "percentiles": show_percentiles,
     "sizes": show_sizes,
+    "survival": show_survival,
+    "trend": show_trends,
     "rates": show_rates,
+    "success_trend": show_success_trends,
     "recovery_time": show_recovery_times,
     "flake_score": show_flake_scores,
     "comparisons": show_comparisons,
     "change_points": show_change_points,
+    "change_intervals": show_change_intervals,
+    "commits": show_commits,
 }
 
 

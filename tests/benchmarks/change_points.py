@@ -19,12 +19,18 @@ from buildframe.metrics.columns import Floats, Integers
 from tests.benchmarks import reporting
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
+Series = tuple[Integers, Floats]
+"""The day of each build, or the commit of each run, and its duration or whether it failed."""
 NEAR = 3
 """Days by which a change may be off."""
 
 
 class World(NamedTuple):
-    """Days of a series: `step` is the share by which durations change at each of `at`, back and forth."""
+    """
+    Days of a series: `step` is the share by which durations change at each of `at`, back and forth.
+
+    With `rates`, failures change instead; `alike` is their correlation within a day.
+    """
 
     step: float = 0.0
     at: tuple[int, ...] = ()
@@ -34,16 +40,21 @@ class World(NamedTuple):
     weekly: float = 0.0
     outage: int | None = None
     rates: tuple[float, float] | None = None
+    alike: float = 0.0
 
-    def create(self, random: np.random.Generator) -> tuple[Integers, Floats]:
-        """Return the day of each build, and its duration or whether it failed."""
+    @property
+    def size(self) -> float:
+        """The first change, of the median in seconds or of the rate."""
+        return 600 * self.step if self.rates is None else self.rates[1] - self.rates[0]
+
+    def create(self, random: np.random.Generator) -> Series:
+        """Return the days and values."""
         number = np.arange(self.days)
         is_changed = np.searchsorted(self.at, number, side="right") % 2 == 1
         day = np.repeat(number, self.builds)
         if self.rates is not None:
-            return day, (random.random(len(day)) < np.where(is_changed, self.rates[1], self.rates[0])[day]).astype(
-                float
-            )
+            rate = vary(random, np.where(is_changed, self.rates[1], self.rates[0]), self.alike)
+            return day, (random.random(len(day)) < rate[day]).astype(float)
         level, effect = np.zeros(self.days), 0.1 * random.standard_normal(self.days)
         for i in number:
             level[i] = self.correlation * level[i - 1] * (i > 0) + effect[i]
@@ -51,6 +62,11 @@ class World(NamedTuple):
         if self.outage is not None:
             level[self.outage] += 1
         return day, 600 * np.exp(level[day] + 0.25 * random.standard_normal(len(day)))
+
+
+def vary(random: np.random.Generator, rate: Floats, alike: float) -> Floats:
+    """Draw a rate for each day or commit, so that outcomes of one have this correlation."""
+    return random.beta(rate * (1 / alike - 1), (1 - rate) * (1 / alike - 1)) if alike else rate
 
 
 class Target(NamedTuple):
@@ -92,16 +108,28 @@ WORLDS = {
 }
 
 
-def search_ours(world: World, series: Sequence[tuple[Integers, Floats]]) -> list[list[int]]:
+def as_frame(series: Sequence[Series]) -> pd.DataFrame:
+    group = np.repeat(np.arange(len(series)), [len(unit) for unit, _ in series])
+    unit, value = (np.concatenate(each) for each in zip(*series, strict=True))
+    return pd.DataFrame({"series": group, "unit": unit, "value": value})
+
+
+def as_states(value: pd.Series) -> pd.Series:
+    return pd.Series(np.where(value == 1, "failed", "passed"), dtype="str")
+
+
+def find_ours(world: World, series: Sequence[Series]) -> pd.DataFrame:
     """Search all series as groups of one frame."""
-    group = np.repeat(np.arange(len(series)), [len(day) for day, _ in series])
-    day, value = (np.concatenate(each) for each in zip(*series, strict=True))
-    frame = pd.DataFrame({"series": group, "created_at": START + pd.to_timedelta(day, unit="D")})
+    frame = as_frame(series)
+    frame["created_at"] = START + pd.to_timedelta(frame["unit"], unit="D")
     if world.rates is None:
-        changes = metrics.change_points(frame.assign(x_s=value), "x_s", "series")
-    else:
-        states = pd.Series(np.where(value == 1, "failed", "passed"), dtype="str")
-        changes = metrics.change_points(frame.assign(state=states), metrics.failed, "series")
+        return metrics.change_points(frame.assign(x_s=frame["value"]), "x_s", "series")
+    return metrics.change_points(frame.assign(state=as_states(frame["value"])), metrics.failed, "series")
+
+
+def search_ours(world: World, series: Sequence[Series]) -> list[list[int]]:
+    """Return the days of the changes of each series."""
+    changes = find_ours(world, series)
     days = (changes["at"] - START).dt.days
     return [days[changes["series"] == own].tolist() for own in range(len(series))]
 
@@ -179,7 +207,7 @@ def evaluate(world: World, found: Sequence[Sequence[int]]) -> Shares:
     return Shares(share, float(np.mean(near)))
 
 
-def create_series(world: World, n: int) -> list[tuple[Integers, Floats]]:
+def create_series(world: World, n: int) -> list[Series]:
     return [world.create(np.random.default_rng(seed)) for seed in range(n)]
 
 
@@ -187,9 +215,8 @@ def time_groups(n: int, n_changed: int) -> None:
     """Print how long one call takes for many groups, of which few changed."""
     worlds = [World(0.5, (30,))] * n_changed + [World()] * (n - n_changed)
     series = [world.create(np.random.default_rng(seed)) for seed, world in enumerate(worlds)]
-    group = np.repeat(np.arange(n), [len(day) for day, _ in series])
-    day, value = (np.concatenate(each) for each in zip(*series, strict=True))
-    frame = pd.DataFrame({"series": group, "created_at": START + pd.to_timedelta(day, unit="D"), "x_s": value})
+    frame = as_frame(series)
+    frame = frame.assign(created_at=START + pd.to_timedelta(frame["unit"], unit="D"), x_s=frame["value"])
     watch = reporting.Stopwatch()
     with watch.running():
         changes = metrics.change_points(frame, "x_s", "series")

@@ -1,13 +1,13 @@
 """How often nightly reports alarm although nothing changes, and how soon they report what does.
 
 Each world has builds of some pipelines with their steps. Days differ, and weekends can be quiet. The changes of a
-report of the last seven days are searched every night.
+report of the last seven days are searched every night, or every few nights.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from buildframe import metrics
 from buildframe.metrics.discoveries import NIGHTS
 from buildframe.report.content import Finding
 from buildframe.report.findings import findings
-from buildframe.report.measurements import Measurements, find_changes
+from buildframe.report.measurements import STEP, Measurements, find_changes, flag_changes
 from buildframe.report.periods import Period
 from tests.benchmarks import reporting
 
@@ -26,17 +26,24 @@ START = pd.Timestamp("2026-03-02", tz="UTC")  # a Monday
 BEFORE = 56
 """Days before the first night, which its report needs."""
 
+_AT_ONCE = 20
+"""Worlds that are measured together, which takes a fifth of the time."""
+
+_LAST_NIGHT = 35
+"""Night after a change until which reports are searched for it."""
+
 
 @dataclass(frozen=True)
 class World:
     """
     Builds of pipelines with steps.
 
-    `day` and `row` are standard deviations of logarithms of run times, between days and between jobs. `weekends` is the
-    share of builds on a day of a weekend, and `rhythm` how much run times vary during a week. A build fails with the
-    probability `failing`, which differs by `days_fail` between days (standard deviation of logarithms), and else if an
-    attempt fails at random (`flaky`) twice. From the day `at` on the first step of the first pipeline is `slower`, and
-    the other two are `failing_then` in the first pipeline, and `flaky_then` in its first step.
+    `day` and `row` are standard deviations of logarithms of run times, between days and between jobs. `persists` is the
+    correlation of these, and of failures and waits, from one day to the next. `weekends` is the share of builds on a
+    day of a weekend, and `rhythm` how much run times vary during a week. A build fails with the probability `failing`,
+    which differs by `days_fail` between days (standard deviation of logarithms), and else if an attempt fails at random
+    (`flaky`) twice. From the day `at` on the first step of the first pipeline is `slower`, and the other two are
+    `failing_then` in the first pipeline, and `flaky_then` in its first step.
     """
 
     pipelines: int = 4
@@ -45,6 +52,7 @@ class World:
     day: float = 0.0
     row: float = 0.25
     days_fail: float = 0.0
+    persists: float = 0.0
     weekends: float = 1.0
     rhythm: float = 0.0
     failing: float = 0.12
@@ -62,18 +70,18 @@ class World:
         pipeline, day = (np.repeat(axis.ravel(), n.ravel()) for axis in np.indices(n.shape))
         many, is_late = len(day), day >= self.at
         created = START + pd.to_timedelta(np.round((day + random.random(many)) * 86_400e6), unit="us")
-        unlucky = np.exp(self.days_fail * random.standard_normal((self.pipelines, days)))[pipeline, day]
+        unlucky = np.exp(self.days_fail * self._vary(random, (self.pipelines, days)))[pipeline, day]
         failing = np.where(is_late & (pipeline == 0), self.failing_then or self.failing, self.failing)
         broken = np.where(random.random(many) < failing * unlucky, random.integers(0, self.steps, many), -1)
 
         build, step = (axis.ravel() for axis in np.indices((many, self.steps)))
         own, at = pipeline[build], day[build]
         is_planted = (own == 0) & (step == 0) & (at >= self.at)
-        effect = self.day * random.standard_normal((self.pipelines, self.steps, days))
+        effect = self.day * self._vary(random, (self.pipelines, self.steps, days))
         effect += self.rhythm * np.sin(2 * np.pi * weekday / 7)
         seconds = 120 * (1 + step) * np.exp(effect[own, step, at] + self.row * random.standard_normal(len(build)))
         seconds *= np.where(is_planted, self.slower, 1.0)
-        waits = random.exponential(20, len(build)) * np.exp(3 * self.day * random.standard_normal(days))[at]
+        waits = random.exponential(20, len(build)) * np.exp(3 * self.day * self._vary(random, (days,)))[at]
         rate = np.where(is_planted, self.flaky_then or self.flaky, self.flaky)
         fails, fails_again = (random.random(len(build)) < rate for _ in range(2))
         is_broken = broken[build] == step
@@ -97,6 +105,14 @@ class World:
         jobs = pd.concat([jobs, again], ignore_index=True)
         return builds.assign(blocked=False).astype({"blocked": "boolean"}), jobs.assign(step=metrics.step(jobs))
 
+    def _vary(self, random: np.random.Generator, shape: tuple[int, ...]) -> Any:
+        """Return normal variables that are correlated along the last axis, the days (AR(1))."""
+        vary = random.standard_normal(shape)
+        for day in range(1, shape[-1]):
+            vary[..., day] *= np.sqrt(1 - self.persists**2)
+            vary[..., day] += self.persists * vary[..., day - 1]
+        return vary
+
 
 def _named(letter: str, numbers: Any) -> Any:
     return np.array([f"{letter}{number}" for number in range(int(numbers.max()) + 1)])[numbers]
@@ -117,6 +133,8 @@ STATIONARY = {
     "independent": World(),
     "days differ": World(day=0.1, days_fail=0.5),
     "weekly rhythm": World(day=0.1, days_fail=0.5, weekends=0.3, rhythm=0.1),
+    "days correlate by .3": World(day=0.1, days_fail=0.5, persists=0.3),
+    "days correlate by .6": World(day=0.1, days_fail=0.5, persists=0.6),
 }
 _BUSY = World(day=0.1, days_fail=0.3, weekends=0.3)
 PLANTED = {
@@ -130,13 +148,6 @@ PLANTED = {
 }
 
 
-def look(world: World, seed: int, nights: int = NIGHTS) -> Iterator[list[Finding]]:
-    """Return the findings of each night."""
-    builds, jobs = world.create(seed, nights)
-    for night in range(nights):
-        yield measure_night(builds, jobs, START + pd.Timedelta(BEFORE + night, "D"))
-
-
 def measure_night(builds: pd.DataFrame, jobs: pd.DataFrame, now: pd.Timestamp) -> list[Finding]:
     """Return the findings of the report of this midnight."""
     period = Period.last(now, 7)
@@ -145,39 +156,120 @@ def measure_night(builds: pd.DataFrame, jobs: pd.DataFrame, now: pd.Timestamp) -
 
 def find_all_changes(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> Measurements:
     """Return the tables of a report in which changes are reported; the others are empty."""
-    seen = (rows[rows["finished_at"] < period.end] for rows in (builds, jobs))
-    tables, _ = find_changes(*seen, period, None)
-    others = {field.name: pd.DataFrame() for field in fields(Measurements) if field.name not in tables}
-    return Measurements(**tables, **others)
+    tables, _ = find_changes(*_known(builds, jobs, period), period, None)
+    return _complete(tables)
 
 
-def main(worlds: int, nights: int, first: int = 0) -> None:
-    """Print the share of worlds that ever alarm, and the nights until each planted change is reported."""
+def _known(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> Iterator[pd.DataFrame]:
+    return (rows[rows["finished_at"] < period.end] for rows in (builds, jobs))
+
+
+def _complete(tables: Mapping[str, pd.DataFrame]) -> Measurements:
+    return Measurements(
+        **tables, **{field.name: pd.DataFrame() for field in fields(Measurements) if field.name not in tables}
+    )
+
+
+class Worlds:
+    """Worlds of one kind, each with its own store and its own reports, measured together.
+
+    Their reports are those of `measure_night`, up to intervals, whose spans of time begin with the first row of all,
+    and changes near the limit of significance, because variances are moderated over the groups of all worlds.
+    """
+
+    def __init__(self, world: World, seeds: Iterable[int], nights: int = NIGHTS) -> None:
+        self.world, self.seeds = world, list(seeds)
+        created = {seed: world.create(seed, nights) for seed in self.seeds}
+        self._builds, self.jobs = (
+            pd.concat([_of_world(frames[place], seed) for seed, frames in created.items()], ignore_index=True)
+            for place in range(2)
+        )
+
+    def measure_night(self, night: int) -> list[list[Finding]]:
+        """Return the findings of each world's report."""
+        period = Period.last(START + pd.Timedelta(BEFORE + night, "D"), 7)
+        tables, _ = find_changes(*_known(self._builds, self.jobs, period), period, None)
+        flagged = [flag_changes(*self._select(tables, seed))[0] for seed in self.seeds]
+        return [findings(_complete(own), period) if _has_notable(own) else [] for own in flagged]
+
+    def _select(self, tables: Mapping[str, pd.DataFrame], seed: int) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+        """Return the tables of a world, and the number of groups without any change by table."""
+        selected, n_unchanged = {}, {}
+        for name, table in tables.items():
+            key = "pipeline" if "pipeline" in table else "queue"
+            own = table[table[key].str.startswith(f"{seed} ")].reset_index(drop=True)
+            selected[name] = own.assign(**{key: own[key].str.removeprefix(f"{seed} ")})
+            if name.endswith("_changes"):
+                by = [column for column in STEP if column in table]
+                groups = self.world.pipelines * (self.world.steps if by == STEP else 1)
+                n_unchanged[name] = groups - len(selected[name][by].drop_duplicates())
+        return selected, n_unchanged
+
+
+def _has_notable(tables: Mapping[str, pd.DataFrame]) -> bool:
+    return any(table[name].any() for table in tables.values() for name in table if name.endswith("notable"))
+
+
+def _of_world(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    return frame.assign(**{name: f"{seed} " + frame[name] for name in ("pipeline", "queue") if name in frame})
+
+
+def count_alarms(world: World, seeds: range, nights: int, every: int) -> tuple[int, int]:
+    """Return the number of worlds with any finding, and that of nights with one."""
+    alarms = np.zeros(len(seeds), np.int64)
+    for start in range(0, len(seeds), _AT_ONCE):
+        worlds = Worlds(world, seeds[start : start + _AT_ONCE], nights)
+        for night in range(0, nights, every):
+            alarms[start : start + _AT_ONCE] += [len(found) > 0 for found in worlds.measure_night(night)]
+    return int((alarms > 0).sum()), int(alarms.sum())
+
+
+def count_days(world: World, subject: tuple[str, str], seeds: range, nights: int) -> list[float]:
+    """Return the days after the change until the first report that shows it as a deterioration; infinite if none."""
+    shows = (subject, (subject[0], subject[1].split(": ")[0]))  # a finding about a pipeline replaces those of its steps
+    days = np.full(len(seeds), np.inf)
+    for start in range(0, len(seeds), _AT_ONCE):
+        worlds, own = Worlds(world, seeds[start : start + _AT_ONCE], nights), days[start : start + _AT_ONCE]
+        for night in range(nights):
+            for place, found in enumerate(worlds.measure_night(night)):
+                if any((one.question, one.subject) in shows and one.bad for one in found):
+                    own[place] = min(own[place], night)
+            if np.isfinite(own).all():
+                break
+    return days.tolist()
+
+
+def main(worlds: int, nights: int, first: int = 0, every: int = 3, part: str | None = None) -> None:
+    """Print the share of worlds that ever alarm, and the days until each planted change is reported."""
     print(reporting.machine())
-    print(f"{worlds} worlds of each kind, {nights} nights")
-    for name, world in STATIONARY.items():
-        alarms = [[len(found) > 0 for found in look(world, first + seed, nights)] for seed in range(worlds)]
-        share, per_night = np.mean([any(own) for own in alarms]), np.mean(alarms)
-        print(f"{name:45} ever alarms: {share:.2f}; nights with an alarm: {per_night:.4f}", flush=True)
-    for name, (world, subject) in PLANTED.items():
-        waits = [_nights_until(look(world, first + seed, nights), *subject) for seed in range(worlds)]
-        found = sorted(night for night in waits if night is not None)
-        at = [str(found[int(share * worlds)]) if share * worlds < len(found) else "-" for share in (0.1, 0.5, 0.8)]
-        print(f"{name:45} reported after {' / '.join(at)} nights (10 / 50 / 80 %)", flush=True)
+    seeds = range(first, first + worlds)
+    print(f"{worlds} worlds of each kind, {nights} nights; if nothing changes, one of {every} is measured")
+    for name, world in STATIONARY.items() if part != "planted" else ():
+        ever, in_all = count_alarms(world, seeds, nights, every)
+        most, looks = _upper_bound(ever, worlds), worlds * len(range(0, nights, every))
+        print(
+            f"{name:45} ever alarms: {ever} (95 % bound {most:.3f}); reports that do: {in_all} of {looks}", flush=True
+        )
+    for name, (world, subject) in PLANTED.items() if part != "stationary" else ():
+        days = count_days(world, subject, seeds, min(nights, _LAST_NIGHT + 1))
+        at = " / ".join(f"{np.quantile(days, share, method='higher'):.0f}" for share in (0.1, 0.5, 0.8))
+        print(f"{name:45} reported after {at} days (10 / 50 / 80 %)", flush=True)
 
 
-def _nights_until(nights: Iterator[list[Finding]], question: str, subject: str) -> int | None:
-    """Return the number of days after the change when a finding is about this, which is made worse."""
-    for night, found in enumerate(nights):
-        if any((one.question, one.subject, one.bad) == (question, subject, True) for one in found):
-            return night
-    return None
+def _upper_bound(hits: int, n: int) -> float:
+    """Return the upper 95 % bound of a share (Clopper and Pearson 1934)."""
+    from scipy.special import betaincinv
+
+    return 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 0.95))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", type=int, default=40, help="worlds of each kind")
     parser.add_argument("--first", type=int, default=0, help="seed of the first world")
+    parser.add_argument("--every", type=int, default=3, help="if nothing changes, measure one of so many nights")
+    parser.add_argument("--part", choices=("stationary", "planted"), help="measure these worlds only")
     parser.add_argument("--quick", action="store_true", help="only check that it works")
     options = parser.parse_args()
-    main(*((1, 2) if options.quick else (options.worlds, NIGHTS)), options.first)
+    size = (1, 2) if options.quick else (options.worlds, NIGHTS)
+    main(*size, options.first, options.every, options.part)

@@ -128,8 +128,8 @@ def compare(name: str, pair: Pair, runs: int) -> dict[str, Times]:
 
 
 def ratio(ours: Times, peer: Times) -> float:
-    """How many times as long it takes: the least of each, since others' work on the machine only ever adds to it."""
-    return min(time.seconds for time in ours) / min(time.seconds for time in peer)
+    """Ratio of CPU times: the least of each, since others' work on the machine only ever adds to it."""
+    return min(time.cpu for time in ours) / min(time.cpu for time in peer)
 
 
 def main(quick: bool) -> None:

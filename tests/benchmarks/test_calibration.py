@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from scipy.stats import norm
 
-from tests.benchmarks import calibration, change_points
-from tests.metrics.simulated_worlds import Coverage, coverage, order_statistics
+from tests.benchmarks import calibration, calibration_changes, calibration_curves, change_points
+from tests.metrics.simulated_worlds import DURATIONS, Coverage, coverage, order_statistics
 
 IMAGE = Path(__file__).parents[2] / "docs" / "calibration.png"
 
@@ -34,6 +36,22 @@ def test_planted_changes_count_as_found_if_each_is_near() -> None:
     world = change_points.World(0.5, (30, 37))
     assert change_points.evaluate(world, [[30, 40], [33], [], [26, 37]]) == (0.75, 0.25)
     assert change_points.evaluate(change_points.World(), [[], [3]]) == (0.5, None)
+
+
+def test_intervals_are_those_of_the_found_change_that_is_nearest() -> None:
+    """Of two series with a change each on day 2, one is found, and beside it another."""
+    unit, value = np.repeat(np.arange(4), 25), np.repeat([0.0, 0.0, 1.0, 1.0], 25)
+    found = {"series": [0, 0], "at": [1, 2], "at_low": [1, 2], "at_high": [1, 3], "days_before": [1, 1]}
+    sizes = {"days_after": [1, 2], "rate_change_low": [-1.0, 0.8], "rate_change_high": [-1.0, 1.0]}
+    shares = calibration_changes.measure_intervals(pd.DataFrame(found | sizes), [(unit, value)] * 2, [(2, 0.9)], "rate")
+    assert shares == (0.5, Coverage(1.0, 0.0), 1.0, Coverage(1.0, 0.0), 1.0)
+    assert shares.cells(0.88) == ("0.50", "1.00", "1.0", "1.00 / 1.00 / 0.00")
+
+
+def test_shares_of_survival_curves_are_the_inverse_of_percentiles() -> None:
+    after = np.array([120.0, 121.0, 181.0])
+    expected = norm.sf((np.log([90, 150, 210]) - 5) / 0.8)
+    assert calibration_curves.share_lasting(DURATIONS["ties"], after) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.slow

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from buildframe import metrics
-from buildframe.metrics.discoveries import NIGHTLY
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
-from tests.benchmarks.looks import BEFORE, PLANTED, START, STATIONARY, World, find_all_changes, measure_night
+from tests.benchmarks.looks import BEFORE, PLANTED, START, STATIONARY, World, Worlds, find_all_changes, measure_night
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", STATIONARY)
+@pytest.mark.parametrize("name", [name for name, world in STATIONARY.items() if not world.persists])
 def test_nights_in_which_nothing_changes_have_no_findings(name: str) -> None:
     """Four weeks apart; each would alarm in one of 600."""
     builds, jobs = STATIONARY[name].create(5, nights=29)
@@ -53,7 +53,7 @@ def test_findings_are_the_changes_that_tables_report(seed: int) -> None:
     assert len(set(subjects)) == len(subjects)
     assert bool(subjects) == (seed < 2)
     for question, name in (("speed", "wall_time"), ("reliability", "success")):
-        rows = reported(tables, name, period)
+        rows = reported(tables.tables(), name, period)
         direction = "direction" if name == "success" else "p50_direction"
         bad = {"down"} if name == "success" else {"up"}
         own = [one for one in found if one.question == question and ":" not in one.subject]
@@ -67,28 +67,41 @@ def test_findings_are_the_changes_that_tables_report(seed: int) -> None:
         assert is_reported == sorted(is_reported, reverse=True)
 
 
-def test_days_to_see_are_those_after_which_a_change_is_marked() -> None:
-    """Of 40 series, each a world of its own: four of five are marked after a quarter more days."""
-    _, jobs = World(pipelines=40, steps=1, day=0.1, flaky=0.0, failing=0.0).create(7, nights=28)
-    is_late = jobs["started_at"] >= START + pd.Timedelta(BEFORE, "D")
-    seconds = metrics.run_time(jobs).dt.total_seconds()
-    jobs = jobs.assign(x_s=seconds * is_late.map({True: 1.3, False: 1.0}))
-    before = jobs[~is_late & (jobs["started_at"] >= START + pd.Timedelta(28, "D"))]
-    expected = metrics.days_to_see(before, "x_s", "pipeline", 0.3, at="started_at")["days_to_see"]
-    days = int(expected.median())
-    assert _share_marked(jobs, round(1.25 * days)) >= 0.7
-    assert _share_marked(jobs, round(0.7 * days)) < 0.8
+def test_worlds_that_are_measured_together_have_the_reports_of_each() -> None:
+    """No change in them is near the limit of significance, at which other worlds matter."""
+    world = World(2, 2, day=0.1, slower=2.0)
+    together = Worlds(world, range(2, 4), nights=8).measure_night(7)
+    now = START + pd.Timedelta(BEFORE + 7, "D")
+    each = [measure_night(*world.create(seed, nights=8), now) for seed in range(2, 4)]
+    own, alone = (
+        [[(one.since, one.text.split(" (")[0]) for one in found if one.subject == "p0: s0"] for found in reports]
+        for reports in (together, each)
+    )
+    assert own == alone
+    assert all(own)
 
 
-def _share_marked(jobs: pd.DataFrame, after: int) -> float:
-    """Return the share of series that a report of this day marks, each at the level of a nightly report of 40 tests."""
-    end, level, marked = START + pd.Timedelta(BEFORE + after, "D"), NIGHTLY / 40, set()
-    for days in (7, 28):
-        now, before = (
-            jobs[jobs["started_at"].between(end - pd.Timedelta(stop, "D"), end - pd.Timedelta(start, "D"))]
-            for start, stop in ((0, days), (days, 2 * days))
-        )
-        change = metrics.percentile_change(now, before, "x_s", "pipeline", at="started_at")
-        marked |= set(change.loc[change["p50_change_p"] <= level, "pipeline"])
-    changes = metrics.change_points(now, "x_s", "pipeline", at="started_at")
-    return len(marked | set(changes.loc[changes["p"] <= level, "pipeline"])) / 40
+def test_persistent_days_are_correlated() -> None:
+    _, jobs = World(1, 1, 200.0, day=0.5, persists=0.6).create(4, nights=244)
+    days = np.log(metrics.run_time(jobs).dt.total_seconds()).groupby(jobs["created_at"].dt.floor("D")).mean()
+    assert days.autocorr() == pytest.approx(0.6, abs=0.1)
+    assert days.std() == pytest.approx(0.5, rel=0.2)
+
+
+def test_days_to_see_are_those_after_which_reports_show_a_change() -> None:
+    """Of 12 stores: four of five reports show it after a quarter more days, and not after a third fewer."""
+    worlds = Worlds(World(2, 1, day=0.1, slower=1.3, flaky=0.0, failing=0.0), range(7, 19), nights=36)
+    period = Period.last(START + pd.Timedelta(BEFORE, "D"), 7)
+    before = period.history.of(worlds.jobs, "finished_at")
+    before = before[before["pipeline"].str.endswith("p0")]
+    expected = metrics.days_to_see(before, metrics.run_time, "pipeline", 0.3, at="finished_at", tests=2 * 2 * 8)
+    days = int(expected["days_to_see"].fillna(28).median())
+    assert 10 < days < 28
+    assert _share_shown(worlds, round(1.25 * days)) >= 0.7
+    assert _share_shown(worlds, round(0.67 * days)) < 0.8
+
+
+def _share_shown(worlds: Worlds, after: int) -> float:
+    """Return the share of worlds whose report of this day shows that the step, or its pipeline, is slower."""
+    nights = worlds.measure_night(after)
+    return sum(any((one.question, one.subject[:2]) == ("speed", "p0") for one in own) for own in nights) / len(nights)

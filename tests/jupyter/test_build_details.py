@@ -51,7 +51,7 @@ def test_operation_by_keyboard(ci: Workspace, lab: Lab, page: Page) -> None:
     lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=token)
     page.run_all(notebook.name, height=2400)
     page.find(".bf-field-commit input").wait_for(timeout=60_000)
-    page.find(".bf-timeline").wait_for(timeout=60_000)
+    page.find(".bf-timeline-bars").wait_for(timeout=60_000)
     cancel(page, ci, running)
     rebuild(page, ci, passed)
     open_a_log(page)
@@ -141,7 +141,8 @@ def open_a_log(page: Page) -> None:
     log.wait_for()
     assert "<config>" in log.inner_text()
     assert log.evaluate("log => Math.abs(log.scrollTop) < 2 && log.scrollHeight > log.clientHeight")
-    assert page.page.get_by_role("img", name=re.compile("^Timeline of web #")).count() == 1
+    for name in ("^Timeline of web #", "^What web #.* spent its time on: .* in all"):
+        assert page.page.get_by_role("img", name=re.compile(name)).count() == 1
 
 
 def described(page: Page, label: str) -> str:

@@ -15,10 +15,13 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = {
     "01_a_month_of_ci.ipynb": (4, ["complete: True", "found api integration", "100%"]),
-    "02_where_does_the_time_go.ipynb": (5, ["for agents of 'macos'", "integration: +186 s", "100%"]),
+    "02_where_does_the_time_go.ipynb": (
+        6,
+        ["queue time of the queue 'default'", "for agents of 'macos'", "found: ('api', 'integration')", "100%"],
+    ),
     "03_what_can_no_longer_be_trusted.ipynb": (3, ["web / e2e flips at 11%", "came_back", "100%"]),
     "04_what_the_service_forgets.ipynb": (3, ["equal: True", "integration", "reopened", "100%"]),
-    "05_your_own_report.ipynb": (2, ["complete", "steps that changed: integration", "macos significantly exceeds"]),
+    "05_your_own_report.ipynb": (2, ["complete", "integration +3 min 7 s (run)", "macos significantly exceeds"]),
     "06_a_dashboard.ipynb": (0, ["builds, complete", "running", "flaky tests"]),
 }
 """How many images they show, and words of their outputs."""

@@ -53,6 +53,7 @@ OF_JOBS: dict[str, Summary] = {
     "flake_score of a branch": lambda jobs: metrics.flake_score(jobs, branch="main"),
     "flake_score of default branches": lambda jobs: metrics.flake_score(jobs, pipelines=pipelines()),
     "outcomes_by_commit": metrics.outcomes_by_commit,
+    "step_graph": metrics.step_graph,
     "waste": lambda jobs: metrics.waste(jobs, by="pipeline"),
     "concurrency": metrics.concurrency,
     "concurrency in a window": lambda jobs: metrics.concurrency(jobs, start="2026-10-22", end="2026-10-23"),

@@ -65,7 +65,8 @@ def as_jobs(drawn: pd.DataFrame) -> pd.DataFrame:
     usual = {
         "id": [f"job-{i}" for i in range(n)], "organization": "acme", "pipeline": "web", "type": "script", "name": "x",
         "branch": "main", "matrix": None, "signal": None, "queue": "default",
-        "agent_id": [f"agent-{i}" for i in range(n)], "state": np.where(drawn["failed"], "failed", "passed"),
+        "agent_id": [f"agent-{i}" for i in range(n)], "build_id": [f"build-{i}" for i in range(n)],
+        "state": np.where(drawn["failed"], "failed", "passed"),
     }  # fmt: skip
     texts = {name: own_or(drawn, name, pd.Series(value, drawn.index, dtype="str")) for name, value in usual.items()}
     minutes = {"build_created_at": 0, "created_at": 0, "runnable_at": 0, "started_at": 1, "finished_at": 4}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import exp, log
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +67,19 @@ def days_that_differ(random: np.random.Generator, worlds: int, rows: int = 20, d
     return times, np.exp(5 + effect + noise)
 
 
+def days_that_correlate(
+    random: np.random.Generator, worlds: int, rows: int = 20, days: int = 28, correlation: float = 0.3
+) -> Draw:
+    """As `days_that_differ`, with a correlation from each day to the next."""
+    day = np.repeat(np.arange(days), rows)
+    times = (day + random.random((worlds, len(day)))) * DAY
+    effect = random.standard_normal((worlds, days))
+    for k in range(1, days):
+        effect[:, k] = correlation * effect[:, k - 1] + np.sqrt(1 - correlation**2) * effect[:, k]
+    noise = np.sqrt(0.8**2 - 0.4**2) * random.standard_normal((worlds, len(day)))
+    return times, np.exp(5 + 0.4 * effect[:, day] + noise)
+
+
 def queue(random: np.random.Generator, worlds: int, load: float = 0.83, jobs: int = 1000) -> Draw:
     """Waits of jobs for one of three agents, after 2,000 others."""
     n = 2000 + jobs
@@ -89,10 +103,10 @@ def rounded(p: float) -> float:
 
 def of_weeks(p: float) -> float:
     """Percentile of the mixture, by bisection."""
-    low, high = 0.0, 10.0
+    low, high, share_below = 0.0, 10.0, NormalDist().cdf
     for _ in range(60):
         middle = (low + high) / 2
-        share = (5 * norm.cdf((middle - 5) / 0.5) + 2 * norm.cdf((middle - 4.4) / 0.5)) / 7
+        share = (5 * share_below((middle - 5) / 0.5) + 2 * share_below((middle - 4.4) / 0.5)) / 7
         low, high = (middle, high) if share < p else (low, middle)
     return exp(low)
 
@@ -216,7 +230,7 @@ class Coverage(NamedTuple):
     missing: float
 
 
-def coverage(low: npt.ArrayLike, high: npt.ArrayLike, truth: float) -> Coverage:
+def coverage(low: npt.ArrayLike, high: npt.ArrayLike, truth: npt.ArrayLike) -> Coverage:
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     exists = ~np.isnan(low) & ~np.isnan(high)
     covered = ((low <= truth) & (truth <= high))[exists]

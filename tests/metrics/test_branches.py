@@ -197,9 +197,9 @@ def test_recovery_time_of_censored_outages_by_kaplan_and_meier():
 
 
 def test_recovery_time_that_no_curve_shows_has_a_lower_bound():
-    """Red at first, until minute 20; red again from 30 on, fetched at 100."""
+    """Red at first, when its build ended at minute 10, until 20; red again from 30 on, fetched at 100."""
     found = recovery_time(builds("fpf"), branch="main", q=0.5).iloc[0]
-    assert found[["n", "n_censored", "p50_at_least_s"]].tolist() == [0, 2, 4200]
+    assert found[["n", "n_censored", "p50_at_least_s"]].tolist() == [0, 2, 600]
     assert np.isnan(found["p50_s"])
 
 

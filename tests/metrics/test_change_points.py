@@ -315,3 +315,11 @@ def test_failed_jobs() -> None:
     )
     expected = pd.Series([False, True, True, None, None, None], dtype="boolean", name="failed")
     pd.testing.assert_series_equal(metrics.failed(frame), expected)
+
+
+@pytest.mark.parametrize("engine", EVERYWHERE)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_infinite_durations_are_refused(engine: str) -> None:
+    values = np.r_[np.linspace(100, 110, 60), np.inf, np.inf]
+    with pytest.raises(BadInput, match="infinite values"):
+        metrics.change_points(EVERYWHERE[engine](rows(values)), "x_s")

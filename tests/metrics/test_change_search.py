@@ -75,6 +75,28 @@ def test_the_place_of_a_weak_change_is_less_certain() -> None:
     assert widths[0] > widths[1]
 
 
+def levels(*parts: tuple[int, float]) -> np.ndarray:
+    return np.concatenate([np.full(days, level) for days, level in parts])
+
+
+@pytest.mark.parametrize("last", [3, 4])
+def test_a_late_change_that_is_not_certain_leaves_certain_ones(last: int) -> None:
+    """The last days alone cannot be certain, and are not taken for correlated days."""
+    score = levels((7, 0.0), (12, 10.0), (9 - last, 16.0), (last, 11.4))
+    found = [search(Series(score + noise(28, seed), np.ones(28))) for seed in range(10)]
+    assert sum(bool(one.changes) for one in found) >= 9
+    assert np.median([one.p for one in found]) < 1e-5
+
+
+@pytest.mark.parametrize("first", [4, 10, 15, 18])
+def test_a_burst_is_as_certain_wherever_it_lies(first: int) -> None:
+    score = levels((first, 0.0), (7, 10.0), (21 - first, 0.0))
+    found = [search(Series(score + noise(28, seed), np.ones(28))) for seed in range(5)]
+    for one in found:
+        assert {first, first + 7} <= {change.at for change in one.changes}
+    assert np.median([one.p for one in found]) < 1e-4
+
+
 def test_correlated_days_make_the_search_more_careful() -> None:
     found = [search(Series(correlated(60, 0.6, seed), np.ones(60))) for seed in range(60)]
     assert np.mean([bool(one.changes) for one in found]) < 0.5  # three of four without the correction

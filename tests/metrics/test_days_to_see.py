@@ -43,11 +43,12 @@ def test_larger_changes_of_steadier_days_show_sooner() -> None:
     assert days(builds(0.1), -0.3) < np.inf
 
 
-def test_a_change_as_large_as_the_smallest_shows_within_a_period() -> None:
+@pytest.mark.parametrize("change", [0.1, 0.3, -0.2])
+def test_a_change_as_large_as_the_smallest_shows_within_a_period(change: float) -> None:
     frame = builds(0.1)
-    least = smallest(frame)
+    least = smallest(frame, change=change)
     assert days(frame, 1.1 * least) <= 7
-    assert days(frame, 0.9 * least) > 7
+    assert days(frame, 0.75 * least) > 7  # between measured sizes, `smallest_change` is too large rather than too small
     assert smallest(frame, days=14) < least
     least = smallest(frame, metrics.failed)
     assert days(frame, 1.1 * least, metrics.failed) <= 7

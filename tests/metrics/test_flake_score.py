@@ -109,7 +109,7 @@ def test_broken_commits_are_not_random_failures() -> None:
     broken = [{"commit": 100 + i, "failed": True, "attempt": k} for i in range(30) for k in (0, 1)]
     flaky = [{"commit": 200, "failed": True}, {"commit": 200, "attempt": 1}]
     row = metrics.flake_score(attempts(*good, *broken, *flaky)).loc[0]
-    assert row[["commits", "flaky", "deterministic"]].tolist() == [131, 1, 30]
+    assert row[["outcomes", "flaky", "deterministic"]].tolist() == [131, 1, 30]
     assert row["low"] < 1 / 102 < row["high"] < 0.06
 
 
@@ -139,10 +139,44 @@ def test_what_a_flake_costs(way: str) -> None:
         {"commit": 5, "attempt": 1},
     )
     row = metrics.flake_score(WAYS[way](jobs)).loc[0]
-    assert row[["commits", "flaky", "undecided", "infrastructure"]].tolist() == [5, 3, 1, 1]
+    assert row[["outcomes", "flaky", "undecided", "infrastructure"]].tolist() == [5, 3, 1, 1]
     assert row["red_builds"] == 2
     assert row["machine_s"] == 60 * (3 + 5 + 3)
     assert row["waiting_s"] == 60 * (10 + 60)
+
+
+@every_way
+def test_red_builds_are_builds_and_not_failures(way: str) -> None:
+    """Two shards fail in one build that a rebuild repairs; one of them fails in the rebuild of another commit, too."""
+    jobs = attempts(
+        *({"commit": 1, "failed": True, "parallel_group_index": i, "build_id": "a"} for i in (0, 1)),
+        *({"commit": 1, "attempt": 1, "parallel_group_index": i, "build_id": "b"} for i in (0, 1)),
+        *({"commit": 2, "failed": True, "attempt": i, "build_id": "cd"[i]} for i in (0, 1)),
+        {"commit": 2, "attempt": 2, "build_id": "e"},
+        {"commit": 3, "failed": True, "retried": True, "build_id": "f"},  # its retry keeps the build green
+        {"commit": 3, "attempt": 1, "build_id": "f"},
+        {"commit": 4, "failed": True, "build_id": "g"},  # nobody knows whether it is a flake
+        {"commit": 5, "step_key": "lint", "failed": True, "build_id": "h"},
+        {"commit": 5, "step_key": "lint", "attempt": 1, "build_id": "i"},
+        {"commit": 5, "step_key": "docs", "build_id": "i"},
+    )
+    scores = metrics.flake_score(WAYS[way](jobs)).set_index("step")
+    assert scores["red_builds"].to_dict() == {"e2e": 3, "lint": 1, "docs": 0}
+
+
+@every_way
+def test_a_step_that_never_passed_has_no_rate_and_no_influence(way: str) -> None:
+    """Broken at each commit, with two attempts: a regression, not a flake. Other steps are estimated as without it."""
+    flaky = [{"commit": i, "failed": i % 20 == 0, "retried": i % 20 == 0} for i in range(60)]
+    flaky += [{"commit": i, "attempt": 1} for i in range(0, 60, 20)]
+    broken = [{"step_key": "broken", "commit": i, "failed": True, "attempt": k} for i in range(60) for k in (0, 1)]
+    scores = metrics.flake_score(WAYS[way](attempts(*flaky, *broken)))
+    assert scores["step"].tolist() == ["e2e", "broken"]
+    row = scores.loc[1]
+    assert row[["rate", "low", "high", "p_above"]].isna().all()
+    assert row[["outcomes", "deterministic", "power_planned", "power_retried"]].tolist() == [60, 60, 0, 0]
+    alone = metrics.flake_score(WAYS[way](attempts(*flaky)))
+    pd.testing.assert_frame_equal(scores.head(1), alone)
 
 
 @every_way
@@ -167,11 +201,11 @@ def test_suspected_flakes_failed_once_between_two_commits_that_passed(way: str) 
 
 
 def in_storm(place: str, passing: int) -> pd.DataFrame:
-    """Six steps that fail and are retried within minutes, in a queue or on an agent, and some that pass there."""
+    """Six steps that fail at two commits and are retried, in a queue or on an agent, and some that pass there."""
     own = {"commit": 40, "finished_at": at(2_400), "started_at": at(2_399)} | {place: "stormy"}
-    storm = [{"step_key": f"s{i}", "failed": True, "retried": True} | own for i in range(6)]
+    storm = [{"step_key": f"s{i}", "failed": True, "retried": True} | own | {"commit": 40 + i % 2} for i in range(6)]
     passed = [{"step_key": f"t{i}"} | own for i in range(passing)]
-    again = [{"step_key": f"s{i}", "commit": 40, "attempt": 30} for i in range(6)]
+    again = [{"step_key": f"s{i}", "commit": 40 + i % 2, "attempt": 30} for i in range(6)]
     calm = [{"step_key": f"s{i}", "commit": c} for i in range(6) for c in range(30)]
     return attempts(*storm, *passed, *again, *calm, {"commit": 3, "failed": True}, {"commit": 3, "attempt": 1})
 
@@ -188,10 +222,48 @@ def test_storms_are_left_out_and_counted(way: str, place: str) -> None:
 
 
 @every_way
+@pytest.mark.parametrize("place", ["queue", "agent_id"])
+def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str, place: str) -> None:
+    jobs = WAYS[way](in_storm(place, 1))
+    scores, flips = (summary(jobs).set_index("step").sort_index() for summary in (metrics.flake_score, metrics.flips))
+    assert flips["n_storm"].to_dict() == {"e2e": 0, "t0": 1, **{f"s{i}": 1 for i in range(6)}}
+    assert flips["flaky"].to_dict() == {"e2e": 1, "t0": 0, **{f"s{i}": 0 for i in range(6)}}
+    outcomes = metrics.outcomes_by_commit(jobs)
+    assert scores["outcomes"].to_dict() == {"t0": 0, **outcomes["step"].value_counts().to_dict()}
+    assert scores["flaky"].sum() == (outcomes["verdict"] == "flaky").sum() == 1
+    stormy = outcomes[outcomes["n_storm"] > 0]
+    assert stormy[["passes", "failures", "lost", "n_storm"]].drop_duplicates().values.tolist() == [[1, 0, 0, 1]]
+    assert (stormy["first_at"] == stormy["last_at"]).all()
+    assert stormy["step"].tolist() == [f"s{i}" for i in range(6)]
+
+
+@every_way
+def test_scores_count_shards_and_flips_count_commits(way: str) -> None:
+    jobs = WAYS[way](attempts(*({"commit": 1, "parallel_group_index": i} for i in range(3))))
+    assert metrics.flake_score(jobs)["outcomes"].tolist() == [3] == [len(metrics.outcomes_by_commit(jobs))]
+    assert metrics.flips(jobs)["commits"].tolist() == [1]
+
+
+@every_way
 def test_few_failing_steps_are_no_storm(way: str) -> None:
     jobs = in_storm("queue", 0)
     few = jobs[~jobs["step_key"].isin(["s4", "s5"])]
     assert metrics.flake_score(WAYS[way](few))["n_storm"].sum() == 0
+
+
+@every_way
+def test_a_single_broken_commit_is_no_storm(way: str) -> None:
+    """All six steps fail at one commit, in two builds, while the queue runs nothing else."""
+    steps, commits = range(6), [*range(30), 20]
+    jobs = attempts(
+        *({"step_key": f"s{i}", "commit": c, "failed": c == 20, "attempt": n == 30} for i in steps
+          for n, c in enumerate(commits))
+    )  # fmt: skip
+    outcomes = metrics.outcomes_by_commit(WAYS[way](jobs))
+    assert outcomes["n_storm"].sum() == 0
+    assert outcomes["verdict"].value_counts().to_dict() == {"passed": 6 * 29, "deterministic": 6}
+    unknown = jobs.assign(commit=jobs["commit"].mask(jobs.index % 31 == 30))  # an unknown commit is not a second one
+    assert metrics.flake_score(WAYS[way](unknown))["n_storm"].sum() == 0
 
 
 def count_stormy(way: str, *groups: dict[str, Any]) -> int:
@@ -240,7 +312,7 @@ def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) ->
     )
     jobs.loc[2, "commit"] = "HEAD"
     row = metrics.flake_score(WAYS[way](jobs)).loc[0]
-    assert row[["commits", "flaky", "undecided", "deterministic", "n_without_commit"]].tolist() == [3, 0, 1, 1, 1]
+    assert row[["outcomes", "flaky", "undecided", "deterministic", "n_without_commit"]].tolist() == [3, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -295,6 +367,18 @@ def test_power_in_the_table_is_that_of_the_threshold() -> None:
     assert row["power_retried"] == pytest.approx(metrics.detection_power(0.1, commits=2, retries=2).item())
 
 
+@every_way
+def test_power_counts_commits_that_passed(way: str) -> None:
+    """A broken commit fails however often it is tried, and lost agents say nothing."""
+    good = [{"commit": 1}, {"commit": 1}, {"commit": 2}]
+    broken = [{"commit": 3 + i, "failed": True, "attempt": k} for i in range(9) for k in range(3)]
+    lost = [{"commit": 20, "failed": True, "exit_status": -1}]
+    row = metrics.flake_score(WAYS[way](attempts(*good, *broken, *lost)), threshold=0.1).loc[0]
+    assert row["outcomes"] == 12
+    assert row["power_planned"] == pytest.approx(metrics.detection_power(0.1, runs=[2]).item())
+    assert row["power_retried"] == pytest.approx(metrics.detection_power(0.1, commits=2).item())
+
+
 # --- arguments
 
 
@@ -311,11 +395,15 @@ def test_arguments() -> None:
         with pytest.raises(BadInput, match=words):
             metrics.flake_score(jobs, **options)
     for call, words in (
-        (lambda: metrics.detection_power(1.5, commits=3), "rate=1.5 lies outside"),
+        (lambda: metrics.detection_power(1.5, commits=3), "rate=1.5 is not between 0 and 1"),
         (lambda: metrics.detection_power("x", commits=3), "rate='x' is not a number"),
         (lambda: metrics.detection_power(0.1), "Pass either runs="),
         (lambda: metrics.detection_power(0.1, runs=[1], commits=3), "Pass either runs="),
-        (lambda: metrics.detection_power(0.1, runs=[-1]), "has a value that is not 0 or above"),
+        (lambda: metrics.detection_power(0.1, runs=[-1]), "has a value that is not a whole number of at least 0"),
+        (lambda: metrics.detection_power([0.1, 0.2], commits=[1, 2, 3]), r"shape \(2,\), and commits has \(3,\)"),
+        (lambda: metrics.detection_power(0.1, runs=[[3, 2], [1, 1]]), "is not one list"),
+        (lambda: metrics.detection_power(0.1, runs=[3, 2], retries=5), "retries=5 has no meaning beside runs"),
+        (lambda: metrics.detection_power(0.1, commits=3, retries=0), "retries=0 is not a whole number"),
     ):
         with pytest.raises(BadInput, match=words):
             call()
@@ -327,3 +415,22 @@ def test_missing_columns_are_named(name: str) -> None:
         metrics.flake_score(attempts({}).drop(columns=name))
     with pytest.raises(BadInput, match="no column 'branch'"):
         metrics.flake_score(attempts({}).drop(columns="branch"), branch="main")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": np.nan, "runs": [3]}, "rate=nan is not between 0 and 1"),
+        ({"rate": 0.1, "runs": [1.5]}, r"runs=\[1.5\] has a value that is not a whole number"),
+        ({"rate": 0.1, "commits": 2.5}, "commits=2.5 has a value that is not a whole number"),
+        ({"rate": 0.1, "commits": np.inf}, "commits=inf has a value that is not a whole number"),
+    ],
+)
+def test_power_needs_rates_and_whole_numbers(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        metrics.detection_power(**options)
+
+
+def test_power_of_single_runs_is_zero_and_not_negative_zero() -> None:
+    scores = metrics.flake_score(attempts({}, {}, {}))
+    assert not np.signbit(scores["power_planned"]).any()

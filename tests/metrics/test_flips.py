@@ -17,7 +17,7 @@ from buildframe.metrics.attempts import flips, outcomes_by_commit
 DTYPES = {
     "organization": "str", "pipeline": "str", "step_key": "str", "name": "str", "commit": "str", "matrix": "str",
     "parallel_group_index": "Int64", "type": "str", "state": "str", "soft_failed": "boolean", "exit_status": "Int64",
-    "signal": "str",
+    "signal": "str", "queue": "str", "agent_id": "str",
 }  # fmt: skip
 USUAL = dict.fromkeys(DTYPES) | {
     "organization": "acme", "pipeline": "web", "step_key": "e2e", "commit": "c", "type": "script", "ended": 0,
@@ -152,7 +152,7 @@ def test_dtypes_hold_whatever_the_rows(way):
             assert empty.empty
             assert empty.dtypes.astype(str).to_dict() == full.dtypes.astype(str).to_dict()
     assert outcomes_by_commit(attempts({})).dtypes.astype(str).to_dict() == dict.fromkeys(VARIANT, "str") | {
-        "parallel_group_index": "Int64", "passes": "Int64", "failures": "Int64", "lost": "Int64",
+        "parallel_group_index": "Int64", "passes": "Int64", "failures": "Int64", "lost": "Int64", "n_storm": "Int64",
         "first_at": "datetime64[us, UTC]", "last_at": "datetime64[us, UTC]", "verdict": "str",
     }  # fmt: skip
 

@@ -14,6 +14,7 @@ from tests.metrics import engine_frames
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from buildframe.metrics.engines import ranks
 from buildframe.metrics.estimates import Method
 
 ENGINES = {"pandas": lambda frame: frame, **engine_frames.ENGINES}
@@ -47,7 +48,7 @@ def test_waiting_jobs_are_counted_as_censored_and_negative_ones_kept():
     frame.loc[5, "type"] = "trigger"
     result = metrics.percentiles(frame, q=(0.5,))
     assert result.iloc[0, :4].to_dict() == {"n": 2, "n_censored": 2, "n_negative": 1, "p50_s": 180.0}
-    assert metrics.percentiles(frame, q=(0.7,))["p70_at_least_s"].tolist() == [420.0]
+    assert metrics.percentiles(frame, q=(0.7,))["p70_at_least_s"].tolist() == [180.0]  # of -1, 2, 3 and 7 minutes
 
 
 def test_a_censored_row_of_which_no_time_is_known_says_nothing_about_the_curve():
@@ -191,6 +192,41 @@ def test_many_long_waits_that_go_on_leave_a_lower_bound():
     assert result[["p95_s", "p95_at_least_s"]].fillna(-1).to_numpy().tolist() == [[-1, 7200]]
 
 
+def test_one_row_that_was_seen_for_long_is_no_lower_bound_of_a_percentile():
+    """100 waits of 60 s, and of jobs that still wait, 10 for 61 s and one for ten hours: p95 is 61 s or more."""
+    frame = waits(*[1] * 100, *[None] * 11, fetched_at=at(*[600] * 100, *[61 / 60] * 10, 600))
+    result = metrics.percentiles(frame, q=(0.95, 0.99))
+    assert result[["p95_s", "p95_at_least_s", "p99_at_least_s"]].fillna(-1).to_numpy().tolist() == [[-1, 61, 61]]
+
+
+@pytest.mark.parametrize("most", [10_000, 2], ids=["few groups", "many groups"])
+@pytest.mark.parametrize("engine", [*ENGINES, "spark"])
+def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(engine, most, monkeypatch):
+    """Waits end and are last seen at quarters of seconds, and seconds in which a row was last seen are rounded down."""
+    monkeypatch.setattr(ranks, "_MAX_COUNTED", most)
+    random = np.random.default_rng(5)
+    begun, key = pd.Series(at(*[0] * 400)), random.integers(0, 5, 400)
+    wait, seen = (begun + pd.to_timedelta(random.integers(0, 80, 400) / 4, unit="s") for _ in range(2))
+    is_over = (wait <= seen) & ((wait - begun).dt.total_seconds() < 3 * (key + 1))
+    frame = jobs(runnable_at=begun, started_at=wait.where(is_over), fetched_at=seen).assign(key=key)
+    frame = frame.astype(dict.fromkeys(["runnable_at", "started_at", "fetched_at"], "datetime64[us, UTC]"))
+    seconds = (wait.where(is_over, seen.dt.floor("s")) - begun).dt.total_seconds()
+    q = (0.3, 0.5, 0.75, 0.9)
+    on_engine = {**ENGINES, "spark": engine_frames.in_spark}[engine]
+    result = metrics.percentiles(on_engine(frame), by="key", q=q)
+    n_bounds = 0
+    for row in result.to_dict("records"):
+        for p in q:
+            bound = np.quantile(seconds[key == row["key"]], p, method="inverted_cdf")
+            if np.isnan(row[f"p{100 * p:g}_s"]):
+                assert row[f"p{100 * p:g}_at_least_s"] == bound
+                n_bounds += 1
+            else:
+                assert np.isnan(row[f"p{100 * p:g}_at_least_s"])
+                assert row[f"p{100 * p:g}_s"] >= bound
+    assert 5 < n_bounds < 18
+
+
 WEEKS = pd.Timedelta(7, "D")
 
 
@@ -208,7 +244,7 @@ def patients() -> pd.DataFrame:
 def test_percentiles_of_a_published_group_with_censored_rows(engine):
     result = metrics.percentiles(ENGINES[engine](patients()), q=(0.25, 0.5, 0.6))
     weeks = result[["p25_s", "p50_s", "p60_s", "p60_at_least_s"]] / WEEKS.total_seconds()
-    assert weeks.fillna(-1).round(6).to_numpy().tolist() == [[13, 23, -1, 35]]
+    assert weeks.fillna(-1).round(6).to_numpy().tolist() == [[13, 23, -1, 19]]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -266,11 +302,13 @@ def by_definition(group: pd.DataFrame, p: float) -> list[float]:
 
     (n_effective, k), (_, k_of_median) = size(p), size(0.5)
     if not min(k, k_of_median) * min(p, 1 - p) >= 1:
-        return [np.nan, np.nan, n_effective]
+        return [np.nan, np.nan, np.nan]
     below, above = stats.beta.ppf(0.025, k * p, k * (1 - p) + 1), stats.beta.ppf(0.975, k * p + 1, k * (1 - p))
     shares = 1 - np.array([share for share, _ in curve])
     low, high = (shares <= below + 1e-12).sum(), (shares < above - 1e-12).sum() + 1
-    return [values[low - 1], values[high], n_effective] if low and high < len(values) else [np.nan, np.nan, n_effective]
+    if not (low and high < len(values)):
+        return [np.nan, np.nan, np.nan]
+    return [values[low - 1], values[high], min(n_effective, len(values))]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

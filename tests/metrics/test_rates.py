@@ -111,3 +111,7 @@ def test_infinite_counts_have_no_interval(counts):
         metrics.newcombe(1, 2, *counts)
     assert all(np.isnan(metrics.wilson(1, np.nan)))
     assert all(np.isnan(metrics.newcombe(1, 2, np.nan, 3)))
+
+
+def test_both_limits_of_wilson_are_arrays():
+    assert [type(end) for end in metrics.wilson(81, 263)] == [np.ndarray, np.ndarray]

@@ -96,3 +96,19 @@ def test_frames_without_rows_times_or_intervals(engine: str) -> None:
 def test_too_few_points_are_refused() -> None:
     with pytest.raises(BadInput, match="points=1"):
         metrics.survival(patients(), points=1)
+
+
+@pytest.mark.parametrize("points", [2.5, "a", True])
+def test_points_are_a_whole_number(points: Any) -> None:
+    with pytest.raises(BadInput, match=f"points={points!r} is not a whole number of at least 2"):
+        metrics.survival(patients(), points=points)
+
+
+@pytest.mark.parametrize("of", [metrics.survival, metrics.percentiles, metrics.trend])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_infinite_durations_are_refused(engine: str, of: Any) -> None:
+    created = pd.date_range("2026-10-01", periods=20, freq="D", tz="UTC").astype("datetime64[us, UTC]")
+    frame = pd.DataFrame({"created_at": created, "fetched_at": created, "taken_s": np.r_[np.inf, np.arange(19.0)]})
+    with pytest.raises(BadInput, match="infinite values"):
+        of(ENGINES[engine](frame), "taken_s")
+    assert len(of(ENGINES[engine](frame.assign(taken_s=frame["taken_s"].replace(np.inf, np.nan))), "taken_s"))

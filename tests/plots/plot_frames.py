@@ -63,6 +63,7 @@ def jobs(n: int = 4, **columns: object) -> pd.DataFrame:
             "pipeline": "web",
             "commit": "c",
             "build_created_at": at(*[0] * n),
+            "created_at": at(*[0] * n),
             "type": "script",
             "name": [f"job {k}" for k in range(n)],
             "step_key": None,
@@ -75,9 +76,12 @@ def jobs(n: int = 4, **columns: object) -> pd.DataFrame:
             "queue": "default",
             "agent_id": [f"a{k}" for k in range(n)],
             "retried": False,
+            "retried_in_job_id": None,
+            "retry_type": None,
             "runnable_at": at(*range(n)),
             "started_at": at(*[k + 1 for k in range(n)]),
             "finished_at": at(*[k + 3 for k in range(n)]),
+            "unblocked_at": at(*[None] * n),
             "fetched_at": at(*[n + 10] * n),
             **columns,
         }
@@ -114,15 +118,92 @@ def flaky_tests(n: int = 5, **columns: object) -> pd.DataFrame:
     )
 
 
+def segments(n: int = 60, **columns: object) -> pd.DataFrame:
+    """The ledger of n builds, one every 4 hours: two steps each, whose first is slower in every other build."""
+    build = np.repeat(np.arange(n), 2)
+    step = np.tile([0, 1], n)
+    return pd.DataFrame(
+        {
+            "build_id": build.astype(str), "pipeline": "api", "branch": "main", "kind": "run", "queue": "default",
+            "step": pd.array([f"step {k}" for k in step], "str"), "build_created_at": at(*(240.0 * build)),
+            "duration_s": 300.0 + 60 * (build % 2) * (step == 0) + build % 7, **columns,
+        }
+    )  # fmt: skip
+
+
+def explain(ledger: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw the difference between every other build and the others."""
+    if "build_id" not in ledger:
+        return plots.explain(ledger, ledger, ax)
+    is_odd = ledger["build_id"].isin([str(number) for number in range(1, 9999, 2)])
+    return plots.explain(ledger[~is_odd], ledger[is_odd], ax, **options)
+
+
+def chains(n: int = 6, **columns: object) -> pd.DataFrame:
+    """Jobs of n builds: an upload, then lint and three tests, then a deployment; every test is the slowest at times."""
+    steps = ["upload", "lint", *(f"test {k}" for k in range(3)), "deploy"]
+    build, step = np.repeat(np.arange(n), len(steps)), np.tile(np.arange(len(steps)), n)
+    slow = 5 * (step - 2 == build % 3)
+    runnable = np.select([step == 0, step < 5], [0, 2], 15) + 60.0 * build
+    ended = runnable + np.select([step == 0, step == 1, step < 5], [3, 4, 8 + slow], 6)
+    return jobs(
+        len(step),
+        id=[f"j{k}" for k in range(len(step))],
+        build_id=[f"b{k}" for k in build],
+        name=[steps[k] for k in step],
+        build_created_at=at(*(60.0 * build)),
+        created_at=at(*(60.0 * build + np.where(step == 0, 0, 2))),
+        runnable_at=at(*runnable),
+        started_at=at(*(runnable + 0.5)),
+        finished_at=at(*ended),
+        **columns,
+    )
+
+
+def chain_of_each_kind() -> pd.DataFrame:
+    """Jobs of one build: an upload, a step that a person repeated, a block step, a trigger, and a step beside these."""
+    n = 7
+    return jobs(
+        n,
+        name=["upload", "unit", "unit", "ship?", "deploy", "smoke", "lint"],
+        type=["script", "script", "script", "manual", "trigger", "script", "script"],
+        state=["passed", "failed", "passed", "unblocked", "passed", "passed", "passed"],
+        retried=[k == 1 for k in range(n)],
+        retried_in_job_id=[None, "j2", *[None] * 5],
+        retry_type=[None, None, "manual", *[None] * 4],
+        created_at=at(0, 3, 14, 0, 0, 0, 3),
+        runnable_at=at(1, 3, 14, None, 30, 40, 3),
+        started_at=at(2, 5, 15, None, None, 40, 5),
+        finished_at=at(3.5, 9, 20, None, 40, 50, 6),
+        unblocked_at=at(None, None, None, 30, None, None, None),
+        fetched_at=at(*[60] * n),
+    )
+
+
+def step_graph(
+    rows: pd.DataFrame, ax: plt.Axes | None = None, others: pd.DataFrame | None = None, **options: object
+) -> plt.Axes:
+    """Draw the graph of jobs whose builds end with their last job, given with other jobs."""
+    names = {"build_id": "id", "pipeline": "pipeline", "build_number": "number", "build_created_at": "created_at"}
+    if "finished_at" not in rows:
+        return plots.step_graph(builds(id=[f"b{k}" for k in range(60)]), rows, ax, **options)
+    ended = rows.groupby("build_id", dropna=False)["finished_at"].transform("max")
+    of_builds = rows.assign(finished_at=ended)[[*names, "finished_at"]].rename(columns=names).drop_duplicates("id")
+    of_builds = of_builds.assign(state="passed", branch="main").sort_values("id", ignore_index=True)
+    return plots.step_graph(of_builds, pd.concat([rows, others]), ax, **options)
+
+
 ALL = [
     (plots.concurrency, jobs),
     (plots.distribution, builds),
     (plots.duration_trend, builds),
+    (explain, segments),
     (plots.flake_scores, flipping),
     (plots.flaky_board, flaky_tests),
     (plots.flips, flipping),
     (plots.queue_depth, jobs),
     (plots.queue_times_by_hour, lambda: jobs(40)),
+    (step_graph, chains),
     (plots.step_times, lambda: pd.concat([jobs()] * 20, ignore_index=True)),
     (plots.success_trend, builds),
     (plots.survival, jobs),

@@ -10,7 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import colors
 from matplotlib import pyplot as plt
-from plot_frames import ALL, UGLY, at, flaky_tests, flipping, jobs, labels, legend, overlaps, rendered, ticks, title
+from plot_frames import (
+    ALL,
+    UGLY,
+    at,
+    explain,
+    flaky_tests,
+    flipping,
+    jobs,
+    labels,
+    legend,
+    overlaps,
+    rendered,
+    ticks,
+    title,
+)
 
 from buildframe import plots
 from buildframe.errors import BadInput
@@ -18,7 +32,8 @@ from buildframe.plots import theme
 
 STAMPS = ("_at",)
 MINUTES = {
-    "distribution", "duration_trend", "queue_times_by_hour", "step_times", "survival", "time_spent", "timeline",
+    "distribution", "duration_trend", "explain", "queue_times_by_hour", "step_times", "survival", "time_spent",
+    "timeline",
 }  # fmt: skip
 every = pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
 
@@ -78,7 +93,7 @@ def test_nothing_to_show_is_said_in_words(plot, frame):
     rendered(ax)
     assert [text.get_text()[-1] for text in ax.texts] == ["."]
     assert not ax.axison
-    if plot is not plots.flaky_board:  # whose bars need no times
+    if plot not in (explain, plots.flaky_board):  # whose bars need no times
         assert not plot(nulls).axison
         assert not plot(pd.DataFrame({name: [None, None] for name in whole})).axison
 
@@ -99,7 +114,11 @@ def test_the_order_of_rows_never_matters(plot, frame):
 @every
 def test_missing_columns_and_naive_times_are_refused(plot, frame):
     whole = frame()
-    name = {plots.flaky_board: "latest_occurrence_at", plots.success_trend: "created_at"}.get(plot)
+    name = {
+        plots.flaky_board: "latest_occurrence_at",
+        plots.success_trend: "created_at",
+        explain: "build_created_at",
+    }.get(plot)
     name = name or (
         "started_at" if plot in (plots.concurrency, plots.queue_times_by_hour, plots.survival) else "finished_at"
     )

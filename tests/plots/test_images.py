@@ -11,7 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import at, builds, flaky_tests, flipping, jobs
+from plot_frames import (
+    at,
+    builds,
+    chain_of_each_kind,
+    chains,
+    explain,
+    flaky_tests,
+    flipping,
+    jobs,
+    segments,
+    step_graph,
+)
 
 from buildframe import metrics, plots
 
@@ -179,6 +190,11 @@ def test_image_timeline_of_all_kinds():
     return wordless(plots.timeline, build_of_all_kinds())
 
 
+@image
+def test_image_timeline_of_a_chain():
+    return wordless(plots.timeline, chain_of_each_kind())
+
+
 @pytest.mark.slow
 @image
 def test_image_timeline_of_a_thousand_jobs():
@@ -191,9 +207,22 @@ def test_image_on_a_dark_ground():
         figure = plt.figure(figsize=(12, 8))
         axes = [figure.add_axes((x, y, 0.35, 0.35)) for x in (0.1, 0.6) for y in (0.1, 0.6)]
         plots.duration_trend(month_of_builds(), axes[0])
-        plots.timeline(build_of_all_kinds(), axes[1])
+        plots.timeline(chain_of_each_kind(), axes[1])
         plots.queue_times_by_hour(day_of_jobs(), axes[2])
         plots.flips(flipping(5, 20), axes[3])
     for ax in axes:
         without_words(ax)
     return figure
+
+
+@image
+def test_image_explain():
+    random = np.random.default_rng(3)
+    many = pd.concat([segments(60, step=f"step {k}", duration_s=random.gamma(9, 30, 120)) for k in range(16)])
+    slower = (many["step"] == "step 3") & (many["build_id"].astype(int) % 2 == 1)
+    return wordless(explain, many.assign(duration_s=many["duration_s"].where(~slower, 500.0)))
+
+
+@image
+def test_image_step_graph():
+    return wordless(step_graph, chains())

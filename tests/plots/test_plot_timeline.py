@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import colors
-from plot_frames import at, bars, jobs, labels, legend, marks, note, rendered, title
+from matplotlib.axes import Axes
+from plot_frames import at, bars, chain_of_each_kind, jobs, labels, legend, marks, note, rendered, title
 
-from buildframe import plots
+from buildframe import metrics, plots
 from buildframe.errors import BadInput
 
 
@@ -21,7 +22,7 @@ def test_timeline_distinguishes_waiting_and_running():
     assert labels(ax) == ["job 0", "job 1"]
     assert ax.yaxis_inverted()
     assert title(ax) == "web #41: 2 jobs"
-    assert legend(ax) == ["waiting for an agent", "ran"]
+    assert legend(ax) == ["critical chain", "waiting for an agent", "ran", "setup"]
 
 
 def test_timeline_shows_failed_canceled_retried_and_open_jobs():
@@ -163,9 +164,70 @@ def test_timeline_marks_runs_that_end_before_they_start_and_cuts_nothing():
     assert bars(ax, "ran") == [(2, 4, 1)]
     assert marks(ax, "its start") == [(1, 0), (3, 2)]
     assert marks(ax, "its end") == [(-2, 0), (1, 2)]
-    assert note(ax) == "2 negative runs (clocks disagree); 2 negative waits not drawn"
+    assert " ".join(note(ax).split()).startswith(
+        "2 negative runs (clocks disagree); 2 negative waits not drawn; critical chain"
+    )
     assert ax.get_xlim()[0] <= -2
     assert ax.get_xlim()[1] >= 4
+
+
+def path(ax: Axes) -> list[tuple[float, int]]:
+    """Times and rows of the critical chain."""
+    return [(x, round(y)) for x, y in marks(ax, "critical chain")]
+
+
+def test_the_critical_chain_leads_through_a_retry_by_a_person_a_block_step_and_a_trigger():
+    ax = plots.timeline(chain_of_each_kind())
+    assert labels(ax) == ["upload", "lint", "unit", "unit", "ship?", "deploy", "smoke"]
+    assert bars(ax, "setup") == [(0, 1, 0)]
+    assert bars(ax, "waiting for a person to retry") == [(9, 14, 3)]
+    assert bars(ax, "_nolegend_") == [(20, 30, 4)]
+    corners = [(0, 0), (3, 0), (3, 2), (9, 2), (9, 3), (20, 3), (20, 4), (30, 4), (30, 5), (40, 5), (40, 6), (50, 6)]
+    assert [point for point in dict.fromkeys(path(ax)) if point in corners] == corners
+    assert {row for _, row in path(ax)} == {0, 2, 3, 4, 5, 6}
+    assert " ".join(note(ax).split()) == (
+        "critical chain, inferred from this build alone: 32 % running, 20 % waiting for a person to unblock, "
+        "20 % triggered builds, 10 % waiting for a person to retry, 8 % waiting for an agent, "
+        "8 % attempts that were retried, 2 % setup"
+    )
+
+
+def test_the_chain_is_that_of_the_ledger():
+    frame = chain_of_each_kind()
+    builds = pd.DataFrame({"id": ["b"], "pipeline": "web", "number": [41], "branch": "main", "state": "passed",
+                           "created_at": at(0), "finished_at": at(51)})  # fmt: skip
+    builds = pd.concat([builds, builds.assign(id="c")], ignore_index=True)
+    both = metrics.time_ledger(builds, pd.concat([frame, frame.assign(id=frame["id"] + "c", build_id="c")]))
+    ledger, other = both[both["build_id"] == "b"], both[both["build_id"] == "c"]
+    ax = plots.timeline(frame, ledger=both.iloc[::-1])
+    assert path(ax)[-2:] == [(50, 6), (51, 6)]  # the build ended later than its last job
+    assert bars(ax, "unknown") == [(50, 51, 6)]
+    assert "alone" not in note(ax)
+    assert "critical chain: " in note(ax)
+    assert "alone" not in note(plots.timeline(frame, ledger=ledger))  # selected rows of the ledger of all builds
+    alone = metrics.time_ledger(builds[builds["id"] == "b"], frame)
+    assert "inferred from this build alone" in note(plots.timeline(frame, ledger=alone))
+    without = plots.timeline(frame, ledger=other)
+    assert note(without) == "no chain: the ledger does not have this build"
+    assert "critical chain" not in [*legend(without), note(without)]
+    with pytest.raises(BadInput, match="position"):
+        plots.timeline(frame, ledger=ledger.drop(columns="position"))
+
+
+def test_a_build_that_has_not_ended_has_no_chain():
+    assert "critical chain" not in legend(plots.timeline(jobs(2, finished_at=at(3, None), state=["passed", "running"])))
+
+
+def test_a_gap_behind_a_limit_of_concurrency_needs_the_ledger_of_other_builds():
+    first = jobs(2, id=["p", "q"], name=["a", "b"], build_id="a", created_at=at(-9, -9), build_created_at=at(-9, -9),
+                 runnable_at=at(-8, -4), started_at=at(-8, -4), finished_at=at(-4, 10))  # fmt: skip
+    second = jobs(2, name=["a", "b"], runnable_at=at(1, 10), started_at=at(1, 10), finished_at=at(3, 12))
+    both = pd.concat([first, second], ignore_index=True)
+    builds = pd.DataFrame({"id": ["a", "b"], "pipeline": "web", "number": [40, 41], "branch": "main",
+                           "state": "passed", "created_at": at(-9, 0), "finished_at": at(10, 12)})  # fmt: skip
+    ax = plots.timeline(second, ledger=metrics.time_ledger(builds, both))
+    assert bars(ax, "waiting for a concurrency limit") == [(3, 10, 1)]
+    assert bars(plots.timeline(second), "unknown") == [(3, 10, 1)]
 
 
 def brightness(color: object) -> float:
@@ -177,6 +239,7 @@ def test_thin_bars_differ_in_a_print_without_color():
     frame = jobs(80, state=states, type=["script"] * 72 + ["trigger"] * 8)
     frame.loc[frame["type"] == "trigger", "state"] = "passed"
     found = {one.get_label(): one.patches[0].get_facecolor() for one in plots.timeline(frame).containers}
+    found = {label: color for label, color in found.items() if label not in ("setup", "unknown")}  # only outlines
     assert len(found) == 6
     shades = sorted(brightness(np.multiply(c[:3], c[3]) + 1 - c[3]) for c in found.values())
     assert min(np.diff(shades)) > 20

@@ -57,6 +57,7 @@ def made(
         jobs=jobs,
         since=period.history.start,
         broken=tuple(describe_outages(measurements)),
+        pipelines=pipelines,
     )
     return replace(report, **changes)
 

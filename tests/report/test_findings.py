@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -49,13 +51,14 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     ci = month[0]
     slower = ci.sandbox.truth.slower_steps[0]
     measurements, found = monday
-    whole, step = [one for one in found if one.question == "speed"]
+    (whole,) = [one for one in found if one.question == "speed"]
     assert (whole.subject, whole.bad) == (slower.pipeline, True)
-    for one in (whole, step):
-        assert one.since is not None
-        assert abs(one.since - pd.Timestamp(slower.at)) <= pd.Timedelta("3D")
-    assert (step.subject, step.bad) == (f"{slower.pipeline}: {slower.step_key}", True)
-    assert "longer; interval" in step.text
+    assert whole.since is not None
+    assert abs(whole.since - pd.Timestamp(slower.at)) <= pd.Timedelta("3D")
+    assert re.search(rf"on average since \d+ Oct: {slower.step_key} \+[^,]* \(run\), other ", whole.headline)
+    cause = measurements.explanation.query("notable").iloc[0]
+    assert (cause["kind"], cause["step"]) == ("run", slower.step_key)
+    assert cause["after_s"] / cause["before_s"] == pytest.approx(slower.factor, rel=0.15)
     row = measurements.step_time.query("step == @slower.step_key and part == 'run'").iloc[0]
     assert row["p50_s"] / row["p50_before_s"] == pytest.approx(slower.factor, rel=0.15)
     (change,) = measurements.step_changes.query("step == @slower.step_key").to_dict("records")
@@ -95,6 +98,15 @@ def test_numbers_are_those_of_the_metrics(month, monday):
     pd.testing.assert_frame_equal(measurements.queue_time[["queue", "n", "p95_s"]], waits[["queue", "n", "p95_s"]])
     hours = measurements.load.set_index("what").loc["machine hours", "now"]
     assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())
+
+
+def test_how_long_changes_take_to_show_can_be_computed_from_the_tables(month, monday):
+    limits = monday[0].days_to_see
+    (tests,) = limits["tests"].unique()
+    builds = WEEK.history.of(month[1], "finished_at")
+    again = metrics.days_to_see(builds, metrics.failed, "pipeline", at="finished_at", tests=int(tests))
+    own = limits[limits["of"] == "failures"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(own[list(again)], again)
 
 
 def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, monday):
@@ -184,6 +196,7 @@ def test_slower_and_faster_pipelines_are_reported(quiet):
     assert not finding.bad
     assert finding.text.endswith("13 min, before 17 min (4 min shorter; interval 1 min to 6 min).")
     assert said(quiet, wall_time=wall(**NOT)) == []
+    assert "(4 min longer; interval at least 1 min)" in said(quiet, wall_time=wall(p50_change_high_s=np.nan))[0]
 
 
 def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
@@ -201,18 +214,87 @@ def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
     assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change(notable=False)) == []
 
 
-def test_steps_are_named_with_the_change_of_their_pipeline(quiet):
-    steps = [change(step="e2e"), change(step="lint", **FASTER), change(step="x", notable=False)]
-    compared = [wall(step=step, part="run", **NOT) for step in ("e2e", "lint", "x")]
-    tables = {"step_changes": steps, "step_time": compared, "wall_time": [wall(**NOT)], "wall_time_changes": [change()]}
-    text, other = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
-    assert text.endswith("; steps that changed: e2e (10 min to 15 min).")
-    assert other.startswith("The median run time of step lint of web has been shorter since about Mon 19 Oct 2026")
-    later = pd.Timestamp("2026-10-24", tz="UTC")
-    tables |= {"wall_time_changes": [change(at=later, at_low=later, at_high=later)]}
-    text, *others = said(quiet, **{name: pd.concat(each, ignore_index=True) for name, each in tables.items()})
-    assert "steps that changed" not in text  # five days apart
-    assert len(others) == 2
+def explained(*rows: tuple[str, str | None, str | None, float, bool], **more: object) -> pd.DataFrame:
+    """Return rows (kind, step, queue, change, notable) of `web`, each of 100 seconds before."""
+    table = pd.DataFrame(rows, columns=["kind", "step", "queue", "change_s", "notable"])
+    usual = {"pipeline": "web", "before_s": 100.0, "after_s": 100 + table["change_s"], "low_s": 0.0, "high_s": 0.0}
+    usual["n_open"] = 0
+    return table.assign(**(usual | more))
+
+
+CAUSES = (
+    ("run", "e2e", None, 189.0, True), ("queue", None, "macos", 48.0, True), ("run", "lint", None, 6.0, False),
+)  # fmt: skip
+
+
+def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
+    steps = pd.concat([wall(step="e2e", part="run"), wall(step="lint", part="run", pipeline="api")], ignore_index=True)
+    tables = {"wall_time": wall(), "explanation": explained(*CAUSES), "step_time": steps}
+    whole, step, waits = findings(replace(quiet, **tables), WEEK)
+    assert whole.headline == "web is 4 min 3 s slower on average: e2e +3 min 9 s (run), macos +48 s (queue), other +6 s"
+    assert whole.text == (
+        f"{whole.headline}. The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; "
+        "interval 1 min to 6 min); the mean is 9 min 3 s, before 5 min."
+    )
+    assert (step.subject, step.headline) == ("api: lint", "Step lint of api is slower, its builds not significantly")
+    assert (waits.question, waits.subject) == ("waiting", "macos")
+    assert waits.text == "Builds of web wait 48 s longer on average for agents of macos."
+    dated, *_, waits = said(quiet, **tables | {"wall_time": wall(**NOT), "wall_time_changes": change()})
+    assert waits == "Builds of web have waited 48 s longer on average for agents of macos since 19 Oct."
+    assert dated.startswith("web has been 4 min 3 s slower on average since 19 Oct: e2e +3 min 9 s (run), ")
+    (both, *_) = findings(replace(quiet, **tables, wall_time_changes=change()), WEEK)
+    assert (both.headline, both.since) == (whole.headline, change()["at"][0])  # the causes are those of the periods
+    long = said(quiet, **tables | {"wall_time": wall(**NOT), "long_wall_time": wall()})[0]
+    assert long.startswith("web is 4 min 3 s slower on average in the last 28 days: ")
+    unknown = explained(*((*row[:4], False) for row in CAUSES))
+    assert ": no cause is significant. The median" in said(quiet, **tables | {"explanation": unknown})[0]
+
+
+def test_a_mean_that_does_not_follow_the_median_has_no_causes(quiet):
+    shorter = explained(("run", "e2e", None, -5.0, True))
+    (finding,) = findings(replace(quiet, wall_time=wall(), explanation=shorter), WEEK)
+    assert finding.headline == ""
+    assert finding.text.endswith("(4 min longer; interval 1 min to 6 min); the mean changed by −5 s.")
+
+
+def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
+    def headline(change: float, n_open: int) -> str:
+        table = explained(("run", "e2e", None, change, True), n_open=n_open)
+        (finding,) = findings(replace(quiet, wall_time=wall(p50_change_s=5 * change), explanation=table), WEEK)
+        return finding.headline
+
+    assert headline(-48.0, 0) == "web is 48 s faster on average: e2e −48 s (run)"
+    clause = "(2 builds have not ended and are not counted)"
+    assert headline(-48.0, 2) == f"web is 48 s faster on average {clause}: e2e −48 s (run)"
+    assert "(1 build has not ended and is not counted)" in headline(-48.0, 1)
+    assert headline(48.0, 2) == "web is 48 s slower on average: e2e +48 s (run)"
+
+
+def test_a_queue_that_contradicts_a_cause_is_not_reported(quiet):
+    queue = wall(queue="macos").drop(columns="pipeline")
+    p95 = {name.replace("p50", "p95"): queue[name] for name in queue if name.startswith("p50")}
+    shorter = explained(("queue", None, "macos", -48.0, True))
+    tables = {"wall_time": wall(p50_change_s=-240.0), "queue_time": queue.assign(**p95), "explanation": shorter}
+    measurements = replace(quiet, **tables)
+    waiting = [one for one in findings(measurements, WEEK) if one.question == "waiting"]
+    assert [(one.text, one.bad) for one in waiting] == [
+        ("Builds of web wait 48 s shorter on average for agents of macos.", False)
+    ]
+    row = reported(measurements.tables(), "queue_time", WEEK).iloc[0]
+    assert (row["p95_direction"], row["p50_direction"]) == ("", "")
+    longer = replace(measurements, explanation=pd.concat([shorter, shorter.assign(change_s=9.0, pipeline="api")]))
+    (waits,) = [one for one in findings(longer, WEEK) if one.question == "waiting"]
+    assert waits.text.startswith("The 95th percentile of the queue time of jobs of macos is 21 min, before 17 min")
+
+
+def test_a_step_that_contradicts_a_cause_compares_the_periods(quiet):
+    step, since = wall(step="e2e", part="run", **NOT), change(step="e2e")
+    for cause, direction in ((-48.0, ""), (48.0, "up")):
+        causes = explained(("run", "e2e", None, cause, True))
+        tables = replace(quiet, step_time=step, step_changes=since, explanation=causes).tables()
+        (row,) = reported(tables, "step_time", WEEK).to_dict("records")
+        assert (row["p50_direction"], pd.notna(row["since"])) == (direction, direction != "")
+        assert (row["p50_s"], row["n"]) == ((900.0, 40) if direction else (1260.0, 70))
 
 
 def test_of_several_changes_only_the_last_still_holds(quiet):
@@ -227,6 +309,18 @@ def test_of_several_changes_only_the_last_still_holds(quiet):
         assert [text[-48:] for text in texts] == n_findings * [
             "26, between builds #7 and #9: 15 min, before 10 min."[-48:]
         ]
+
+
+def test_a_change_that_lasts_is_reported_behind_one_that_was_undone(quiet):
+    days = [pd.Timestamp(f"2026-10-{day}", tz="UTC") for day in (17, 20, 23)]
+    levels = [(100.0, 200.0), (200.0, 300.0), (300.0, 210.0)]
+    changes = [
+        change(at=at, p50_before_s=before, p50_after_s=after, p50_change_s=after - before, notable=after > before)
+        for at, (before, after) in zip(days, levels, strict=True)
+    ]
+    both = pd.concat(changes, ignore_index=True)
+    (text,) = said(quiet, wall_time=wall(**NOT), wall_time_changes=both)
+    assert "since about Sat 17 Oct 2026" in text
 
 
 def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
@@ -258,7 +352,7 @@ def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quie
 )
 def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change, direction, is_dated):
     tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
-    (row,) = reported(replace(quiet, **tables), "wall_time", WEEK).to_dict("records")
+    (row,) = reported(replace(quiet, **tables).tables(), "wall_time", WEEK).to_dict("records")
     assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
     (*found,) = findings(replace(quiet, **tables), WEEK)
     assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
@@ -268,7 +362,7 @@ def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change
 
 def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet):
     tables = {"success": rates(notable=False), "failure_changes": failure_change()}
-    (row,) = reported(replace(quiet, **tables), "success", WEEK).to_dict("records")
+    (row,) = reported(replace(quiet, **tables).tables(), "success", WEEK).to_dict("records")
     assert (row["passed_before"], row["n_before"], row["passed"], row["n"]) == (81, 90, 28, 40)
     assert (row["rate_before"], row["rate"], row["change"]) == pytest.approx((0.9, 0.7, -0.2))
     assert (row["low"], row["high"]) == pytest.approx((-0.3, -0.1))

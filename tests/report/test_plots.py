@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import matplotlib as mpl
+import matplotlib.figure
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
@@ -90,6 +93,32 @@ def test_the_description_of_a_plot_does_not_count_blocked_builds(
     assert passed["blocked"].any()
     alt = render_plots(replace(report, builds=builds, findings=()))[0].alt
     assert f"wall time of {(~passed['blocked']).sum()} passed builds of release." in alt
+
+
+def test_success_shows_the_outages_of_default_branches_if_these_are_known(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    axes = []
+
+    def draw(function: Callable[[Any], object], _: str) -> str:
+        axes.append(matplotlib.figure.Figure((WIDTH / 96, HEIGHT / 96), layout="constrained").add_subplot())
+        function(axes[-1])
+        return ""
+
+    monkeypatch.setattr(made, "_draw_png", draw)
+    success = render_plots(report)[2]
+    labels = {text.get_text() for text in axes[4].get_legend().get_texts()}
+    assert {"success rate", "branch failing"} <= labels
+    outages = report.measurements.outages
+    lanes = {label.get_text() for label in axes[4].get_yticklabels()}
+    assert set(outages["pipeline"][outages["open"]]) <= lanes
+    assert success.caption.startswith("Success rate and outages of default branches by day")
+    known = report.pipelines.set_index("slug")["default_branch"]
+    builds = report.period.history.of(report.builds, "created_at")
+    n = (builds["branch"] == builds["pipeline"].map(known)).sum()
+    assert f"daily success rate of {n:,} builds of default branches" in success.alt
+    unlisted = render_plots(replace(report, pipelines=report.pipelines.iloc[:0]))[2]
+    assert unlisted.caption.startswith("Success rate of all pipelines by day")
 
 
 def test_without_builds_there_are_no_plots(report: Report) -> None:

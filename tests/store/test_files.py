@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -274,3 +276,22 @@ def test_names_of_other_formats_are_refused(tmp_path, name):
     with pytest.raises(BadInput, match=rf"path=.*{name}.*\.csv or \.parquet"):
         store.save(tmp_path / name, frame())
     assert os.listdir(tmp_path) == []
+
+
+def test_no_thread_of_arrow_reads_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that still holds a Python object when the interpreter exits would end the process with SIGABRT."""
+    path = store.save(tmp_path / "x.parquet", pd.DataFrame({"a": range(1000), "b": "x"}))
+    threads = set()
+
+    class Watched(io.FileIO):
+        def readinto(self, buffer):
+            threads.add(threading.get_ident())
+            return super().readinto(buffer)
+
+        def read(self, size=-1):
+            threads.add(threading.get_ident())
+            return super().read(size)
+
+    monkeypatch.setattr("builtins.open", lambda file, *_, **__: Watched(file))
+    store.load(path)
+    assert threads <= {threading.get_ident()}

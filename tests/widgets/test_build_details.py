@@ -275,6 +275,21 @@ def test_the_timeline_of_an_unfinished_build_counts_waiting_jobs(live: Workspace
     assert "not runnable yet" in visible_text(show(BuildDetails(live), *in_state(live, "running")).timeline)
 
 
+def test_the_time_of_a_finished_build_adds_up_by_kind(live: Workspace) -> None:
+    slug, number = in_state(live, "passed")
+    detail, build = show(BuildDetails(live), slug, number), live.pipeline(slug).build(number)
+    assert build.created_at is not None
+    assert build.finished_at is not None
+    took = format_duration((build.finished_at - build.created_at).total_seconds())
+    label = f"What {slug} #{number} spent its time on: {took} in all. "
+    labels = [str(each.get("aria-label")) for _, each in html_tags(detail.timeline.value)]
+    assert [text.startswith(label) for text in labels].count(True) == 1
+    assert "Critical chain, inferred from this build alone: " in visible_text(detail.timeline)
+    running = visible_text(show(detail, *in_state(live, "running")).timeline)
+    assert "spent" not in running
+    assert "chain" not in running
+
+
 def log_of(detail: BuildDetails) -> str:
     detail.log_button.click()
     wait_for(detail._log_tasks)

@@ -21,6 +21,7 @@ from buildframe.metrics.change_points import change_points
 from buildframe.metrics.comparison import build_success_change, job_failure_change, newcombe, percentile_change
 from buildframe.metrics.days_to_see import days_to_see
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
+from buildframe.metrics.explain import explain
 from buildframe.metrics.flake_score import detection_power, flake_score
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilization
@@ -29,18 +30,20 @@ from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
+from buildframe.metrics.step_graph import step_graph
 from buildframe.metrics.steps import step
 from buildframe.metrics.survival import survival
+from buildframe.metrics.time_ledger import time_ledger
 from buildframe.metrics.waste import waste
 
 __all__ = [
     "active_time", "blocked_time", "build_success_change", "change_points", "concurrency", "days_to_see",
-    "dependency_wait", "detection_power", "failed", "flake_score", "flaky_board", "flaky_lifecycle", "flips",
+    "dependency_wait", "detection_power", "explain", "failed", "flake_score", "flaky_board", "flaky_lifecycle", "flips",
     "idle_time", "job_failure_change", "latest", "machine_time", "newcombe", "outages", "outcomes_by_commit",
     "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share",
-    "remaining_time", "retry_rate", "run_time", "step", "success_rate", "success_trend", "survival", "throughput",
-    "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization", "wall_time", "waste", "wilson",
-    "with_seconds",
+    "remaining_time", "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
+    "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
+    "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip
 
 

@@ -13,7 +13,8 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, Rows
+from buildframe.metrics.engines.storms import PLACES, STORM
 from buildframe.metrics.grouping import By, Key, join_keys
 from buildframe.metrics.rates import rate_columns, shares
 from buildframe.metrics.steps import step
@@ -23,8 +24,14 @@ from buildframe.metrics.validation import check_states
 STEP: list[Key] = ["organization", "pipeline", step]
 COMMIT: list[Key] = ["commit"]
 VARIANT: list[Key] = ["matrix", "parallel_group_index"]
-_NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at")
-_COUNTS = ["passes", "failures", "lost"]
+_NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at", *PLACES)
+_OUTCOMES = ["passes", "failures", "lost"]
+_COUNTS = [*_OUTCOMES, STORM]
+
+_TRIES = nw.col("passes") + nw.col("failures") + nw.col("lost")
+
+HAS_OUTCOME = _TRIES > 0
+"""Whether sums of outcomes contain attempts that are not left out."""
 
 _KINDS = ("automatic", "manual")
 """Kinds of retries."""
@@ -43,8 +50,8 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
         unique ids. Needs the columns `organization`, `pipeline`, `name`, `step_key`, `commit`, `matrix`,
-        `parallel_group_index`, `type`, `state`, `soft_failed`, `exit_status`, `signal` and `finished_at`. Engines other
-        than pandas need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
+        `parallel_group_index`, `type`, `state`, `soft_failed`, `exit_status`, `signal`, `finished_at`, `queue` and
+        `agent_id`. Engines other than pandas need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
 
     Returns
     -------
@@ -62,8 +69,9 @@ def outcomes_by_commit(jobs: Frame) -> Any:
         passes               Int64               attempts that passed
         failures             Int64               hard failures that were not lost
         lost                 Int64               hard failures by infrastructure
-        first_at             datetime64[us, UTC] end of the first attempt
-        last_at              datetime64[us, UTC] end of the last attempt
+        n_storm              Int64               further attempts, which were in a storm; left out
+        first_at             datetime64[us, UTC] end of the first attempt that is not left out
+        last_at              datetime64[us, UTC] end of the last attempt that is not left out
         verdict              str                 see Notes
         ==================== =================== ==========================================================
 
@@ -81,6 +89,13 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     Script jobs that passed or failed hard (failed or timed out, not softly) count. Soft failures, canceled, skipped and
     unfinished jobs do not. A failure is lost if its exit status is -1 or it has a signal. Attempts without a commit, or
     at `HEAD`, are left out; `flips` counts them.
+
+    Attempts in a storm are left out, too, because infrastructure failed; `flips` counts all of them. A storm is half an
+    hour of the clock (in UTC) in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of
+    these only failed, at least half of the attempts did, and they failed at two or more commits. A storm that is
+    shorter, or lies across a full or half hour, can be missed, and so can one on agents that finish fewer steps in half
+    an hour, unless it hits the whole queue. On the other hand, two commits that break 5 steps within half an hour, on
+    a queue with hardly anything else, count as a storm.
 
     The verdict is
 
@@ -104,9 +119,12 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     deterministic        5
     Name: count, dtype: int64
     """
-    attempts = select_attempts(jobs, only_known=True)
+    attempts = select_attempts(jobs)
+    known = attempts.frame.filter(nw.col("unknown") == 0)
+    counted = known.with_columns(finished_at=nw.when(nw.col(STORM) == 0).then(nw.col("finished_at")))
     ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = sum_outcomes(attempts, **ends)
+    outcomes = sum_outcomes(replace(attempts, frame=counted), **ends)
+    outcomes = replace(outcomes, frame=outcomes.frame.filter(HAS_OUTCOME))
     return outcomes.engine.deliver(outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": VERDICTS})
 
 
@@ -136,6 +154,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
         deterministic    Int64   commits with this verdict
         undecided        Int64   commits with this verdict
         infrastructure   Int64   commits with this verdict; all others passed
+        n_storm          Int64   attempts in a storm, see `outcomes_by_commit`; left out
         n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
         flake_rate       float64 `flaky / commits_passed`; NaN if no commit passed
         low, high        float64 95 % interval of `flake_rate`; NaN if too little is known, see `success_rate`
@@ -178,29 +197,36 @@ def flips(jobs: Frame) -> pd.DataFrame:
     variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
     engine = variants.engine
     commits = engine.without_level(variants, VARIANT)
-    worst = commits.frame.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col("unknown").sum(), first)
-    is_known = nw.col("unknown") == 0
+    each = _with_floats(commits.frame.with_columns(tries=_TRIES), STORM, "unknown")
+    worst = each.group_by(*commits.by).agg(
+        nw.col("verdict", "passes", "tries").max(), nw.col(STORM, "unknown").sum(), first
+    )
+    is_known = (nw.col("unknown") == 0) & (nw.col("tries") > 0)
     counts = {
         "commits": is_known,
         "commits_passed": is_known & (nw.col("passes") > 0),
         **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(VERDICTS)][1:])},
+        "n_storm": nw.col(STORM),
         "n_without_commit": nw.col("unknown"),
     }
     steps = engine.without_level(replace(commits, frame=worst), COMMIT)
-    counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], attempts.frame)
+    counted = sum_by_span(
+        steps, "finished_at", counts, ["commits_passed"], engine.select_columns(jobs, ["finished_at"])
+    )
     rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
-    ranked = ranked[ranked["commits"] + ranked["n_without_commit"] > 0]
+    ranked = ranked[ranked[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
     order = ranked.assign(low=ranked["low"].fillna(0)).sort_values(
         ["low", "flake_rate"], ascending=False, kind="stable"
     )
     return ranked.loc[order.index].reset_index(drop=True)
 
 
-def select_attempts(jobs: Frame, *needs: str, only_known: bool = False) -> GroupedRows:
-    """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit), or those at a commit.
+def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
+    """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit).
 
-    `needs` are further columns of the result. Computes flags first, because texts are slow to filter.
+    Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
+    texts are slow to filter.
     """
     check_states(jobs, "state")
     groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
@@ -212,24 +238,51 @@ def select_attempts(jobs: Frame, *needs: str, only_known: bool = False) -> Group
         "lost": expressions.WAS_LOST,
     }
     flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
-    rows = groups.frame.select(*groups.by, "finished_at", *needs, **flags)
+    rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags)
     counted = nw.col("script") & (nw.col("passes") | hard)
-    rows = rows.filter(counted & ~unknown if only_known else counted)
+    rows = rows.filter(counted)
     outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": unknown}
     rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
-    return replace(groups, frame=rows)
+    return _without_storms(replace(groups, frame=rows))
+
+
+def _without_storms(attempts: GroupedRows) -> GroupedRows:
+    """Return the attempts with the flag `STORM`, and without other outcomes in storms."""
+    marked = attempts.engine.mark_storms(attempts, len(STEP))
+    if marked is None:
+        return attempts.with_columns(**{STORM: nw.lit(0)})
+    return marked.with_columns(**{name: nw.col(name) * (1 - nw.col(STORM)) for name in _OUTCOMES})
 
 
 def sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
     """Sum the outcomes of each group, and add its verdict."""
-    sums = attempts.frame.group_by(*attempts.by).agg(*(nw.col(name).sum() for name in _COUNTS), **more)
-    whole = sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))  # decimals in DuckDB
+    counted = _with_floats(attempts.frame, *_COUNTS, "unknown")
+    sums = counted.group_by(*attempts.by).agg(nw.col(*_COUNTS).sum(), **more)
+    whole = sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))
     return replace(attempts, frame=whole.with_columns(verdict=_express_verdict()))
+
+
+def count_red_builds(attempts: GroupedRows) -> GroupSums:
+    """Count the builds of each step with a failure that was not retried, at a commit that passed otherwise."""
+    engine, is_known = attempts.engine, nw.col("unknown") == 0
+    failed = attempts.frame.filter(is_known & (nw.col("failures") > 0) & ~expressions.IS_SUPERSEDED)
+    passed = attempts.frame.filter(is_known & (nw.col("passes") > 0)).select(*attempts.by)
+    names = {name: f"{name} that passed" for name in attempts.by}
+    red = engine.join_nulls_equal(failed.select(*attempts.by, "build_id").unique(), passed.rename(names), names)
+    steps = engine.without_level(engine.without_level(replace(attempts, frame=red), VARIANT), COMMIT)
+    return engine.group_sums(
+        replace(steps, frame=steps.select("build_id").frame.unique()), builds=~nw.col("build_id").is_null()
+    )
+
+
+def _with_floats(rows: Rows, *counts: str) -> Rows:
+    """Return counts as floats, whose sums take DuckDB half the time of those of integers."""
+    return rows.with_columns(nw.col(*counts).cast(nw.Float64))
 
 
 def _express_verdict() -> nw.Expr:
     """Return the index of the verdict in VERDICTS."""
-    passes, failures, lost = (nw.col(name) for name in _COUNTS)
+    passes, failures, lost = (nw.col(name) for name in _OUTCOMES)
     unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))
     return nw.when(failures > 0).then(unlike).otherwise((lost > 0).cast(nw.Int64))
 

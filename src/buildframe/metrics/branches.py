@@ -221,9 +221,10 @@ def recovery_time(
                                     many are censored
         p50_low_s, ...      float64 lower end of its 95 % interval; NaN if too little is known
         p50_high_s, ...     float64 upper end of its 95 % interval; NaN if too little is known
-        p50_at_least_s, ... float64 lower bound of the percentile if too many outages are censored; NaN otherwise
-        p50_n_effective,    float64 number of independent outages with the same information
-        ...
+        p50_at_least_s, ... float64 lower bound of the percentile if too many outages are censored: the percentile if
+                                    these had ended when they were last seen; NaN otherwise
+        p50_n_effective,    float64 number of independent outages with the same information, at most `n`;
+        ...                         NaN as the interval
         =================== ======= ==========================================================================
 
     Raises

@@ -102,8 +102,8 @@ def change_points(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of`, `tz` or `unit` is invalid, or `unit="commit"` is
-        used with a duration.
+        If a column is missing, a timestamp has no time zone, a duration is infinite, `of`, `tz` or `unit` is invalid,
+        or `unit="commit"` is used with a duration.
 
     See Also
     --------
@@ -121,7 +121,9 @@ def change_points(
     correlation of .3 from day to day, and 21 % at .6. A change is found on its second day at the earliest.
 
     *Intervals.* That of `at` holds days with 95 % of the posterior probability. That of the size takes `at` as known,
-    so changes that are barely significant are smaller than estimated. Censored rows are left out.
+    so changes that are barely significant are smaller than estimated. Of the changes found in simulations in which days
+    differ, they contain the time in 94 to 99 % and the size in 92 to 100 %; if days correlate by .6, in 84 and 87 %.
+    Censored rows are left out.
 
     *Groups.* `p` is about one group: the share of shuffles as clear as the clearest change, or for others as clear
     between their neighbors, if that is more. If none of 9,999 is, it comes from how fast the probability falls in the
@@ -131,7 +133,10 @@ def change_points(
 
     *Commits.* The rate of failures before and after each commit is compared with a single rate, over all possible rates
     (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that was retried counts as one run that failed,
-    and its last attempt counts as a retry. `p` is an upper bound. Rows without a commit are left out.
+    and its last attempt counts as a retry. `p` is an upper bound. Rows without a commit are left out. Runs of a commit
+    are taken as independent: if they correlate by .3, 7 % of the histories in which nothing changed have a change. In
+    simulations the interval of `at` contains the commit of a found change in 97 to 100 %, and in 89 % with ten runs
+    per commit that correlate by .1. Intervals of the size allow for such runs.
 
     *Suspects.* The builds and commits from those before to those after contain the cause with 95 % probability. A cause
     in the middle of a day may lie in the day before.

@@ -20,9 +20,15 @@ MIN_DAYS = 2
 _LEVEL, _SHARE_OF_SPLITS = 0.05, 0.8
 """Probability of a change in a series that has none, and the share of it for splits in two; segments have the rest."""
 
-_MAX_SEARCHES, _MAX_CORRELATION = 4, 0.9
+_MAX_SEARCHES = 4
+_CORRELATIONS, _SIMULATED = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9), 200
+"""Correlations of consecutive days, and number of series for each, that show how an estimate relates to them."""
+
 _MAX_SHUFFLES, _MAX_FOR_TAIL = 1999, 9999
-"""Shuffles that decide whether there is a change, and those that show how clear it is if none of the former is."""
+"""Shuffles that decide whether there is a change, and those that show how clear it is if few of the former are."""
+
+_ENOUGH = 10
+"""As clear shuffles whose share is a probability; fewer may be the same order of the days by luck."""
 
 _TAIL = 200
 """The clearest shuffles, which show how fast the probability falls beyond them."""
@@ -162,17 +168,24 @@ def _search(series: Series, inflation: float, random: np.random.Generator) -> tu
 
 def _cut(series: Series, level: float, inflation: float, random: np.random.Generator) -> tuple[list[int], Shuffles]:
     """Return the cuts that are significant at a level, and the shuffles of the clearer kind of cuts."""
+    cuts: list[int] = []
     days, clearest = len(series.score), Shuffles(0, 0)
     if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
-        return [], clearest
+        return cuts, clearest
     for ways, share in ((_splits(days), _SHARE_OF_SPLITS), (_segments(days), 1 - _SHARE_OF_SPLITS)):
-        if ways.cuts:
+        if ways.cuts and not (cuts and _explains_less(series, ways, _splits(days))):
             allowed = level * share * (_MAX_SHUFFLES + 1) - 1
             shuffles = _shuffle(series, ways, allowed, inflation, random)._replace(share=share)
-            clearest = min(clearest, shuffles, key=lambda one: one.p_of_any)
-            if shuffles.is_within(level):
-                return ways.best(series), shuffles
-    return [], clearest
+            if shuffles.p_of_any < clearest.p_of_any or not clearest.n:
+                clearest = shuffles
+                cuts = ways.best(series) if shuffles.is_within(level) else cuts
+    return cuts, clearest
+
+
+def _explains_less(series: Series, ways: _Ways, others: _Ways) -> bool:
+    """Return whether the best of some ways cannot be clearer than the best of fewer others."""
+    clarity = [len(series.score) / 2 * _clarity(one.explained(*series).max(), 1.0) for one in (ways, others)]
+    return bool(clarity[0] - math.log(ways.cuts) <= clarity[1] - math.log(others.cuts))
 
 
 class _Ways:
@@ -232,7 +245,7 @@ def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, rand
         n = min(most - len(clarity), max(100, len(clarity)), max(1, _MAX_CELLS // ways.cuts))
         clarity = np.append(clarity, _clarity(_explained_by_chance(series, ways, n, random), inflation))
         as_clear = int((clarity >= observed * (1 - 1e-9)).sum())
-        if len(clarity) == _MAX_SHUFFLES and not as_clear:
+        if len(clarity) == _MAX_SHUFFLES and as_clear < _ENOUGH:
             most = _MAX_FOR_TAIL
     return Shuffles(len(clarity), as_clear, _tail_probability(clarity, float(observed)))
 
@@ -253,10 +266,10 @@ def _clarity(explained: Floats, inflation: float) -> Floats:
 def _tail_probability(clarity: Floats, observed: float) -> float:
     """Return the probability of a value as high; beyond all shuffles from how fast it falls in the highest of these.
 
-    Shuffles that are no higher give an upper bound only (Knijnenburg, T. A., et al. (2009). Bioinformatics 25).
+    A few shuffles that are as high give a rough bound only (Knijnenburg, T. A., et al. (2009). Bioinformatics 25).
     """
     n, as_clear = len(clarity), int((clarity >= observed * (1 - 1e-9)).sum())
-    if as_clear or n <= _MAX_SHUFFLES:
+    if as_clear >= _ENOUGH or n <= _MAX_SHUFFLES:
         return (as_clear + 1) / (n + 1)
     limit, excess = _tail(clarity)
     return _TAIL / n * float(np.exp(-(observed - limit) / excess)) if excess > 0 else 1 / (n + 1)
@@ -288,17 +301,58 @@ def needed_distance(series: Series, p: float) -> float:
 
 
 def _correlation(series: Series, cuts: list[int]) -> float:
-    """Return the correlation of consecutive days beside what the cuts explain, corrected for its bias.
+    """Return the correlation of consecutive days beside what the cuts explain.
 
-    Each mean that is subtracted lowers it (Kendall, M. G. (1954). Biometrika 41, 403-404).
+    It is the lower one of two estimates. The second splits each part once more, where that explains most, so that a
+    change in a part that is too short to be certain is not taken for a correlation.
     """
     edges = [0, *cuts, len(series.score)]
-    parts = [series.between(start, stop) for start, stop in itertools.pairwise(edges)]
-    residuals = np.concatenate([one.score - np.average(one.score, weights=one.weight) for one in parts])
-    squares = (residuals**2).sum()
-    alike = float((residuals[1:] * residuals[:-1]).sum() / squares) if squares > 0 else 0.0
-    bias = (len(cuts) + 1) * (1 + 4 * max(alike, 0.0)) / len(residuals)
-    return min(alike + bias, _MAX_CORRELATION)
+    lengths = tuple(np.diff(edges).tolist())
+    parts = [Series(*(values[None] for values in series.between(*ends))) for ends in itertools.pairwise(edges)]
+    found = (
+        np.interp(_lag_correlation(parts, more)[0], _expected_correlations(lengths, more), _CORRELATIONS)
+        for more in (False, True)
+    )
+    return float(min(found))
+
+
+def _lag_correlation(parts: list[Series], more: bool) -> Floats:
+    """Return the correlation of consecutive days of each series beside the levels of its parts, or of their halves."""
+    residuals = np.concatenate([_residuals(*part, more) for part in parts], axis=-1)
+    squares = (residuals**2).sum(-1)
+    products = (residuals[:, 1:] * residuals[:, :-1]).sum(-1)
+    correlation: Floats = np.divide(products, squares, out=np.zeros_like(squares), where=squares > 0)
+    return correlation
+
+
+def _residuals(score: Floats, weight: Floats, more: bool) -> Floats:
+    """Return what remains of each series beside its level, or the two levels of its best split."""
+    days = score.shape[-1]
+    ways = _splits(days)
+    stop = np.zeros(len(score), np.int64)
+    if more and ways.cuts:
+        stop = ways.explained(score, weight).argmax(-1) + MIN_DAYS
+    is_late = np.arange(days) >= stop[:, None]
+    residuals: Floats = score.copy()
+    for side in (is_late, ~is_late):
+        own = np.where(side, weight, 0.0)
+        mean = (own * score).sum(-1) / np.maximum(own.sum(-1), 1e-12)
+        residuals -= side * mean[:, None]
+    return residuals
+
+
+@functools.lru_cache(1024)
+def _expected_correlations(lengths: tuple[int, ...], more: bool) -> Floats:
+    """Return what `_lag_correlation` gives on average for each of `_CORRELATIONS` and parts of these lengths."""
+    noise = np.random.default_rng(0).standard_normal((_SIMULATED, sum(lengths)))
+    means = []
+    for alike in _CORRELATIONS:
+        scores = noise.copy()
+        for day in range(1, scores.shape[1]):
+            scores[:, day] = alike * scores[:, day - 1] + math.sqrt(1 - alike**2) * noise[:, day]
+        parts = np.split(scores, np.cumsum(lengths)[:-1], axis=1)
+        means.append(_lag_correlation([Series(part, np.ones_like(part)) for part in parts], more).mean())
+    return np.maximum.accumulate(np.array(means))
 
 
 def _replace(series: Series, cuts: list[int], inflation: float, random: np.random.Generator) -> list[Change]:

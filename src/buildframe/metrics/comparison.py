@@ -97,8 +97,9 @@ def percentile_change(
         p50_s, p50_before_s                        float64 percentiles in seconds; NaN with too few rows, or too
                                                            many that are censored
         p50_low_s, p50_high_s                      float64 95 % interval of `p50_s`
-        p50_at_least_s, p50_before_at_least_s      float64 lower bounds of the percentiles in seconds if there are
-                                                           enough rows, but too many are censored; NaN otherwise
+        p50_at_least_s, p50_before_at_least_s      float64 lower bounds of the percentiles in seconds, see
+                                                           `percentiles`; NaN if the percentiles are known, or
+                                                           with too few rows
         p50_change_s                               float64 `p50_s - p50_before_s`: above 0 if it became slower
         p50_change_low_s, p50_change_high_s        float64 interval of the change; NaN with too few days or rows
         p50_change_p                               float64 two-sided p-value of the change, without regard to other
@@ -129,6 +130,8 @@ def percentile_change(
 
     In simulations with up to a fifth of the rows censored and days that differ, nominal 95 % intervals cover the change
     in 93 to 99 % of worlds. It is assumed that censored rows would have lasted as long as others that lasted as long.
+    Days are taken as independent: if they correlate by .3 from one day to the next, intervals cover the change in 89 %
+    of worlds, and p is below .05 in 11 % of those without any; at .6 it is 71 to 75 %, and 25 to 29 %.
 
     A period may be a single day: the other period and the other groups then show how much days vary. That needs six
     days or so, and assumes that the day varies as they do. If all durations of a day are longer or shorter, it is worth
@@ -215,8 +218,8 @@ def build_success_change(
 
     Notes
     -----
-    Intervals use an effective number of builds from the variance between days [1]_ in place of `n`. Single days, `p`
-    and `notable` are as in `percentile_change`.
+    Intervals use an effective number of builds from the variance between days [1]_ in place of `n`. Single days, days
+    that depend on the day before, `p` and `notable` are as in `percentile_change`.
 
     References
     ----------

@@ -11,6 +11,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.metrics.change_search import Series, score_days, score_failures
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.engines import engine_of, expressions
@@ -21,11 +22,12 @@ from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows
 from buildframe.metrics.grouping import By, find_groups
 from buildframe.metrics.outcomes import failed, outcome_columns
 from buildframe.metrics.time_buckets import Buckets
-from buildframe.metrics.validation import check_states
+from buildframe.metrics.validation import INFINITE, check_states
 
 Unit = Literal["day", "commit"]
 
 DAY, HITS, ROWS, SUM, SQUARES = "day number", "hits", "rows", "sum", "squares"
+_INFINITE = "infinite"
 
 _RETRIES = ("retried", "retries_count")
 
@@ -93,7 +95,10 @@ def score_groups(rows: GroupedRows, *, is_rate: bool) -> tuple[pd.DataFrame, pd.
     else:
         rows = rows.engine.with_normal_scores(rows)
         sums |= {SUM: nw.col(SCORE), SQUARES: nw.col(SCORE) * nw.col(SCORE)}
-    groups, units = number_units(rows, sum_units(rows, DAY, sums), [DAY])
+    infinite = {} if is_rate else {_INFINITE: nw.col("value").abs() == float("inf")}
+    groups, units = number_units(rows, sum_units(rows, DAY, sums | infinite), [DAY])
+    if infinite and units.pop(_INFINITE).sum() > 0:
+        raise BadInput(INFINITE)
     columns = [units[name].to_numpy(np.float64) for name in sums]
     score = score_failures if is_rate else score_days
     return groups, units, [score(*(one[start:stop] for one in columns)) for start, stop in group_edges(units)]

@@ -13,7 +13,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.change_search import Series, fewest_days, needed_distance
-from buildframe.metrics.columns import Flags
+from buildframe.metrics.columns import Flags, Floats
 from buildframe.metrics.daily_scores import (
     HITS,
     ROWS,
@@ -43,7 +43,13 @@ _LEAST_DAYS = 10
 _LEAST_OF_DURATIONS = 2.6e-5
 """Orders of days as clear as this are hardly among the shuffles, so that smaller probabilities are extrapolated."""
 
+_TESTS_OF_PIPELINE = 12
+"""Half of the level is for six tests of each pipeline: of durations and of failures, two comparisons and a search."""
+
 _CHANGES = np.geomspace(0.005, 10, 400)
+_MEASURED = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Relative changes of durations whose effect on scores is measured; those between are interpolated."""
+
 _CHANGED = "is changed"
 
 
@@ -60,7 +66,7 @@ def days_to_see(
     tests: int | None = None,
 ) -> pd.DataFrame:
     """
-    Estimate how many days after a change a nightly report marks it.
+    Estimate how many days after a change a nightly report shows it.
 
     Parameters
     ----------
@@ -82,7 +88,9 @@ def days_to_see(
         Number of days that the report compares with as many before; at least 1. It also compares four times as many,
         and searches these for changes.
     tests : int, optional
-        Number of comparisons and searches in the report. By default the number of groups.
+        Number of equal tests among which the change must stand out. In the report that is the column `tests` of its
+        table `days_to_see`. By default 12 for each group, as in a report on pipelines if the store has no queues: it
+        makes six tests for each, which share half of the level. A step of a report has 16.
 
     Returns
     -------
@@ -92,16 +100,17 @@ def days_to_see(
         =============== ======= ====================================================================
         n               Int64   rows that have a time and a value, or that passed or failed
         days            Int64   days with such rows
-        days_to_see     Int64   days after the change when four of five reports mark it; null if that
+        days_to_see     Int64   days after the change when four of five reports show it; null if that
                                 takes more than four periods, or with fewer than 10 days with rows
-        smallest_change float64 smallest relative increase that is marked within one period; NaN if
+        smallest_change float64 smallest relative increase that is shown within one period; NaN if
                                 above 10, or with fewer than 10 days with rows
         =============== ======= ====================================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `of`, `change`, `tz`, `days` or `tests` is invalid.
+        If a column is missing, a timestamp has no time zone, a duration is infinite, or `of`, `change`, `tz`, `days` or
+        `tests` is invalid.
 
     See Also
     --------
@@ -110,16 +119,20 @@ def days_to_see(
 
     Notes
     -----
-    A report marks what remains notable among all its tests, so that in 60 nights without any change at most one in ten
+    A report shows what remains notable among all its tests, so that in 60 nights without any change at most one in ten
     alarms: its most certain change needs a p-value below .1 / 60 / `tests`. Changes are searched for in four periods,
-    and one and four periods are compared with as many before. The chance that any of these tests marks a change follows
+    and one and four periods are compared with as many before. The chance that any of these tests shows a change follows
     from how much days differ, by ranks as in `change_points`, and the days are those after which it reaches .8. The
-    search marks a change after five to eight days with rows at the earliest. Comparisons see most after one or four
-    periods, when none of the days before the change is left on their later side. In simulations the days were right
-    within a quarter.
+    search shows a change after five to eight days with rows at the earliest. Comparisons see most after one or four
+    periods, when none of the days before the change is left on their later side. In simulated reports with
+    as many builds on each day, the days were right within about a quarter. If the chance stays near .8 after one
+    period, the days can jump to three: with quiet weekends, steps 50 % slower had 7 or 22 days, and four of five stores
+    had a first report after 13.
 
-    Limits: the days in the frame are taken to have no change themselves, and not to depend on each other. Other changes
-    at the same time make a change clearer.
+    Limits: the store is taken to hold eight periods, which the longer comparison needs; with fewer, changes that take
+    more than three periods may not show. The days in the frame are taken to have no change themselves, and not to
+    depend on each other. `smallest_change` of durations is interpolated between measured
+    sizes. Other changes at the same time make a change clearer.
 
     Examples
     --------
@@ -127,9 +140,9 @@ def days_to_see(
     >>> timed = pd.concat(weeks).assign(wall_s=pd.concat([metrics.wall_time(builds).dt.total_seconds()] * 4))
     >>> metrics.days_to_see(timed, "wall_s", "pipeline", change=1.0).round(2).head(3)
       pipeline    n  days  days_to_see  smallest_change
-    0      api  132    28            6             0.78
-    1  billing   44    24           22             1.43
-    2     data   72    28            7             0.75
+    0      api  132    28            7             0.87
+    1  billing   44    24           24              NaN
+    2     data   72    28            7             0.76
     """
     _check_arguments(change, days, tests)
     rows, buckets = measure_rows(frame, of, by, at, tz)
@@ -139,7 +152,7 @@ def days_to_see(
     n = np.array([units[ROWS].to_numpy()[start:stop].sum() for start, stop in edges], np.int64)
     n_days = np.array([stop - start for start, stop in edges], np.int64)
     shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, change)
-    level = NIGHTLY / (max(len(edges), 1) if tests is None else tests)
+    level = NIGHTLY / (_TESTS_OF_PIPELINE * max(len(edges), 1) if tests is None else tests)
     fewest_at = level if is_rate else max(level, _LEAST_OF_DURATIONS)
     seen = [
         _Group.of(one, len(buckets), days, level, fewest_at)
@@ -221,9 +234,21 @@ def _shift_rates(units: pd.DataFrame, edges: Sequence[tuple[int, int]]) -> list[
 def _shift_durations(rows: GroupedRows, change: float) -> list[Callable[[float], float]]:
     """Return for each group by how much the score of days shifts if its durations change by a share of them.
 
-    Scores of the rows as they are, and as they are after `change`, show it; other changes have the same proportion to
-    their logarithm.
+    It is measured at `change` and at `_MEASURED`, and interpolated between these by the logarithm.
     """
+    sizes = np.unique([*_MEASURED, change])
+    shifts = np.array([_measure_shift(rows, size) for size in sizes])
+    known = np.insert(np.log1p(sizes), (place := int(np.searchsorted(sizes, 0))), 0.0)
+    shifts = np.insert(shifts, place, 0.0, axis=0)
+
+    def shift_by(own: Floats) -> Callable[[float], float]:
+        return lambda change: float(np.interp(np.log1p(change), known, own))
+
+    return [shift_by(own) for own in shifts.T]
+
+
+def _measure_shift(rows: GroupedRows, change: float) -> Floats:
+    """Return by how much the mean score of each group's rows rises if all become longer by a share of them."""
     values = rows.frame.select(*rows.by, nw.col("value").cast(nw.Float64))
     both = (
         values.with_columns(nw.col("value") * factor, nw.lit(number).alias(_CHANGED))
@@ -233,12 +258,8 @@ def _shift_durations(rows: GroupedRows, change: float) -> list[Callable[[float],
     sums = {ROWS: nw.lit(1), SUM: nw.col(SCORE)}
     _, sides = number_units(rows, sum_units(scored, _CHANGED, sums), [_CHANGED])
     mean = sides[SUM].to_numpy(np.float64) / sides[ROWS].to_numpy(np.float64)
-    slopes = (mean[1::2] - mean[::2]) / np.log1p(change)
-
-    def shift_by(slope: float) -> Callable[[float], float]:
-        return lambda change: float(slope * np.log1p(change))
-
-    return [shift_by(slope) for slope in slopes]
+    shift: Floats = mean[1::2] - mean[::2]
+    return shift
 
 
 def _check_arguments(change: float, days: int, tests: int | None) -> None:

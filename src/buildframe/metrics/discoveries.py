@@ -12,7 +12,10 @@ RATE = 0.05
 
 NIGHTS, ALARMS = 60, 0.1
 NIGHTLY = ALARMS / NIGHTS
-"""Probability of any notable change in a nightly report if nothing changed: in 60 nights at most one in ten has any."""
+"""Probability of any notable change in a nightly report if nothing changed: in 60 nights at most one in ten has any.
+
+Days that depend on the day before have more.
+"""
 
 
 def are_notable(p: npt.ArrayLike, level: float = RATE) -> Flags:
@@ -20,10 +23,15 @@ def are_notable(p: npt.ArrayLike, level: float = RATE) -> Flags:
 
     If nothing changed, any is notable with at most the probability `level`.
     """
+    return adjust(p) <= level
+
+
+def adjust(p: npt.ArrayLike) -> Floats:
+    """Return the smallest rate of false discoveries at which each p-value is significant; NaN is no test."""
     values: Floats = np.asarray(p, np.float64)
-    order = np.argsort(values)  # NaN last
+    order = np.argsort(values)[::-1]  # NaN first
     n = int(np.isfinite(values).sum())
-    is_below = values[order][:n] <= level * np.arange(1, n + 1) / max(n, 1)
-    notable = np.zeros(len(values), bool)
-    notable[order[: int(np.flatnonzero(is_below).max(initial=-1)) + 1]] = True
-    return notable
+    tested = order[len(values) - n :]
+    adjusted = np.full(len(values), np.nan)
+    adjusted[tested] = np.minimum.accumulate(np.minimum(values[tested] * n / np.arange(n, 0, -1), 1))
+    return adjusted

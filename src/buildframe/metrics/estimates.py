@@ -10,7 +10,7 @@ import pandas as pd
 
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.confidence import design_effect, share_interval, size_for_interval
-from buildframe.metrics.engines.protocol import PLACE, ROWS, SECOND, SEEN_FOR, SPAN, RankedRows, Splits
+from buildframe.metrics.engines.protocol import PLACE, ROWS, SECOND, SPAN, RankedRows, Splits
 from buildframe.metrics.kaplan_meier import Curves, Leaving
 
 Method = Literal[
@@ -25,7 +25,9 @@ _ROUNDING = 1e-12
 class Estimates(NamedTuple):
     """Percentiles of groups (groups x percentiles), in seconds.
 
-    `at_least` is a lower bound if too many rows were not seen to end for an estimate; NaN otherwise.
+    `at_least` is a lower bound if too many rows were not seen to end for an estimate; NaN otherwise: the percentile if
+    these rows had ended when they were last seen, in whole seconds. `n_effective` is at most the number of rows that
+    ended, and NaN without an interval.
     """
 
     value: Floats
@@ -74,7 +76,8 @@ class Sample:
         n_effective, sizes = self._effective_sizes(ranks, splits, shares, confidence)
         is_known = ~np.isnan(value)
         ends = self._find_ends(q, sizes[:, : len(q)], sizes[:, shares.index(0.5)], is_known, confidence)
-        return Estimates(value, *ends, at_least, np.where(is_known, n_effective[:, : len(q)], np.nan))
+        shown = np.where(np.isnan(ends[0]), np.nan, np.minimum(n_effective[:, : len(q)], self.n[:, None]))
+        return Estimates(value, *ends, at_least, shown)
 
     def locate(self, q: Sequence[float], method: Method, shares: Sequence[float]) -> Located:
         """Find percentiles, and split the rows up to these shares, of which the first are `q`."""
@@ -83,13 +86,34 @@ class Sample:
         below, above, between = self._find_neighbors(own, q, method)
         enough = has_enough_rows(self.total, q)
         is_known = enough & (own > 0)
-        longest = np.where((enough & ~is_known).any(axis=1), self.n, 0)[:, None]
-        values, splits = self.rows.split_at(ranks, np.concatenate([below, above, longest], axis=1))
-        low, high, last = np.split(values, [len(q), 2 * len(q)], axis=1)
+        ended, seen = self._find_bounds(np.where(enough & ~is_known, np.ceil(self.total[:, None] * q - _ROUNDING), 0))
+        values, splits = self.rows.split_at(ranks, np.concatenate([below, above, ended], axis=1))
+        low, high, bound = np.split(values, 3, axis=1)
         value = np.where(is_known, low + (high - low) * between, np.nan)
-        seen = self.rows.leaving.groupby(PLACE)[SEEN_FOR].max().reindex(range(len(self.n))).to_numpy(np.float64)
-        at_least = np.where(enough & ~is_known, np.fmax(last, seen[:, None]), np.nan)
-        return Located(value, at_least, ranks, splits)
+        return Located(value, np.where(np.isnan(seen), bound, seen), ranks, splits)
+
+    def _find_bounds(self, ranks: Floats) -> tuple[Integers, Floats]:
+        """Find these ranks among all rows, as if censored ones had ended in the second in which they were last seen.
+
+        Returns the rank among the rows that ended, or 0 and the second of a censored row. A rank of 0 gives 0 and NaN.
+        """
+        ended, seen = np.zeros(ranks.shape, np.int64), np.full(ranks.shape, np.nan)
+        if not ranks.any():
+            return ended, seen
+        leaving = self.rows.leaving
+        place, second, left = (leaving[name].to_numpy(np.int64) for name in (PLACE, SECOND, ROWS))
+        first = np.searchsorted(place, np.arange(len(self.n) + 1))
+        left_before = np.cumsum(left) - left
+        left_before -= left_before[first[place]]
+        begin = self.rows.count_before(place, second - 1) + left_before
+        for i, rank in enumerate(ranks.T):
+            is_passed = begin + left < rank[place]
+            following = first[:-1] + np.bincount(place, is_passed, len(self.n)).astype(np.int64)
+            own = np.minimum(following, len(place) - 1)
+            is_seen = (following < first[1:]) & (begin[own] < rank)
+            seen[:, i] = np.where(is_seen, second[own] - 1, np.nan)
+            ended[:, i] = np.where(is_seen, 0, rank - np.bincount(place, left * is_passed, len(self.n)))
+        return ended, seen
 
     def _find_neighbors(self, ranks: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Integers, Floats]:
         """Return the ranks between which percentiles lie, and the share of the way; one rank in censored groups."""

@@ -15,12 +15,20 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.attempts import COMMIT, STEP, VARIANT, VERDICTS, select_attempts, sum_outcomes
+from buildframe.metrics.attempts import (
+    COMMIT,
+    HAS_OUTCOME,
+    VARIANT,
+    VERDICTS,
+    count_red_builds,
+    select_attempts,
+    sum_outcomes,
+)
 from buildframe.metrics.columns import Floats
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
-from buildframe.metrics.engines.storms import PLACES, STORM
+from buildframe.metrics.engines.storms import STORM
 from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate_rates
 from buildframe.metrics.grouping import join_keys
 
@@ -57,7 +65,7 @@ def flake_score(
     ----------
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `outcomes_by_commit` needs, and
-        `queue`, `agent_id`, `retried` and `started_at`.
+        `retried`, `started_at` and `build_id`.
     threshold : float, default 0.01
         Rate above which a step counts as flaky, a fraction in (0, 1).
     retries : int, default 1
@@ -79,19 +87,21 @@ def flake_score(
         pipeline         str     pipeline of the jobs
         step             str     see `metrics.step`
         rate             float64 mean of the posterior: chance that an attempt fails at random; NaN
-                                 if nothing can be known
+                                 if the step never passed, or nothing was tried again
         low, high        float64 shortest interval with 90 % of the posterior
         p_above          float64 probability that the rate exceeds `threshold`
-        commits          Int64   commits with an outcome: rows of `outcomes_by_commit`
-        flaky            Int64   commits with this verdict
-        deterministic    Int64   commits with this verdict
-        undecided        Int64   commits with this verdict
-        infrastructure   Int64   commits with this verdict; all others passed
+        outcomes         Int64   rows of `outcomes_by_commit`: commits, each once for every matrix value
+                                 and shard that has an outcome there
+        flaky            Int64   rows of these with this verdict
+        deterministic    Int64   rows of these with this verdict
+        undecided        Int64   rows of these with this verdict
+        infrastructure   Int64   rows of these with this verdict; all others passed
         suspected        Int64   undecided commits between two that passed; null without a branch
         power_planned    float64 chance that a step with the rate `threshold` would have shown both
-                                 outcomes at one commit, in the attempts that ran
+                                 outcomes at one commit, in the attempts at the commits that passed
         power_retried    float64 the same if each failure had been tried again, `retries` times
-        red_builds       Int64   builds that it turned red although the commit passed otherwise
+        red_builds       Int64   builds that it turned red although the commit passed otherwise, each
+                                 once for any number of attempts, matrix values and shards
         machine_s        float64 seconds of run time of its failures at commits that passed
         waiting_s        float64 seconds from such a failure to the commit's first pass, if that
                                  came later
@@ -122,14 +132,16 @@ def flake_score(
 
     In simulations of steps with automatic or random retries, or planned runs, the intervals contain 87 to 96 % of the
     rates. Limits: random failures are taken to be independent, and failures to be tried again whatever their cause. If
-    people try again only what they believe to be random, rates are too high where many commits are `undecided`, in
-    simulations up to three times. If no commit was tried more than once, nothing separates random failures from broken
-    commits, and rates are NaN. A step that is never tried again, among others that are, gets the rate that these make
-    likely: see `power_retried` and `suspected`.
+    people try again only what they believe to be random, rates are too high where many commits are `undecided`: in
+    simulations up to three times, and then as few as 29 % of the intervals contain the rate. If no commit was tried
+    more than once, nothing separates random failures from broken commits, and rates are NaN. A step that is never tried
+    again, among others that are, gets the rate that these make likely: see `power_retried` and `suspected`.
 
-    A storm is half an hour in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of these
-    only failed, and at least a quarter of the attempts did. Its attempts are left out, because infrastructure failed. A
-    storm is not recognized on agents that finish fewer steps in half an hour, unless it hits the whole queue.
+    A step that never passed has no rate, because a lasting failure is a regression and not a flake. For the same reason
+    both powers count only commits that passed, which are good: one that only failed was probably broken.
+
+    Attempts in a storm are left out, as in `outcomes_by_commit`. Storms can be missed: in simulations of a month, 13 of
+    26 were found.
 
     A suspected flake failed once at a commit of the default branch, was not tried again, and passed at the commits
     before and after, in the order of their builds.
@@ -153,24 +165,24 @@ def flake_score(
     _check_arguments(threshold, retries, branch, pipelines)
     needs = [] if branch is None and pipelines is None else ["branch", "build_created_at", "build_number"]
     needs += [] if pipelines is None else ["organization", "pipeline"]
-    attempts = select_attempts(jobs, "retried", "started_at", *PLACES, *needs)
-    attempts = _without_storms(attempts)
+    attempts = select_attempts(jobs, "retried", "started_at", "build_id", *needs)
     counted = _sum_steps(_sum_commits(attempts))
     scores = _rates(counted.sums, threshold).join(_powers(counted.sums, threshold, retries)).join(_prices(counted.sums))
+    scores["red_builds"] = counted.align(count_red_builds(attempts))["builds"]
     scores["suspected"] = pd.array([pd.NA] * len(scores), "Int64")
     if needs:
         suspected = counted.align(_count_suspected(_select_branch(attempts, branch, pipelines)))["suspected"]
         if pipelines is not None:
             suspected = suspected.where(counted.keys["pipeline"].isin(_list_branches(pipelines)["slug"]))
         scores["suspected"] = suspected
-    counts = counted.sums[["commits", *_VERDICTS, "n_storm", "n_without_commit"]]
+    counts = counted.sums[["outcomes", *_VERDICTS, "n_storm", "n_without_commit"]]
     result = join_keys(counted.keys, counts.join(scores))[[*counted.keys, *_COLUMNS]]
-    result = result[result[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
+    result = result[result[["outcomes", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
     return result.sort_values(["low", "rate"], ascending=False, kind="stable", ignore_index=True)
 
 
 _COLUMNS = [
-    "rate", "low", "high", "p_above", "commits", *_VERDICTS, "suspected", "power_planned", "power_retried",
+    "rate", "low", "high", "p_above", "outcomes", *_VERDICTS, "suspected", "power_planned", "power_retried",
     "red_builds", "machine_s", "waiting_s", "n_storm", "n_without_commit",
 ]  # fmt: skip
 
@@ -181,7 +193,7 @@ def detection_power(
     runs: npt.ArrayLike | None = None,
     *,
     commits: npt.ArrayLike | None = None,
-    retries: int = 1,
+    retries: int | None = None,
 ) -> Floats:
     """
     Compute the chance that a step which fails at random shows both outcomes at one commit.
@@ -195,9 +207,9 @@ def detection_power(
     runs : array_like of int, optional
         Number of runs at each commit: one number per commit, for all rates.
     commits : array_like of int, optional
-        Number of good commits, of the same shape as `rate` or one number.
-    retries : int, default 1
-        How often a failure is tried again until it passes; at least 1.
+        Number of good commits, one number or one for each rate.
+    retries : int, optional
+        How often a failure is tried again until it passes, at least 1; only with `commits`. The default is 1.
 
     Returns
     -------
@@ -207,7 +219,9 @@ def detection_power(
     Raises
     ------
     BadInput
-        If a rate lies outside 0 to 1, a number is negative, or not exactly one of `runs` and `commits` is given.
+        If a rate lies outside 0 to 1, `runs` or `commits` has a number that is negative or not whole, `rate` and
+        `commits` have shapes that do not fit, `runs` is not one list, not exactly one of `runs` and `commits` is given,
+        or `retries` is given beside `runs`.
 
     See Also
     --------
@@ -228,26 +242,44 @@ def detection_power(
     >>> metrics.detection_power([0.01, 0.05], commits=100).round(2).tolist()
     [0.63, 0.99]
     """
-    p = np.asarray(_numbers("rate", rate))
-    if np.any(p > 1):
-        raise BadInput(f"rate={rate!r} lies outside 0 to 1. Pass the chance that an attempt fails, such as 0.02.")
+    p = _numbers("rate", rate)
+    if not np.all((p >= 0) & (p <= 1)):
+        raise BadInput(f"rate={rate!r} is not between 0 and 1. Pass the chance that an attempt fails, such as 0.02.")
     if (runs is None) == (commits is None):
         raise BadInput("Pass either runs=[3, 3, 2], the runs at each commit, or commits=100 if failures are retried.")
-    _check_retries(retries)
     if commits is not None:
-        return np.asarray(1 - (1 - p * (1 - p**retries)) ** _numbers("commits", commits))
-    n, times = np.unique(_numbers("runs", runs), return_counts=True)
+        return _power_of_retries(p, _whole_numbers("commits", commits), 1 if retries is None else retries)
+    if retries is not None:
+        raise BadInput(f"retries={retries!r} has no meaning beside runs. Leave it out, or pass commits=100 for runs.")
+    each = _whole_numbers("runs", runs)
+    if each.ndim > 1:
+        raise BadInput(f"runs={runs!r} is not one list. Pass the number of runs at each commit, such as [3, 3, 2].")
+    n, times = np.unique(each, return_counts=True)
     n, times = n[n > 0], times[n > 0]
     return np.asarray(1 - np.prod((p[..., None] ** n + (1 - p[..., None]) ** n) ** times, axis=-1))
 
 
+def _power_of_retries(p: Floats, commits: Floats, retries: int) -> Floats:
+    _check_retries(retries)
+    if commits.ndim and p.ndim and commits.shape != p.shape:
+        shapes = f"rate has the shape {p.shape}, and commits has {commits.shape}"
+        raise BadInput(f"{shapes}. Pass one number of commits, or one for each rate.")
+    return np.asarray(1 - (1 - p * (1 - p**retries)) ** commits)
+
+
 def _numbers(name: str, values: Any) -> Floats:
     try:
-        numbers = np.asarray(values, np.float64)
+        return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise BadInput(f"{name}={values!r} is not a number or a list of numbers.") from None
-    if np.any(~(numbers >= 0)):
-        raise BadInput(f"{name}={values!r} has a value that is not 0 or above. Leave it out.")
+
+
+def _whole_numbers(name: str, values: Any) -> Floats:
+    numbers = _numbers(name, values)
+    if not np.all((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers < np.inf)):
+        raise BadInput(
+            f"{name}={values!r} has a value that is not a whole number of at least 0. Pass counts such as 3."
+        )
     return numbers
 
 
@@ -266,27 +298,17 @@ def _check_arguments(threshold: float, retries: int, branch: str | None, pipelin
         )
 
 
-def _without_storms(attempts: GroupedRows) -> GroupedRows:
-    """Return the attempts without outcomes in storms, and with the flag `STORM`."""
-    marked = attempts.engine.mark_storms(attempts, len(STEP))
-    if marked is None:
-        return attempts.with_columns(**{STORM: nw.lit(0)})
-    counts = {name: nw.col(name) * (1 - nw.col(STORM)) for name in ("passes", "failures", "lost")}
-    return marked.with_columns(**counts)
-
-
 def _sum_commits(attempts: GroupedRows) -> GroupedRows:
     """Sum the outcomes of each step at each commit, of each matrix value and shard, and what failures cost."""
     passes, failures = nw.col("passes"), nw.col("failures")
     begin, end = (nw.col(micros_column(name)) for name in ("started_at", "finished_at"))
     ended = end.fill_null(_NEVER)
     timed = attempts.with_micros(["started_at", "finished_at"]).with_columns(
-        red=failures * (~nw.col("retried").fill_null(False)).cast(nw.Int64),
         machine=failures * (end - begin).fill_null(0),
         passed_at=ended + (1 - passes) * _NEVER,
         failed_at=ended + (1 - failures) * _NEVER,
     )
-    sums = {name: nw.col(name).sum() for name in ("red", "machine", "unknown", STORM)}
+    sums = {name: nw.col(name).sum() for name in ("machine", "unknown")}
     return sum_outcomes(timed, **sums, **{name: nw.col(name).min() for name in ("passed_at", "failed_at")})
 
 
@@ -294,20 +316,20 @@ def _sum_steps(commits: GroupedRows) -> GroupSums:
     """Count the commits of each step, and sum what `estimate_rates` needs and what flaky commits cost."""
     passes, failures, verdict = nw.col("passes"), nw.col("failures"), nw.col("verdict")
     attempts, waited = passes + failures, nw.col("passed_at") - nw.col("failed_at")
-    known = (nw.col("unknown") == 0) & (attempts + nw.col("lost") > 0)
+    known = (nw.col("unknown") == 0) & HAS_OUTCOME
     passed, is_flaky = known & (passes > 0), known & (verdict == _FLAKY)
     scaled = (_PARTS * _MAX_ATTEMPTS) / attempts.clip(_MAX_ATTEMPTS)
     late = is_flaky & (waited > 0) & (waited < _NEVER // 2)
     steps = commits.engine.without_level(commits.engine.without_level(commits, VARIANT), COMMIT)
     return commits.engine.group_sums(
         steps,
-        commits=known,
+        outcomes=known,
         **{name: known & (verdict == VERDICTS.index(name)) for name in _VERDICTS},
         passed=passed,
         **{f"parts {name}": _if(passed, (nw.col(name) * scaled).floor()) for name in ("passes", "failures")},
         **{f"failed {k}": known & (passes == 0) & _is_or_more(failures, k, MAX_FAILURES) for k in _up_to(MAX_FAILURES)},
-        **{f"tried {k}": known & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _up_to(_MAX_ATTEMPTS)[1:]},
-        red=_if(is_flaky, nw.col("red")),
+        tried_again=known & (attempts > 1),
+        **{f"tried {k}": passed & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _up_to(_MAX_ATTEMPTS)[1:]},
         machine=_if(is_flaky, nw.col("machine")),
         waited=_if(late, waited),
         n_storm=nw.col(STORM),
@@ -329,13 +351,13 @@ def _if(flag: nw.Expr, value: nw.Expr) -> nw.Expr:
 
 
 def _rates(sums: pd.DataFrame, threshold: float) -> pd.DataFrame:
-    failed = sums[[f"failed {k}" for k in _up_to(MAX_FAILURES)]].to_numpy(np.int64)
+    passed = sums["passed"].to_numpy(np.int64)
+    failed = sums[[f"failed {k}" for k in _up_to(MAX_FAILURES)]].to_numpy(np.int64) * (passed > 0)[:, None]
     parts = {name: sums[f"parts {name}"].to_numpy(np.float64) / _PARTS for name in ("failures", "passes")}
-    posterior = estimate_rates(AttemptCounts(**parts, passed=sums["passed"].to_numpy(np.int64), failed=failed))
+    posterior = estimate_rates(AttemptCounts(**parts, passed=passed, failed=failed))
     low, high = posterior.interval(_CONFIDENCE)
     rates = {"rate": posterior.mean(), "low": low, "high": high, "p_above": posterior.above(threshold)}
-    was_tried_again = sums[[f"tried {k}" for k in _up_to(_MAX_ATTEMPTS)[1:]]].to_numpy(np.int64).any()
-    is_known = (sums["commits"] > 0).to_numpy(bool) & was_tried_again
+    is_known = (passed > 0) & bool(sums["tried_again"].any())
     return pd.DataFrame({name: np.where(is_known, own, np.nan) for name, own in rates.items()}, sums.index)
 
 
@@ -343,13 +365,13 @@ def _powers(sums: pd.DataFrame, threshold: float, retries: int) -> pd.DataFrame:
     runs = np.array(_up_to(_MAX_ATTEMPTS)[1:])
     missed = np.log(threshold**runs + (1 - threshold) ** runs)
     planned = -np.expm1(sums[[f"tried {k}" for k in runs]].to_numpy(np.float64) @ missed)
-    retried = detection_power(threshold, commits=sums["commits"].to_numpy(np.float64), retries=retries)
-    return pd.DataFrame({"power_planned": planned, "power_retried": retried}, sums.index, dtype=np.float64)
+    retried = detection_power(threshold, commits=sums["passed"].to_numpy(np.float64), retries=retries)
+    return pd.DataFrame({"power_planned": planned + 0.0, "power_retried": retried}, sums.index, dtype=np.float64)
 
 
 def _prices(sums: pd.DataFrame) -> pd.DataFrame:
     machine_s, waiting_s = (sums[name].to_numpy(np.float64) / 1e6 for name in ("machine", "waited"))
-    return pd.DataFrame({"red_builds": sums["red"], "machine_s": machine_s, "waiting_s": waiting_s}, sums.index)
+    return pd.DataFrame({"machine_s": machine_s, "waiting_s": waiting_s}, sums.index)
 
 
 def _select_branch(attempts: GroupedRows, branch: str | None, pipelines: Frame | None) -> GroupedRows:

@@ -19,6 +19,7 @@ from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, R
 from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
+from buildframe.metrics.validation import check_finite
 
 CONFIDENCE = 0.95
 COUNTS = ["n", "n_censored", "n_negative"]
@@ -69,9 +70,9 @@ def percentiles(
         p50_low_s, ...      float64 lower end of the 95 % interval; NaN if too little is known, see Notes
         p50_high_s, ...     float64 upper end of the 95 % interval; NaN as the lower end
         p50_at_least_s, ... float64 lower bound of the percentile in seconds if there are enough rows, but too
-                                    many are censored for an estimate; NaN otherwise
-        p50_n_effective,    float64 number of independent rows with as much information about the percentile;
-        ...                         NaN with rows in fewer than five spans of time
+                                    many are censored for an estimate, see Notes; NaN otherwise
+        p50_n_effective,    float64 number of independent rows with as much information about the percentile,
+        ...                         at most `n`; NaN as the interval
         =================== ======= ==========================================================================
 
         If the frame has no column of times, all intervals are NaN, and `attrs["why_no_intervals"]` says which column
@@ -80,8 +81,8 @@ def percentiles(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of` is not a duration, `q` lies outside (0, 1), or
-        `method` is unknown.
+        If a column is missing, a timestamp has no time zone, `of` is not a duration or holds infinite values, `q` lies
+        outside (0, 1), or `method` is unknown.
 
     See Also
     --------
@@ -97,7 +98,9 @@ def percentiles(
     *Censored rows.* As soon as one row of a group is censored, the group's percentiles come from the curve of Kaplan
     and Meier [2]_. Without censored rows p95 would be that of the rows that ended, which is too low: jobs that have
     waited for two hours are not in it. The curve counts the censored rows by second. It assumes that they would have
-    lasted as long as others that lasted as long. Jobs that people cancel because they wait too long do not.
+    lasted as long as others that lasted as long. Jobs that people cancel because they wait too long do not. The lower
+    bound `p95_at_least_s` assumes nothing: it is the percentile if each censored row had ended when it was last seen,
+    rounded down to a second.
 
     *Intervals.* The time from the first to the last row of a group is split into eight equal spans. How much the share
     of rows up to the percentile varies between spans shows how many independent rows the group is worth:
@@ -123,7 +126,7 @@ def percentiles(
     >>> waits = metrics.percentiles(jobs, by="queue")
     >>> waits[["queue", "n", "n_censored", "p50_s", "p50_low_s", "p50_high_s", "p50_n_effective", "p95_s"]].round(1)
          queue     n  n_censored   p50_s  p50_low_s  p50_high_s  p50_n_effective   p95_s
-    0  default  2286          18     1.8        1.7         1.9           2303.1   326.2
+    0  default  2286          18     1.8        1.7         1.9           2286.0   326.2
     1   deploy    46           0     1.5        1.2         1.6             46.0     2.1
     2   docker   156           0     1.5        1.2         1.9             87.3    98.8
     3    macos   170           0  2314.7      915.3      4152.9             39.6  8763.1
@@ -187,9 +190,10 @@ def trend(
                                                are censored
         p50_low_s, ...      float64            lower end of its 95 % interval
         p50_high_s, ...     float64            upper end of its 95 % interval
-        p50_at_least_s, ... float64            lower bound of the percentile if too many rows are censored
-        p50_n_effective,    float64            number of independent rows with as much information
-        ...
+        p50_at_least_s, ... float64            lower bound of the percentile if too many rows are censored,
+                                               see `percentiles`
+        p50_n_effective,    float64            number of independent rows with as much information,
+        ...                                    at most `n`; NaN as the interval
         partial             boolean            the bucket was not over at the latest `fetched_at`; null if unknown
         =================== ================== ===================================================================
 
@@ -268,6 +272,8 @@ def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
 
 def count_rows(rows: GroupedRows, of: RowMetric | str, at: SplitBy) -> GroupSums:
     """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
+    if span_of(of) is None:  # timestamps have no infinite difference
+        check_finite(rows)
     counts = rows.engine.count_values(rows, span_of(of) if "censored" in rows.frame.columns else None, at)
     unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
     return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])

@@ -284,7 +284,8 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     size, z = np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (x + z**2 / 2) / (size + z**2)
     half = z * np.sqrt(x * (size - x) / size + z**2 / 4) / (size + z**2)
-    return middle - half, np.where(x == size, 1.0, middle + half)  # rounding errors would give 1 + 2e-16
+    high = np.where(x == size, 1.0, middle + half)  # rounding errors would give 1 + 2e-16
+    return np.asarray(middle - half), high
 
 
 def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFrame:

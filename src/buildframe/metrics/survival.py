@@ -51,7 +51,8 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
         row have no row. After the keys:
 
         ========== ======= ============================================================================
-        after_s    float64 whole seconds since the start
+        after_s    float64 whole seconds since the start: the first by which all rows of the point were
+                           over, so a row of exactly 60 s counts at 61
         share      float64 share of rows that last at least so long
         low        float64 lower end of the 95 % interval of `share`; NaN if `share` is 0 or 1, or with
                            rows in fewer than five of eight equal spans of time
@@ -66,7 +67,8 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of` is not a duration, or `points` is below 2.
+        If a column is missing, a timestamp has no time zone, `of` is not a duration or holds infinite values,
+        or `points` is not a whole number of at least 2.
 
     See Also
     --------
@@ -81,7 +83,9 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
 
     The interval is symmetric on the scale of log(-log(share)) [2]_. Greenwood's variance is multiplied by the design
     effect: how many times the variance between eight equal spans of time is that of independent rows, at most shares
-    near the point. Student's t has as many degrees of freedom as spans with rows, less one.
+    near the point. Student's t has as many degrees of freedom as spans with rows, less one. In simulations with days
+    that differ it contains the true share in 95 % of cases. A busy queue needs more time: with 1,000 jobs at 83 % load,
+    it contains a share of .5 in 92 % of cases, and one of .1 in 82 %.
 
     References
     ----------
@@ -97,8 +101,8 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     2    171.0  0.250  0.213  0.288        664      658           0
     3   1493.0  0.000    NaN    NaN          0      664           0
     """
-    if points < 2:
-        raise BadInput(f"points={points!r} is too few for a curve. Use at least 2.")
+    if not isinstance(points, int) or isinstance(points, bool) or points < 2:
+        raise BadInput(f"points={points!r} is not a whole number of at least 2. Use one such as 200.")
     groups = measure_groups(frame, of, by)
     curves = map_ranked(groups, functools.partial(_draw_curves, points)).reshape(-1, points, len(_COLUMNS))
     place, point = np.nonzero(~np.isnan(curves[..., 0]))

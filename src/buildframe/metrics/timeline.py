@@ -1,4 +1,4 @@
-"""Compute the jobs of one build as bars over time. Does not know how they are drawn."""
+"""Compute the jobs of one build as bars over time, and its critical chain. Does not know how they are drawn."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from typing import Any
 import pandas as pd
 
 from buildframe.formatting import format_name
-from buildframe.metrics.columns import column, timestamps
+from buildframe.metrics.columns import column, require_columns, timestamps
+from buildframe.metrics.critical_chain import KINDS
 from buildframe.metrics.steps import step
+from buildframe.metrics.time_ledger import time_ledger
+
+_KIND_NAMES = {
+    "concurrency": "waiting for a concurrency limit", "blocked": "waiting for a person to unblock",
+    "manual_retry": "waiting for a person to retry", "queue": "waiting for an agent", "run": "running",
+    "retry": "attempts that were retried", "trigger": "triggered builds",
+}  # fmt: skip
+KIND_NAMES = {kind: _KIND_NAMES.get(kind, kind) for kind in KINDS}
+"""Names of the kinds of segments for people, in the order of the documentation."""
+
+_LEDGER_COLUMNS = ("build_id", "position", "kind", "job_id", "started_at", "finished_at")
 
 
 def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -16,18 +28,51 @@ def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
 
     A job waits from `first` to `wait_to` and runs from `run_from` to `end` (float64, NaN if it did not). `kind` is
     `ran`, `failed`, `timed out`, `canceled`, `triggered build` or `blocked`. `open` is true if it has not ended, and
-    `retried` if another attempt followed. Further columns are `step`, `name` and
+    `retried` if another attempt followed. Further columns are `id`, `step`, `name` and
     `step_begins`, the step's least `first`.
     """
     stamps = _find_times(jobs)
     zero = timestamps(jobs, "build_created_at").min()
     minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
-    bars = pd.DataFrame({**minutes, "kind": _classify(jobs), "step": step(jobs)})
+    bars = pd.DataFrame({"id": column(jobs, "id"), **minutes, "kind": _classify(jobs), "step": step(jobs)})
     is_unblocked = _has_type(jobs, "manual") & (column(jobs, "state") != "blocked")
     bars["open"] = timestamps(jobs, "finished_at").isna() & ~is_unblocked
     bars["name"] = _name_bars(jobs, bars["step"])
     bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
     return _order_bars(bars[bars["first"].notna()])
+
+
+def infer_ledger(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return the ledger of the build of these jobs, as if it had ended with the last of them."""
+    names = {"build_id": "id", "build_number": "number", "build_created_at": "created_at", "pipeline": "pipeline"}
+    require_columns(jobs.columns, names)
+    ends = pd.concat([timestamps(jobs, name) for name in ("finished_at", "unblocked_at")])
+    build = jobs[[*names]].head(1).rename(columns=names)
+    return time_ledger(build.assign(branch=None, state="passed", finished_at=ends.max()), jobs)
+
+
+def compute_chain(jobs: pd.DataFrame, bars: pd.DataFrame, ledger: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the segments of the build's critical chain in order; `start` and `end` in minutes since its creation.
+
+    `row` is that of the job among the bars, or of the segment before if it has no job; `kind` and `seconds` are those
+    of the ledger. A build without segments in the ledger has no rows.
+    """
+    ledger = pd.DataFrame(columns=_LEDGER_COLUMNS) if ledger is None else ledger
+    require_columns(ledger.columns, _LEDGER_COLUMNS)
+    own = ledger[ledger["build_id"] == column(jobs, "build_id").iloc[0]].sort_values("position")
+    zero, rows = timestamps(jobs, "build_created_at").min(), dict(zip(bars["id"], bars.index, strict=True))
+    of_job = own["job_id"].map(rows).astype("float64")
+    chain = pd.DataFrame({"kind": own["kind"], "row": of_job.ffill().bfill()})
+    for name, stamp in (("start", "started_at"), ("end", "finished_at")):
+        chain[name] = (timestamps(own, stamp) - zero).dt.total_seconds() / 60
+    chain = chain.dropna(subset=["row"]).reset_index(drop=True)
+    return chain.assign(seconds=60 * (chain["end"] - chain["start"])).astype({"row": "int64"})
+
+
+def sum_kinds(chain: pd.DataFrame) -> pd.Series[float]:
+    """Return the seconds of each kind of segment that is present, in the order of the documentation."""
+    sums = chain.groupby("kind")["seconds"].sum()
+    return sums.reindex([kind for kind in KINDS if kind in sums.index])
 
 
 def is_negative(bars: pd.DataFrame) -> pd.Series[bool]:

@@ -1,13 +1,15 @@
-"""Refuse states in the spelling of other systems, which a rate would silently leave out."""
+"""Refuse infinite durations, and states in the spelling of other systems, which a rate would silently leave out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import get_args
 
+import narwhals as nw
+
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.protocol import Frame, GroupedRows
 from buildframe.spec.builds import BuildState
 
 _JOB_STATES = (
@@ -15,6 +17,8 @@ _JOB_STATES = (
     "limited", "scheduled", "reserved", "assigned", "accepted", "running", "passed", "failed", "canceling", "canceled",
     "expired", "timing_out", "timed_out", "skipped", "broken",
 )  # fmt: skip
+INFINITE = "The durations hold infinite values. Leave out these rows, or use NaN for unknown durations."
+
 _WEBHOOK_STATES = ("started", "finished")
 KNOWN = frozenset({*get_args(BuildState), *_JOB_STATES, *_WEBHOOK_STATES})
 """States of builds and jobs that the service has."""
@@ -45,6 +49,13 @@ def check_states(frame: Frame, *names: str) -> None:
                 f"The column {name!r} contains no known state, only {_list_states(states)}, so nothing would be "
                 f"counted. Convert them to known states: {_list_states(KNOWN)}."
             )
+
+
+def check_finite(rows: GroupedRows) -> None:
+    """Raise BadInput if the column `value` holds an infinite duration."""
+    longest = rows.engine.collect(rows.frame.select(nw.col("value").abs().max()))["value"].max()
+    if longest == float("inf"):
+        raise BadInput(INFINITE)
 
 
 def check_spellings(states: Iterable[str], name: str) -> None:

@@ -1,4 +1,4 @@
-"""Plot the jobs of one build as bars along time."""
+"""Plot the jobs of one build as bars along time, with its critical chain."""
 
 from __future__ import annotations
 
@@ -7,21 +7,32 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.metrics.steps import without_emoji
-from buildframe.metrics.timeline import compute_bars, is_negative
+from buildframe.metrics.timeline import (
+    KIND_NAMES,
+    compute_bars,
+    compute_chain,
+    infer_ledger,
+    is_negative,
+    sum_kinds,
+)
 from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
 
+_LEAST_VISIBLE = 0.003
+"""Gaps that are shorter than this share of the build are not drawn, as they would be thinner than a line."""
+
 
 @checked_call
-def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def timeline(jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | None = None) -> Axes:
     """
-    Plot the jobs of one build as bars: time in queue, then run time.
+    Plot the jobs of one build as bars, time in queue and then run time, with the critical chain of the build.
 
     Triggers and block steps have bars too. Attempts and shards of a step are adjacent, and steps are in the order in
     which they became runnable.
@@ -29,11 +40,15 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs of one build with `build_id`, `build_number`, `build_created_at`, `fetched_at`, `state`, `retried`, `type`,
-        `pipeline`, `step_key`, `name`, `runnable_at`, `started_at` and `finished_at`, and `unblocked_at` if there are
-        block steps.
+        Jobs of one build with `id`, `build_id`, `build_number`, `build_created_at`, `fetched_at`, `state`, `retried`,
+        `type`, `pipeline`, `step_key`, `name`, `runnable_at`, `started_at` and `finished_at`, and `unblocked_at` if
+        there are block steps; without `ledger` also the columns that `metrics.time_ledger` needs.
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
+    ledger : pandas.DataFrame, optional
+        Segments of the build, from a `metrics.time_ledger` of all builds of the pipeline; those of other builds are
+        ignored. By default the chain is inferred from `jobs` alone. The note says so, or that the ledger does not have
+        the build.
 
     Returns
     -------
@@ -43,11 +58,14 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Raises
     ------
     BadInput
-        If the frame contains several builds, a column is missing, or a time has no zone.
+        If the frame contains several builds, a column is missing, or a time has no zone. Without `ledger` also as for
+        `metrics.time_ledger`.
 
     See Also
     --------
     concurrency : Jobs of many builds over time.
+    step_graph : The critical chains of many builds.
+    buildframe.metrics.time_ledger : The segments of the chain.
 
     Notes
     -----
@@ -57,13 +75,23 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     had ended. Builds with many jobs are labeled by step. Jobs that were never runnable are counted, and wait steps are
     not shown.
 
+    The line below the bars is the critical chain: without a change to one of its parts, the build would not have ended
+    earlier. It leads from the creation of the build through each job that let the next one start. Its waits before a
+    job was runnable have bars by kind; purple ones waited for a person. The note lists the share of each kind in the
+    chain. A build that has not ended has no chain.
+
+    The dependencies between steps are inferred from times. From `jobs` alone, the chain can follow a job that only
+    happened to end when another started, and waits for a limit of concurrency are unknown. Pass the `ledger` of all
+    builds of the pipeline to avoid both.
+
     If clocks disagree, a run can end before it starts. It is drawn as a dotted line from its start back to its end. A
     run that starts before its job was runnable has no queue bar. The note counts both.
 
     Examples
     --------
     >>> builds, jobs = ci.history(created_from="7d")
-    >>> ax = plots.timeline(jobs[jobs["build_id"] == builds["id"].iloc[-1]])
+    >>> of_build = jobs["build_id"] == builds["id"].iloc[-1]
+    >>> ax = plots.timeline(jobs[of_build], ledger=metrics.time_ledger(builds, jobs))
     >>> ax.get_xlabel()
     'minutes since the build was created'
     """
@@ -72,12 +100,16 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
     with theme.themed_axes(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
         if bars.empty:
             return theme.show_message(ax, "No job of this build was runnable." if len(shown) else "No jobs.")
-        _draw(ax, bars)
+        if ledger is None and not bars["open"].any():
+            ledger = infer_ledger(shown)
+        chain = compute_chain(shown, bars, ledger)
+        _draw(ax, bars, chain)
         _label_rows(ax, bars)
         ax.set_xlabel("minutes since the build was created")
         pipeline = theme.drawable(str(column(shown, "pipeline").iloc[0]), 40)
         title = f"{pipeline} #{column(shown, 'build_number').iloc[0]}: {format_count(len(bars), 'job')}"
-        theme.decorate(ax, title, _note(bars, len(shown) - len(bars)), grid="x")
+        note = theme.join_notes(_note(bars, len(shown) - len(bars)), _chain_note(chain, ledger))
+        theme.decorate(ax, title, note, grid="x")
     return ax
 
 
@@ -89,6 +121,18 @@ def _note(bars: pd.DataFrame, never: int) -> str:
     )
 
 
+def _chain_note(chain: pd.DataFrame, ledger: pd.DataFrame | None) -> str:
+    """Return the share of each kind in the chain, the largest first, and what the chain is inferred from."""
+    if ledger is None or chain.empty:
+        return "" if ledger is None else "no chain: the ledger does not have this build"
+    sums = sum_kinds(chain).clip(lower=0)
+    shares = (sums / sums.sum()).sort_values(ascending=False, kind="stable")
+    parts = [f"{100 * share:.0f} % {KIND_NAMES[str(kind)]}" for kind, share in shares.items() if share >= 0.005]
+    # Selected rows of a ledger keep its attrs, so only the attrs know how many builds it follows from.
+    source = ", inferred from this build alone" if ledger.attrs.get("n_builds") == 1 else ""
+    return f"critical chain{source}: {', '.join(parts)}"
+
+
 def _select_bars(jobs: pd.DataFrame) -> pd.DataFrame:
     builds = column(jobs, "build_id").nunique()
     if builds > 1:
@@ -97,7 +141,7 @@ def _select_bars(jobs: pd.DataFrame) -> pd.DataFrame:
             f"jobs: the frame contains {builds} builds; pass the jobs of one build of one pipeline, such as "
             f'jobs[jobs["build_number"] == {number}].'
         )
-    return jobs[column(jobs, "type").isin(["script", "trigger", "manual"])]
+    return jobs[column(jobs, "type").isin(["script", "trigger", "manual"])].reset_index(drop=True)
 
 
 # Drawing
@@ -119,7 +163,34 @@ def _bar_styles(ax: Axes, thin: bool) -> dict[str, dict[str, Any]]:
     return {kind: style | ({"hatch": None} if thin and kind != "blocked" else {}) for kind, style in styles.items()}
 
 
-def _draw(ax: Axes, bars: pd.DataFrame) -> None:
+def _gap_styles(ax: Axes, thin: bool) -> dict[str, dict[str, Any]]:
+    """Return the bar style of each kind of gap before a job: outlined, and purple if a person was waited for."""
+    colors = {
+        "setup": (theme.SKY, "||||"), "dependency": (theme.GRAY, "----"), "concurrency": (theme.ORANGE, "xxxx"),
+        "blocked": (theme.PURPLE, "...."), "manual_retry": (theme.PURPLE, "////"), "unknown": (theme.GRAY, ""),
+    }  # fmt: skip
+    common = {"facecolor": theme.background(ax), "linewidth": 0.8, "height": 0.42}
+    return {
+        kind: common | {"edgecolor": color, "hatch": None if thin else hatch} for kind, (color, hatch) in colors.items()
+    }
+
+
+def _draw_chain(ax: Axes, chain: pd.DataFrame, thin: bool) -> None:
+    """Draw the gaps of the chain as bars by kind, and the chain as one line below the bars of its jobs."""
+    span = chain["end"].max() - chain["start"].min()
+    for kind, style in _gap_styles(ax, thin).items():
+        gaps = chain[(chain["kind"] == kind) & (chain["end"] - chain["start"] > _LEAST_VISIBLE * span)]
+        if len(gaps):
+            # block steps have bars, which can be shorter
+            label = "_nolegend_" if kind == "blocked" else KIND_NAMES[kind]
+            ax.barh(gaps["row"], gaps["end"] - gaps["start"], left=gaps["start"], label=label, zorder=0.9, **style)
+    times, rows = chain[["start", "end"]].to_numpy().ravel(), np.repeat(chain["row"].to_numpy(), 2)
+    halo = withStroke(linewidth=3.5, foreground=theme.background(ax))
+    ax.plot(times, rows + 0.38, color=theme.text_color(), linewidth=1.8, label="critical chain", path_effects=[halo],
+            solid_joinstyle="miter", solid_capstyle="butt")  # fmt: skip
+
+
+def _draw(ax: Axes, bars: pd.DataFrame, chain: pd.DataFrame) -> None:
     waited = bars[bars["wait_to"] > bars["first"]]
     thin = len(bars) > min(60, plot_area(ax)[1] / 5)  # too thin for a hatch
     height = 1.0 if thin else 0.7
@@ -129,6 +200,8 @@ def _draw(ax: Axes, bars: pd.DataFrame) -> None:
         ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~is_negative(bars)]
         if len(ran):
             ax.barh(ran.index, ran["end"] - ran["run_from"], height, left=ran["run_from"], label=kind, **style)
+    if len(chain):
+        _draw_chain(ax, chain, thin)
     _mark_ends(ax, bars, 3.5 if thin else 6)
     ax.set_ylim(max(len(bars), 3) - 0.4, -0.6)
     _draw_negative(ax, bars[is_negative(bars)])

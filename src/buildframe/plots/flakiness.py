@@ -341,7 +341,7 @@ def flake_scores(
     known = scores.dropna(subset="rate")
     with theme.themed_axes(ax, 9, 1.8 + 0.3 * float(np.clip(len(known), 3, theme.check_top(top)))) as ax:
         if known.empty:
-            return theme.show_message(ax, "No commit was tried more than once, so no rate is known.")
+            return theme.show_message(ax, "No step passed, or no commit was tried more than once: no rate is known.")
         shown = known.head(count_rows_that_fit(ax, top)).iloc[::-1].reset_index(drop=True)
         _draw_rates(ax, shown, threshold)
         unseen, above = int((known["power_retried"] < 0.5).sum()), int((known["p_above"] >= _SURE).sum())

@@ -67,6 +67,8 @@ def survival(
     A short vertical line marks a time at which rows were still under way when they were last seen. A band ends where
     the interval is unknown. The x axis is logarithmic if the longest duration exceeds 20 medians.
 
+    Durations are counted by whole second. A curve falls at the end of this second: a row of exactly 60 s at 61 s.
+
     Examples
     --------
     >>> jobs = ci.jobs(created_from="7d")
@@ -94,7 +96,8 @@ def survival(
             f"|: {format_count(n_censored, 'row')} not seen to end" if n_censored else "",
             f"{format_count(others, 'smaller group')} not shown" if others else "",
         )
-        theme.decorate(ax, f"Distribution of {what}, with rows that were not seen to end", note)
+        censored = ", with rows that were not seen to end" if n_censored else ""
+        theme.decorate(ax, f"Distribution of {what}{censored}", note)
         ax.grid(color=theme.grid_color(), linewidth=0.8)
         if by is not None:
             _label_curves(ax, ends, [theme.NO_NAME if pd.isna(name) else str(name) for name in shown.index])

@@ -116,7 +116,8 @@ def success_trend(
 
     The band around the rate is its 95 % interval. With `branch` or `pipelines`, each pipeline has a lane below the
     rate. Red spans mark the times when its branch was failing. The orange line before a span begins at the end of the
-    last build that passed: what broke the branch was pushed after it.
+    last build that passed. If a commit caused the outage, it was pushed after the commit of that build; if builds
+    overlap, this can be before the line begins.
 
     Parameters
     ----------

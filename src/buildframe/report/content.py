@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import pandas as pd
@@ -33,6 +33,8 @@ class Finding:
         Whether the change is a deterioration.
     since : Timestamp, optional
         Day of a change point. None for a difference between the period and the one before.
+    headline : str, default ""
+        Headline of the question if this is its first finding. By default the question has its own.
     """
 
     question: Literal["speed", "reliability", "waiting"]
@@ -40,6 +42,7 @@ class Finding:
     text: str
     bad: bool
     since: pd.Timestamp | None = None
+    headline: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Verdict:
     subject: str
     status: Status
     text: str
+
+
+def _no_pipelines() -> pd.DataFrame:
+    return pd.DataFrame(columns=["id", "slug", "default_branch"], dtype="str")
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ class Report:
         Default branches that are broken now, one sentence each.
     notes : tuple of str
         Parts that the report lacks although its data is complete, one sentence each.
+    pipelines : DataFrame
+        Pipelines with their default branches. Empty if the store has no list of them.
     """
 
     organization: str
@@ -112,6 +121,7 @@ class Report:
     pipeline: str | None = None
     broken: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    pipelines: pd.DataFrame = field(default_factory=_no_pipelines)
 
     @property
     def name(self) -> str:

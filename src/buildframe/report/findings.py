@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from buildframe.formatting import (
+    format_change,
     format_count,
     format_date,
     format_duration,
@@ -15,16 +16,18 @@ from buildframe.formatting import (
     format_percent,
     format_points,
     format_timestamp,
+    format_whole_seconds,
 )
 from buildframe.report.content import Finding
+from buildframe.report.explanations import describe_causes, describe_mean, describe_open, explain_changes
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
 
-_MAX_STEPS = 3
-"""Steps that are named in a finding about a pipeline."""
-
 Row = dict[Any, Any]
+Tables = Mapping[str, pd.DataFrame]
+Explained = Mapping[str, pd.DataFrame]
+"""What the time of each pipeline went to, as it is shown."""
 
 
 def findings(measurements: Measurements, period: Period) -> list[Finding]:
@@ -38,13 +41,15 @@ def findings(measurements: Measurements, period: Period) -> list[Finding]:
     period : Period
         Period of the report.
     """
-    rows = [*_speed(measurements, period), *_reliability(measurements, period), *_waiting(measurements, period)]
+    tables = measurements.tables()
+    explained = explain_changes(tables["explanation"])
+    rows = [*_speed(tables, explained, period), *_reliability(tables, period), *_waiting(tables, explained, period)]
     return sorted(rows, key=lambda one: not one.bad)
 
 
-def _reported(measurements: Measurements, name: str, period: Period, direction: str) -> list[Row]:
+def _reported(tables: Tables, name: str, period: Period, direction: str) -> list[Row]:
     """Return the rows of a table with a reported change, with `days` if these are not those of the period."""
-    table = reported(measurements, name, period)
+    table = reported(tables, name, period)
     rows: list[Row] = table[table[direction] != ""].to_dict("records")
     for row in rows:
         row["days"] = f" in the last {period.history.days} days" if row["is_long"] else ""
@@ -60,24 +65,51 @@ def _subject(row: Row) -> str:
 # --- Are we slower?
 
 
-def _speed(measurements: Measurements, period: Period) -> Iterator[Finding]:
-    steps = _reported(measurements, "step_time", period, "p50_direction")
-    named: list[Row] = []
-    for row in _reported(measurements, "wall_time", period, "p50_direction"):
-        what = f"The median wall time of passed builds of {_subject(row)}"
-        if row["is_compared"]:
-            text = f"{what} is {_compared(row, 'p50')}{_since(row)}."
-        else:
-            own = _steps_with_same_direction(steps, row)
-            named += own
-            text = f"{what} has been {_changed(row, *_LONGER)}{_name_steps(own)}."
-        yield Finding("speed", _subject(row), text, _is_up(row), row["since"])
-    for row in steps:
-        if not any(row is one for one in named):
-            what = f"The median {row['part']} time of {_step(row)}"
-            how = f"is {_compared(row, 'p50')}{_since(row)}"
-            text = f"{what} {how}." if row["is_compared"] else f"{what} has been {_changed(row, *_LONGER)}."
-            yield Finding("speed", _subject(row), text, _is_up(row), row["since"])
+def _speed(tables: Tables, explained: Explained, period: Period) -> Iterator[Finding]:
+    changed = set()
+    for row in _reported(tables, "wall_time", period, "p50_direction"):
+        changed.add(row["pipeline"])
+        why, mean = _explain(row, explained.get(row["pipeline"]))
+        median = f"The median wall time of passed builds of {_subject(row)} {_is_longer(row)}"
+        text = f"{f'{why}. ' if why else ''}{median}{mean}."
+        yield Finding("speed", _subject(row), text, _is_up(row), row["since"], why)
+    for row in _reported(tables, "step_time", period, "p50_direction"):
+        if row["pipeline"] not in changed:
+            text = f"The median {row['part']} time of {_step(row)} {_is_longer(row)}."
+            way = "slower" if _is_up(row) else "faster"
+            headline = f"S{_step(row)[1:]} {_verb(row)} {way}{_when(row)}, its builds not significantly"
+            yield Finding("speed", _subject(row), text, _is_up(row), row["since"], headline)
+
+
+def _explain(row: Row, shown: pd.DataFrame | None) -> tuple[str, str]:
+    """Return why the mean changed, and what it is. Name no causes if it did not change in the median's direction."""
+    if shown is None:
+        return "", ""
+    before, after, change = shown[["before_s", "after_s", "change_s"]].iloc[-1]
+    if change == 0 or (change > 0) != _is_up(row):
+        return "", f"; the mean changed by {format_change(change)}"
+    others = "" if change > 0 else describe_open(int(shown["n_open"].iloc[0]))
+    mean = f"{describe_mean(shown)} on average{_when(row)}{others}"
+    why = f"{_subject(row)} {_verb(row)} {mean}: {describe_causes(shown)}"
+    return why, f"; the mean is {format_whole_seconds(after)}, before {format_whole_seconds(before)}"
+
+
+def _is_dated(row: Row) -> bool:
+    """Return whether the reported change is that of a day, and not the difference of two periods."""
+    return not row["is_compared"] and row["since"] is not None
+
+
+def _verb(row: Row) -> str:
+    return "has been" if _is_dated(row) else "is"
+
+
+def _when(row: Row) -> str:
+    """ " in the last 28 days", " since 19 Oct" or ""."""
+    return f" since {row['since'].day} {row['since']:%b}" if _is_dated(row) else str(row["days"])
+
+
+def _is_longer(row: Row) -> str:
+    return f"is {_compared(row, 'p50')}{_since(row)}" if row["is_compared"] else f"has been {_changed(row, *_LONGER)}"
 
 
 _LONGER = ("longer", "shorter")
@@ -85,32 +117,6 @@ _LONGER = ("longer", "shorter")
 
 def _is_up(row: Row) -> bool:
     return bool(row["p50_direction"] == "up")
-
-
-def _steps_with_same_direction(steps: list[Row], change: Row) -> list[Row]:
-    """Return the steps of a pipeline that may have changed with it, in the same direction, largest first.
-
-    Only their change points are known, and the intervals of their times overlap.
-    """
-    own = [
-        step
-        for step in steps
-        if not step["is_compared"]
-        and (step["pipeline"], _is_up(step)) == (change["pipeline"], _is_up(change))
-        and step["last at_low"] <= change["last at_high"]
-        and change["last at_low"] <= step["last at_high"]
-    ]
-    return sorted(own, key=lambda step: -abs(step["last p50_change_s"]))[:_MAX_STEPS]
-
-
-def _name_steps(steps: list[Row]) -> str:
-    """ "; steps that changed: e2e (10 min to 15 min)"; "" without steps."""
-    named = [
-        f"{format_name(step['step'])} ({format_duration(step['last p50_before_s'])} to "
-        f"{format_duration(step['last p50_after_s'])})"
-        for step in steps
-    ]
-    return f"; steps that changed: {', '.join(named)}" if named else ""
 
 
 def _changed(row: Row, more: str, less: str) -> str:
@@ -132,12 +138,13 @@ def _since(row: Row) -> str:
 
 
 def _compared(row: Row, name: str) -> str:
-    """ "21 min, before 17 min (4 min longer; interval 1 min to 6 min)"."""
-    change, low, high = (row[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
-    least, most = map(format_duration, sorted((abs(low), abs(high))))
+    """ "21 min, before 17 min (4 min longer; interval 1 min to 6 min)"; "at least 1 min" if an end is unknown."""
+    change, *ends = (row[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
+    known = [format_duration(end) for end in sorted(abs(end) for end in ends if pd.notna(end))]
+    interval = " to ".join(known) if len(known) > 1 else f"at least {known[0]}" if known else "unknown"
     return (
         f"{format_duration(row[f'{name}_s'])}{row['days']}, before {format_duration(row[f'{name}_before_s'])} "
-        f"({format_duration(abs(change))} {'longer' if change > 0 else 'shorter'}; interval {least} to {most})"
+        f"({format_duration(abs(change))} {'longer' if change > 0 else 'shorter'}; interval {interval})"
     )
 
 
@@ -148,13 +155,13 @@ def _step(row: Row) -> str:
 # --- Are we less reliable?
 
 
-def _reliability(measurements: Measurements, period: Period) -> Iterator[Finding]:
-    for row in _reported(measurements, "success", period, "direction"):
+def _reliability(tables: Tables, period: Period) -> Iterator[Finding]:
+    for row in _reported(tables, "success", period, "direction"):
         text = f"The success rate of {_subject(row)} is {_rates(row)}{_since(row)}."
         if not row["is_compared"]:
             text = f"Builds of {_subject(row)} have failed {_changed(row, *_MORE_OFTEN)}."
         yield Finding("reliability", _subject(row), text, row["direction"] == "down", row["since"])
-    for row in _reported(measurements, "step_failures", period, "direction"):
+    for row in _reported(tables, "step_failures", period, "direction"):
         text = f"The failure rate of {_step(row)} is {_rates(row)}{_since(row)}."
         if not row["is_compared"]:
             text = f"The {_step(row)} has failed {_changed(row, *_MORE_OFTEN)}."
@@ -185,11 +192,21 @@ def _rates(row: Row) -> str:
 # --- Do we wait for agents?
 
 
-def _waiting(measurements: Measurements, period: Period) -> Iterator[Finding]:
+def _waiting(tables: Tables, explained: Explained, period: Period) -> Iterator[Finding]:
     subjects = set()
     for name, percentile in (("p95", "95th percentile of the"), ("p50", "median")):
-        for row in _reported(measurements, "queue_time", period, f"{name}_direction"):
+        for row in _reported(tables, "queue_time", period, f"{name}_direction"):
             if row["queue"] not in subjects:
                 subjects.add(row["queue"])
                 text = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."
                 yield Finding("waiting", _subject(row), text, row[f"{name}_direction"] == "up")
+    for whole in _reported(tables, "wall_time", period, "p50_direction"):
+        shown = explained.get(whole["pipeline"], pd.DataFrame(columns=["notable", "kind"]))
+        for row in shown[shown["notable"].astype(bool) & (shown["kind"] == "queue")].to_dict("records"):
+            if row["queue"] not in subjects:
+                subjects.add(row["queue"])
+                queue, change = format_name(row["queue"]), row["change_s"]
+                verb = "have waited" if _is_dated(whole) else "wait"
+                much = f"{format_whole_seconds(abs(change))} {_LONGER[change < 0]}"
+                text = f"Builds of {_subject(whole)} {verb} {much} on average for agents of {queue}{_when(whole)}."
+                yield Finding("waiting", queue, text, change > 0, whole["since"] if _is_dated(whole) else None)

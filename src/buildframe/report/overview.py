@@ -115,7 +115,7 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
         if since is not None and all(each.since is not None for each in findings):
             change = _CHANGES[kind][0 if first.bad else 1]
             headline = f"{first.subject} has been {change} since {since.day} {since:%b}"
-        return Conclusion(question, headline, mood, findings, text, notes, limit)
+        return Conclusion(question, first.headline or headline, mood, findings, text, notes, limit)
     if _with_interval(table).empty:
         return Conclusion(question, "Nothing to compare", "unknown", text=text, compared=_why_nothing(report, rows))
     return Conclusion(question, "No significant change", "calm", text=text, compared=notes, limit=limit)

@@ -18,7 +18,7 @@ import pandas as pd
 from buildframe.formatting import format_count, format_name
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
-from buildframe.report.measurements import ended_builds
+from buildframe.report.measurements import ended_builds, with_default_branches
 from buildframe.report.reported_changes import reported
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     scripts = report.jobs[is_script(report.jobs)]
     ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
-    finished = history.of(report.builds, "created_at")
-    dated = reported(report.measurements, "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
+    dated = reported(report.measurements.tables(), "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
     changes = report.measurements.wall_time_changes
     changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
@@ -77,11 +76,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
             f"Slowest steps of {name} in the period, {format_count(len(ran), 'job')}. "
             "Dots: median queue time and run time. Bars: up to the 95th percentile.",
         ),
-        _embed(
-            lambda ax: plots.success_trend(finished, ax, tz=period.tz),
-            f"Success rate of all pipelines by day, {days}",
-            f"Line: daily success rate of {format_count(len(finished), 'build')}. Band: its 95 % interval.",
-        ),
+        _embed_success(report, history.of(report.builds, "created_at"), days),
         _embed(
             lambda ax: plot_waits(waited, ax, period.tz),
             f"Queue time by queue and day, {days}",
@@ -89,6 +84,27 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
             f"{format_count(len(waited), 'job')} became runnable.",
         ),
     ]
+
+
+def _embed_success(report: Report, builds: pd.DataFrame, days: str) -> EmbeddedPlot:
+    """Plot the success rate and the outages of default branches, or the rate of all builds if none is known."""
+    from buildframe import plots
+
+    pipelines, tz = with_default_branches(report.pipelines), report.period.tz
+    listed = pd.MultiIndex.from_frame(pipelines[["id", "slug", "default_branch"]])
+    on_default = builds[pd.MultiIndex.from_frame(builds[["pipeline_id", "pipeline", "branch"]]).isin(listed)]
+    if on_default.empty:
+        return _embed(
+            lambda ax: plots.success_trend(builds, ax, tz=tz),
+            f"Success rate of all pipelines by day, {days}",
+            f"Line: daily success rate of {format_count(len(builds), 'build')}. Band: its 95 % interval.",
+        )
+    return _embed(
+        lambda ax: plots.success_trend(on_default, ax, tz=tz, pipelines=pipelines),
+        f"Success rate and outages of default branches by day, {days}",
+        f"Line: daily success rate of {format_count(len(on_default), 'build')} of default branches. Band: its 95 % "
+        "interval. Bars below: when the default branch of a pipeline was failing.",
+    )
 
 
 def _most_changed_pipeline(report: Report) -> str:

@@ -5,10 +5,12 @@ Knows tables, not texts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
-from buildframe.report.measurements import Measurements
+from buildframe.metrics.columns import Flags
 from buildframe.report.periods import Period
 
 _LAST = "last "
@@ -24,19 +26,20 @@ _TOPICS: dict[str, tuple[tuple[str, ...], str | None, int]] = {
 """Prefixes of columns by table, the table of change points, and -1 if these are about the opposite."""
 
 
-def reported(measurements: Measurements, name: str, period: Period) -> pd.DataFrame:
+def reported(tables: Mapping[str, pd.DataFrame], name: str, period: Period) -> pd.DataFrame:
     """
     Return a table of comparisons, followed by those of the whole history that show what the periods do not.
 
     Rows with a reported change come first, larger ones before smaller ones. Each pipeline, step or queue has one at
     most: the difference of the periods; or else the last change point of the history; or else the difference of the
     history and as many days before. A row with a change point that no difference shows has the levels and counts of
-    before and since it.
+    before and since it, each up to the next change point. A change of a step or queue that contradicts a cause of a
+    pipeline's change is not reported.
 
     Parameters
     ----------
-    measurements : Measurements
-        Tables of the report.
+    tables : mapping of str to DataFrame
+        Tables of the report, as `Measurements.tables` returns them. `explanation` may be missing.
     name : {"wall_time", "step_time", "queue_time", "success", "step_failures"}
         Table of comparisons.
     period : Period
@@ -57,9 +60,12 @@ def reported(measurements: Measurements, name: str, period: Period) -> pd.DataFr
         ============= ================== ==========================================================================
     """
     prefixes, changes, sign = _TOPICS[name]
-    table, long = (_with_directions(getattr(measurements, prefix + name), prefixes) for prefix in ("", "long_"))
+    causes = _causes(tables, name)
+    table, long = (_with_directions(tables[prefix + name], prefixes, causes) for prefix in ("", "long_"))
     if changes is not None:
-        last = lasting_changes(getattr(measurements, changes))
+        last = lasting_changes(tables[changes])
+        if name == "step_time":
+            last = last[~_contradict(last.assign(part="run"), last["p50_change_s"] > 0, causes)]
         table = _with_change_points(table, last, prefixes[0], sign)
     keys = [key for key in ("queue", "pipeline", "step", "part") if key in table]
     is_silent = (table[_directions(prefixes)] == "").all(axis=1)
@@ -71,16 +77,15 @@ def reported(measurements: Measurements, name: str, period: Period) -> pd.DataFr
 
 
 def lasting_changes(changes: pd.DataFrame) -> pd.DataFrame:
-    """Return the last change point of each group that is significant among all tests of the report, if it lasts.
+    """Return the last change point of each group that is significant among all tests of the report and lasts.
 
-    It lasts unless later changes, significant or not, undid more than half of it.
+    A change lasts unless later ones, significant or not, undid more than half of it.
     """
     keys, level = [name for name in ("pipeline", "step") if name in changes], _level(changes)
     before, after = changes[level.format("before")], changes[level.format("after")]
     now = after.groupby([changes[key] for key in keys], dropna=False).transform("last") if keys else after
     lasts = (now - before) * np.sign(after - before) >= (after - before).abs() / 2
-    last = changes.assign(lasts=lasts)[changes["notable"].astype(bool)].drop_duplicates(keys, keep="last")
-    return last[last["lasts"]].drop(columns="lasts")
+    return changes[changes["notable"].astype(bool) & lasts].drop_duplicates(keys, keep="last")
 
 
 def _level(changes: pd.DataFrame) -> str:
@@ -96,11 +101,33 @@ def _change_of(table: pd.DataFrame, prefix: str) -> pd.Series[float]:
     return table[f"{prefix}change_s" if prefix else "change"]
 
 
-def _with_directions(table: pd.DataFrame, prefixes: tuple[str, ...]) -> pd.DataFrame:
-    """Add the directions of significant differences, and whether there is any."""
+def _causes(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
+    """Return the causes of reported changes of pipelines that are steps or queues of this table."""
+    explanation = tables.get("explanation", pd.DataFrame())
+    if explanation.empty or name not in ("step_time", "queue_time"):
+        return pd.DataFrame(columns=["pipeline", "step", "queue", "part", "change_s"])
+    causes = explanation[explanation["notable"].astype(bool)].rename(columns={"kind": "part"})
+    return causes if name == "step_time" else causes[causes["part"] == "queue"]
+
+
+def _contradict(rows: pd.DataFrame, is_up: pd.Series[bool], causes: pd.DataFrame) -> Flags:
+    """Return which rows are steps or queues that are causes of changes in the other direction only."""
+    if causes.empty:
+        return np.zeros(len(rows), bool)
+    keys = ["pipeline", "step", "part"] if "part" in rows else ["queue"]
+    ways = causes.assign(up=causes["change_s"] > 0, down=causes["change_s"] < 0).groupby(keys)[["up", "down"]].any()
+    known = rows[keys].merge(ways, how="left", left_on=keys, right_index=True)
+    up, down = (known[way].fillna(value=False).to_numpy(bool) for way in ("up", "down"))
+    contradict: Flags = np.where(is_up, down & ~up, up & ~down)
+    return contradict
+
+
+def _with_directions(table: pd.DataFrame, prefixes: tuple[str, ...], causes: pd.DataFrame) -> pd.DataFrame:
+    """Add the directions of significant differences that contradict no cause, and whether there is any."""
     for prefix in prefixes:
-        name = np.where(_change_of(table, prefix) > 0, "up", "down")
-        table = table.assign(**{f"{prefix}direction": np.where(table[f"{prefix}notable"].astype(bool), name, "")})
+        is_up = _change_of(table, prefix) > 0
+        is_reported = table[f"{prefix}notable"].to_numpy(bool) & ~_contradict(table, is_up, causes)
+        table = table.assign(**{f"{prefix}direction": np.where(is_reported, np.where(is_up, "up", "down"), "")})
     return table.assign(is_compared=(table[_directions(prefixes)] != "").any(axis=1))
 
 

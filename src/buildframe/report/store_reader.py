@@ -90,16 +90,12 @@ def read(
     True
     """
     limits = Thresholds.read(thresholds) if isinstance(thresholds, (str, os.PathLike)) else thresholds
-    snapshot = Store(store, as_of=Store(store).version)  # one version for all tables, even during a sync
+    snapshot, name, coverage = open_snapshot(store, organization, pipeline)
     as_of = pd.Timestamp(snapshot.as_of)
     period = Period.last(as_of, days, tz)
-    name = _organization(organization, snapshot)
-    coverage = _coverage(snapshot, name, pipeline)
     since = period.start if coverage is None else max(period.history.before.start, pd.Timestamp(coverage[0]))
     pipelines = _select_organization(name, _pipelines(snapshot))
-    start = since.to_pydatetime()
-    builds = _select_organization(name, snapshot.builds(created_from=start, pipeline=pipeline, columns=_BUILDS))
-    jobs = _select_organization(name, snapshot.jobs(created_from=start, pipeline=pipeline, columns=_JOBS))
+    builds, jobs = read_rows(snapshot, name, pipeline, since)
     measurements = measure(builds, jobs, pipelines, _flaky_tests(snapshot, name), period, since=since)
     return Report(
         organization=name,
@@ -116,7 +112,27 @@ def read(
         pipeline=pipeline,
         broken=tuple(describe_outages(measurements)),
         notes=tuple(_notes(period, coverage, has_list=builds.empty or not pipelines.empty)),
+        pipelines=pipelines,
     )
+
+
+def open_snapshot(
+    store: str | os.PathLike[str], organization: str | None, pipeline: str | None
+) -> tuple[Store, str, Coverage]:
+    """Return one version of a store, the requested organization or the only one, and what the store has of it."""
+    snapshot = Store(store, as_of=Store(store).version)  # one version for all tables, even during a sync
+    name = _organization(organization, snapshot)
+    return snapshot, name, _coverage(snapshot, name, pipeline)
+
+
+def read_rows(
+    snapshot: Store, organization: str, pipeline: str | None, start: pd.Timestamp, end: pd.Timestamp | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the builds that were created in a time range, and their jobs."""
+    created_from, created_to = start.to_pydatetime(), None if end is None else end.to_pydatetime()
+    builds = snapshot.builds(created_from=created_from, created_to=created_to, pipeline=pipeline, columns=_BUILDS)
+    jobs = snapshot.jobs(created_from=created_from, created_to=created_to, pipeline=pipeline, columns=_JOBS)
+    return _select_organization(organization, builds), _select_organization(organization, jobs)
 
 
 def _organization(requested: str | None, store: Store) -> str:

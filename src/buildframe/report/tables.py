@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe.report.content import Report
+from buildframe.report.explanations import explain_changes
 from buildframe.report.reported_changes import reported
 
 _MAX_ROWS = 40
@@ -21,12 +22,14 @@ _STATUSES = ("new", "reopened", "active", "dormant", "resolved")
 def select_rows(report: Report) -> dict[str, dict[str, Any]]:
     """Return the `rows` of each table of the page, the number that is hidden, and what its title or note contains."""
     measured = report.measurements
+    tables = measured.tables()
     wall_time, steps, success, failures, waits = (
-        reported(measured, name, report.period)
+        reported(tables, name, report.period)
         for name in ("wall_time", "step_time", "success", "step_failures", "queue_time")
     )
     return {
         "wall_time": _first(_changed_first(wall_time, "n")),
+        "explanation": _explanation(measured.explanation, wall_time[_is_changed(wall_time)]["pipeline"]),
         "step_time": _steps(steps),
         "success": _first(_changed_first(success, "n")),
         "step_failures": _failures(failures),
@@ -52,6 +55,14 @@ def _changed_first(table: pd.DataFrame, of: str) -> pd.DataFrame:
     """Return the rows with a reported change first, then the others by the column `of`, largest first."""
     is_changed = _is_changed(table)
     return pd.concat([table[is_changed], table[~is_changed].sort_values(of, ascending=False, kind="stable")])
+
+
+def _explanation(table: pd.DataFrame, changed: pd.Series[str]) -> dict[str, Any]:
+    """Return what the time of each pipeline with a reported change went to, in the order of the changes."""
+    explained = explain_changes(table)
+    shown = [explained[name].assign(pipeline=name) for name in changed if name in explained]
+    n_open = sum(int(rows["n_open"].iloc[0]) for rows in shown)
+    return _first(pd.concat(shown) if shown else table.iloc[:0], 2 * _MAX_ROWS) | {"n_open": n_open}
 
 
 def _steps(table: pd.DataFrame) -> dict[str, Any]:

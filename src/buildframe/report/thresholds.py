@@ -166,9 +166,9 @@ def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
     value, low, high, least = (row[f"p95_{end}s"] for end in ("", "low_", "high_", "at_least_"))
     n, limit_text = format_count(row["n"], "job"), f"at most {format_duration(limit)}"
     subject = f"The 95th percentile of the queue time of {queue} is"
-    if not math.isnan(least):  # the percentile exceeds it, so a limit of the same size, too
+    if not math.isnan(least):
         text = f"{subject} at least {format_duration(least)} ({n}, and {row['n_censored']:,} that did not start)"
-        return Verdict(queue, "over" if least >= limit else "unknown", f"{text}; the limit is {limit_text}.")
+        return Verdict(queue, "over" if least > limit else "unknown", f"{text}; the limit is {limit_text}.")
     text = f"{subject} {format_duration(value)} ({_interval(low, high, format_duration)}; {n})"
     few = f"{n} of the queue {queue} started, too few for a 95th percentile"
     return _verdict(queue, value, low, limit, few if math.isnan(value) else text, limit_text)

@@ -219,7 +219,9 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
             f"path={os.fspath(path)!r} is not a file. Pass an existing Parquet file, such as one written by bf.save()."
         )
     try:
-        with open(path, "rb") as file:  # open once, so that a concurrent save() cannot mix two files
+        # Opened once, so that a concurrent save() cannot mix two files, and by Arrow: a thread of Arrow that holds a
+        # Python file when the interpreter exits aborts the process (https://github.com/apache/arrow/issues/34314).
+        with pa.OSFile(os.fspath(path), "rb") as file:
             return _with_plain_utc(_as_frame(pq.read_table(file)))
     except (pa.ArrowException, OSError) as why:
         advice = " Read CSV with pandas.read_csv." if Path(path).suffix.lower() == ".csv" else ""

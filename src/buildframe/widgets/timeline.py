@@ -1,6 +1,6 @@
 """Draw the jobs of one build as bars along time, as HTML in the colors of the page.
 
-The bars are those of `plots.timeline`: both draw `metrics.timeline.compute_bars`.
+Bars and critical chain are those of `plots.timeline`: both draw what `metrics.timeline` computes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 
 from buildframe.formatting import format_count, format_duration
 from buildframe.metrics.steps import without_emoji
-from buildframe.metrics.timeline import compute_bars, is_negative
+from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, is_negative, sum_kinds
 from buildframe.widgets import html
 
 _CSS_CLASSES = {
@@ -21,14 +21,21 @@ _CSS_CLASSES = {
     "canceled": "canceled", "triggered build": "triggered-build", "blocked": "blocked",
     "ends before it starts": "backwards",
 }  # fmt: skip
+_KIND_CLASSES = {kind: kind.replace("_", "-") for kind in KIND_NAMES} | {
+    "queue": "waited", "run": "ran", "trigger": "triggered-build",
+}  # fmt: skip
+_WITH_BARS = {"queue", "run", "retry", "trigger"}
+"""Kinds of segments that bars of jobs show already."""
+
 _END_SIGNS = {"retried": "↻", "unblocked": "◆", "not finished": "▶"}
 
 
-def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> str:
+def render_timeline(jobs: pd.DataFrame, name: str, ledger: pd.DataFrame | None, *, is_unfinished: bool) -> str:
     """
     Return the timeline of a build's jobs as HTML: a legend, one bar per job, and an axis in minutes.
 
-    `jobs` are those of `history_of`, and `name` is the build's. In an unfinished build, jobs that are not
+    `jobs` are those of `history_of`, and `name` is the build's. If `ledger` has segments of the build, its critical
+    chain is marked, and a stacked bar shows what the build spent its time on. In an unfinished build, jobs that are not
     runnable yet may still become so. All text is escaped.
     """
     from matplotlib.ticker import MaxNLocator  # takes longer than all other imports of a widget
@@ -36,13 +43,16 @@ def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> st
     bars = compute_bars(jobs)
     if bars.empty:
         return html.hint(f"Timeline: no job of {name} has been runnable.")
-    times = bars[["first", "wait_to", "run_from", "end"]].to_numpy()
+    chain = compute_chain(jobs, bars, ledger)
+    times = [*bars[["first", "wait_to", "run_from", "end"]].to_numpy().ravel(), *chain["start"], *chain["end"]]
     low = min(0.0, float(np.nanmin(times)))  # minutes, as all positions
     high = max(float(np.nanmax(times)), low + 1 / 60)
     waiting = int(jobs["type"].isin(["script", "trigger", "manual"]).sum()) - len(bars)
-    rows = [_describe(bar) for bar in bars.to_dict("records")]
+    marks = _chain_marks(chain, len(bars))
+    rows = [_describe(bar) | of_row for bar, of_row in zip(bars.to_dict("records"), marks, strict=True)]
     return html.render(
         "timeline",
+        name=name,
         caption=f"Timeline of {name}: {_summary(bars, high - low, waiting, is_unfinished)}",
         bars=rows,
         low=low,
@@ -51,7 +61,43 @@ def render_timeline(jobs: pd.DataFrame, name: str, *, is_unfinished: bool) -> st
         legend=_legend(bars),
         css_classes=_CSS_CLASSES,
         signs={note: sign for note, sign in _END_SIGNS.items() if any(sign in row["signs"] for row in rows)},
+        spent=_time_spent(chain),
+        spent_total=format_duration(chain["seconds"].sum()),
+        chain=" → ".join(rows[row]["name"] for row in chain["row"][chain["row"].diff() != 0]),
     )
+
+
+def _time_spent(chain: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the kinds of segments of the chain as parts of a bar, in percent."""
+    sums = sum_kinds(chain)
+    shares = 100 * sums.clip(lower=0) / max(sums.clip(lower=0).sum(), 1e-6)
+    starts = shares.cumsum() - shares
+    return [
+        {
+            "css_class": _KIND_CLASSES[kind],
+            "start": starts[kind],
+            "share": shares[kind],
+            "text": f"{KIND_NAMES[kind]}: {format_duration(sums[kind])} ({shares[kind]:.0f} %)",
+        }
+        for kind in sums.index
+    ]
+
+
+def _chain_marks(chain: pd.DataFrame, n_bars: int) -> list[dict[str, Any]]:
+    """Return for each bar the segments of the chain in its row, gaps without a bar, and where the chain crosses it."""
+    marks: list[dict[str, Any]] = [{"chain": [], "gaps": [], "links": []} for _ in range(n_bars)]
+    before = None
+    for segment in chain.to_dict("records"):
+        row = segment["row"]
+        first, last = sorted((row, row if before is None else before))
+        for crossed in range(first + 1, last + 1):
+            marks[crossed]["links"].append(segment["start"])
+        start, end = sorted((segment["start"], segment["end"]))
+        marks[row]["chain"].append((start, end))
+        if segment["kind"] not in _WITH_BARS and segment["end"] > segment["start"]:
+            marks[row]["gaps"].append((_KIND_CLASSES[segment["kind"]], start, end))
+        before = row
+    return marks
 
 
 def _summary(bars: pd.DataFrame, length: float, waiting: int, is_unfinished: bool) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.metrics.columns import Integers
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
@@ -24,6 +25,14 @@ class DuckDBEngine(CountingEngine):
         equal = (f'"{name}" IS NOT DISTINCT FROM "{other}"' for name, other in names.items())
         left, right = rows.to_native().set_alias("left rows"), others.to_native().set_alias("right rows")
         return self.read(left.join(right, " AND ".join(equal)))
+
+    def append(self, rows: Rows, others: Rows) -> Frame:
+        from duckdb import InvalidInputException
+
+        try:
+            return super().append(rows, others)
+        except InvalidInputException:
+            raise BadInput("The frames are relations of different DuckDB connections. Read them by one.") from None
 
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         """Build a relation from constants, because a relation gives no access to its connection."""

@@ -76,6 +76,12 @@ class PandasEngine(Engine):
     def collect(self, rows: Rows) -> pd.DataFrame:
         return _to_pandas(rows)
 
+    def with_steps(self, jobs: Frame) -> Frame:
+        return jobs if "step" in jobs else jobs.assign(step=step(jobs))
+
+    def append(self, rows: Rows, others: Rows) -> Frame:
+        return pd.concat([_to_pandas(rows), _to_pandas(others)], ignore_index=True)
+
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         return _to_pandas(rows)[[*names]]  # they are in memory; dropping duplicates would take longer
 
@@ -249,7 +255,7 @@ class PandasEngine(Engine):
         codes, values = native[GROUP].to_numpy(), native["value"].to_numpy()
         order = np.lexsort((values, codes))
         begins_group = np.diff(codes[order], prepend=-1) != 0
-        begins_tie = begins_group | np.append(True, np.diff(values[order]) != 0)[: len(order)]
+        begins_tie = begins_group | np.append(True, values[order][1:] != values[order][:-1])[: len(order)]
         places, tie = np.arange(len(order)), np.cumsum(begins_tie) - 1
         start, first = np.flatnonzero(begins_tie), np.maximum.accumulate(np.where(begins_group, places, 0))
         rank = (start + np.diff(start, append=len(order)) / 2 + 0.5)[tie] - first
@@ -262,9 +268,12 @@ class PandasEngine(Engine):
         times = microseconds(native["finished_at"])
         first = times[times != NAT].min(initial=np.iinfo(np.int64).max)
         period = np.where(times == NAT, -1, times // storms.PERIOD_EDGES[1] - first // storms.PERIOD_EDGES[1])
-        step = native[GROUP].to_numpy(np.int64) // int(np.prod([max(len(keys), 1) for keys in attempts.keys[1:]]))
+        sizes = [max(len(keys), 1) for keys in attempts.keys]
+        step, commit, *_ = np.unravel_index(native[GROUP].to_numpy(np.int64), sizes)
+        is_known = attempts.keys[1].iloc[:, 0].notna().to_numpy(bool)
+        commit = np.where(np.append(is_known, False)[commit], commit, -1)
         has_passed = native["passes"].to_numpy(bool)
-        marks = [storms.find_storms(native[place], period, step, has_passed) for place in storms.PLACES]
+        marks = [storms.find_storms(native[place], period, step, commit, has_passed) for place in storms.PLACES]
         is_stormy = np.any(marks, axis=0)
         if not is_stormy.any():
             return None

@@ -166,8 +166,8 @@ class RankedValues(ABC):
 class RankedRows(RankedValues):
     """The rows of groups in order of their values, and those that were not seen to end.
 
-    `n` is the number of values of each group. `leaving` counts the censored rows by `PLACE` and `SECOND`: they have
-    left their group by this whole second, and the last of them was seen for `SEEN_FOR` seconds.
+    `n` is the number of values of each group. `leaving` counts the censored rows by `PLACE` and `SECOND`, in
+    this order: they have left their group by this whole second, and were seen in the one before.
     """
 
     n: Integers
@@ -243,6 +243,24 @@ class Engine(ABC):
     def collect_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> pd.DataFrame:
         """Return the columns that `select_columns` selects as pandas."""
         return self.collect(self.select_columns(frame, needs, wants))
+
+    def with_steps(self, jobs: Frame) -> Frame:
+        """Add the column `step` if it is missing."""
+        require_columns(self.column_names(jobs), ["step"])  # only pandas computes steps
+        return jobs
+
+    def append(self, rows: Rows, others: Rows) -> Frame:
+        """Return both in one frame; columns that only one of them has are null in the other."""
+        schemas = [one.collect_schema() for one in (rows, others)]
+        dtypes = {**schemas[1], **schemas[0]}
+        aligned = (
+            one.select(
+                (nw.col(name).cast(dtype) if name in schema else nw.lit(None, dtype)).alias(name)
+                for name, dtype in dtypes.items()
+            )
+            for one, schema in zip((rows, others), schemas, strict=True)
+        )
+        return nw.concat(aligned).to_native()
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
@@ -352,7 +370,8 @@ class Engine(ABC):
 
         Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
         """
-        table = to_typed_pandas(self._sum_by(rows.frame, [*rows.by, part], counts))
+        each = {name: count.cast(nw.Float64).sum().cast(nw.Int64) for name, count in counts.items()}  # fast in DuckDB
+        table = to_typed_pandas(self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each)))
         codes, groups = find_groups(table, rows.by)
         parts = table[list(counts)].fillna(0)
         values = {PLACE: codes, part: table[part].to_numpy(np.int64, na_value=size)}
@@ -528,25 +547,29 @@ class Engine(ABC):
         """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
 
         Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
-        identify a step, and are a level of their own. Returns None if there is no storm.
+        identify a step, and are a level of their own; the next is the commit. Returns None if there is no storm.
         """
-        step, at = attempts.by[:n_keys], storms.PERIOD_EDGES
+        step, commit, at = attempts.by[:n_keys], attempts.by[n_keys], storms.PERIOD_EDGES
         rows = self.with_bucket_numbers(attempts.frame, "finished_at", at, storms.PERIOD)
         marks: list[nw.Expr] = []
+        periods: set[int] = set()
         for place in storms.PLACES:
             suspicious = self.collect(storms.suspicious_periods(rows, place))
             if suspicious.empty:
                 continue
-            own = rows.join(self.bring(rows, suspicious), on=[place, storms.PERIOD], how="inner")
-            stormy = self.collect(storms.stormy_periods(own, place, step))
-            mark = f"{storms.STORM} of {place}"
-            small = self.bring(rows, stormy.assign(**{mark: 1}).astype({mark: "Int64"}))
-            if len(stormy):
-                rows = rows.join(small, on=[place, storms.PERIOD], how="left")
-                marks.append(nw.col(mark).fill_null(0))
+            few = rows.filter(nw.col(storms.PERIOD).is_in(suspicious[storms.PERIOD].unique().tolist()))
+            own = few.join(self.bring(rows, suspicious), on=[place, storms.PERIOD], how="inner")
+            stormy = self.collect(storms.stormy_periods(own, place, step, commit))
+            marks += [
+                (nw.col(place) == name) & nw.col(storms.PERIOD).is_in(of_place.tolist())
+                for name, of_place in stormy.groupby(place)[storms.PERIOD]
+            ]
+            periods |= {*stormy[storms.PERIOD]}
         if not marks:
             return None
-        return replace(attempts, frame=rows.with_columns(**{storms.STORM: nw.max_horizontal(nw.lit(0), *marks)}))
+        is_stormy = nw.col(storms.PERIOD).is_in([*periods])
+        mark = nw.when(is_stormy).then(nw.any_horizontal(*marks, ignore_nulls=True).cast(nw.Int64)).otherwise(nw.lit(0))
+        return replace(attempts, frame=rows.with_columns(**{storms.STORM: mark}))
 
     # Builds of jobs
 

@@ -72,7 +72,7 @@ class CountingEngine(Engine):
         more, names = {}, [*rows.by, SECOND]
         if span is not None:
             censored = nw.col("censored").cast(nw.Int64).sum().cast(nw.Int64)
-            more, names = {SEEN_FOR: nw.col(SEEN_FOR).max(), _CENSORED: censored}, [*names, _LEAVES]
+            more, names = {_CENSORED: censored}, [*names, _LEAVES]
         if isinstance(at, str):
             more |= {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()}
         return _count_rows(_with_seconds(self.ranking_columns(rows, span, at), span), names, **more)
@@ -130,7 +130,7 @@ class _CountedRows(RankedRows):
         self._seconds = seconds.loc[seconds[SECOND].notna(), [PLACE, SECOND, ROWS]].astype(np.int64)
         check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(self.n)), self.n)
         self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
-        self.leaving = _select_leaving(seconds, [PLACE, SECOND, ROWS, SEEN_FOR])
+        self.leaving = _select_leaving(seconds, [PLACE, SECOND, ROWS])
         self._limits = self._find_limits(seconds) if isinstance(at, str) else {}
 
     def _collect(self, rows: Rows) -> pd.DataFrame:
@@ -298,7 +298,7 @@ def _to_numbers(table: pa.Table) -> pd.DataFrame:
 def _select_leaving(counts: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Return the counts of censored rows, with the second by which they have left."""
     left = counts.drop(columns=SECOND, errors="ignore").rename(columns={_LEAVES: SECOND}).reindex(columns=names)
-    return left.dropna().astype({name: np.int64 for name in names if name != SEEN_FOR}).reset_index(drop=True)
+    return left.dropna().astype(np.int64).reset_index(drop=True)
 
 
 def _sum_by(codes: Any, rows: Any, many: int) -> Integers:

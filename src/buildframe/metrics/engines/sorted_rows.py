@@ -13,7 +13,6 @@ from buildframe.metrics.engines.protocol import (
     PLACE,
     ROWS,
     SECOND,
-    SEEN_FOR,
     SPAN,
     Days,
     RankedRows,
@@ -169,8 +168,7 @@ def _select_groups(rows: CensoredRows, n_groups: int) -> CensoredRows:
 def _count_leaving(rows: CensoredRows, more: dict[str, Any]) -> pd.DataFrame:
     """Count censored rows by group, by the second by which they have left, and by `more`."""
     keys = {PLACE: rows.codes, SECOND: np.floor(rows.seen).astype(np.int64) + 1, **more}
-    each = pd.DataFrame({**keys, SEEN_FOR: rows.seen}).groupby(list(keys))[SEEN_FOR]
-    return each.agg(["size", "max"]).set_axis([ROWS, SEEN_FOR], axis=1).reset_index()
+    return pd.DataFrame(keys).groupby(list(keys)).size().rename(ROWS).reset_index()
 
 
 def _order_by_group(codes: Integers) -> Integers:

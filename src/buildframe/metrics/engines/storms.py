@@ -11,42 +11,65 @@ import pandas as pd
 from buildframe.metrics.columns import Flags, Integers
 from buildframe.metrics.grouping import compact_codes
 
-PERIOD, STORM = "period", "storm"
+PERIOD, STORM = "period", "n_storm"
 PLACES = ("queue", "agent_id")
 PERIOD_EDGES = np.array([0, 1_800_000_000])
 """Half an hour in microseconds: an outage of an hour fills at least one."""
 
 MIN_STEPS = 5
-"""With fewer steps in a period, one broken commit looks like a storm."""
+"""With fewer steps in a period, a few flaky ones look like a storm."""
+
+MIN_COMMITS = 2
+"""A single commit at which all steps fail is broken; infrastructure fails whatever the commit."""
 
 MIN_SHARE = 0.8
 """A storm is when a larger share of the steps fails."""
 
-_MIN_FAILED = 0.25
+_MIN_FAILED = 0.5
 """Smallest share of failed attempts in a storm, below which steps are not even compared."""
+
+_FAILED = nw.col("failures") + nw.col("lost")
 
 
 def suspicious_periods(attempts: nw.LazyFrame[Any], place: str) -> nw.LazyFrame[Any]:
     """Return the periods of a place with so many failures that they may be a storm."""
-    periods = attempts.group_by(place, PERIOD).agg(nw.col("passes", "failures", "lost").sum())
-    failed = nw.col("failures") + nw.col("lost")
-    is_suspicious = (failed >= MIN_STEPS) & (failed >= _MIN_FAILED * (failed + nw.col("passes")))
-    return periods.filter(is_suspicious & ~nw.col(place).is_null() & ~nw.col(PERIOD).is_null()).select(place, PERIOD)
+    known = ~nw.col(place).is_null() & ~nw.col(PERIOD).is_null()
+    if place != "queue":  # of many places, passes take longer to count than to look at again
+        attempts = attempts.filter(_FAILED > 0)
+    periods = attempts.group_by(place, PERIOD).agg(failed=_FAILED.sum(), passes=nw.col("passes").sum())
+    return periods.filter(_may_be_storm() & known).select(place, PERIOD)
 
 
-def stormy_periods(attempts: nw.LazyFrame[Any], place: str, step: list[str]) -> nw.LazyFrame[Any]:
-    """Return the periods of a place in which nearly all steps failed and never passed."""
-    steps = attempts.group_by(place, PERIOD, *step).agg(nw.col("passes").sum())
-    steps = steps.with_columns(failed=(nw.col("passes") == 0).cast(nw.Int64), steps=nw.lit(1))
-    periods = steps.group_by(place, PERIOD).agg(nw.col("failed", "steps").sum())
-    is_storm = (nw.col("steps") >= MIN_STEPS) & (nw.col("failed") > MIN_SHARE * nw.col("steps"))
-    return periods.filter(is_storm).select(place, PERIOD)
+def stormy_periods(attempts: nw.LazyFrame[Any], place: str, step: list[str], commit: str) -> nw.LazyFrame[Any]:
+    """Return the periods of a place in which nearly all steps failed and never passed, at several commits."""
+    failing = attempts.with_columns(first=nw.when(_FAILED > 0).then(nw.col(commit)))
+    failing = failing.with_columns(last=nw.col("first"))
+    steps = failing.group_by(place, PERIOD, *step).agg(
+        nw.col("passes").sum(), nw.col("first").min(), nw.col("last").max(), tries=_FAILED.sum()
+    )
+    steps = steps.with_columns(has_failed=(nw.col("passes") == 0).cast(nw.Int64), steps=nw.lit(1))
+    sums = {
+        "failed": nw.col("tries"),
+        "never": nw.col("has_failed"),
+        "passes": nw.col("passes"),
+        "steps": nw.col("steps"),
+    }
+    commits = nw.col("first").min(), nw.col("last").max()
+    periods = steps.group_by(place, PERIOD).agg(*commits, **{name: one.sum() for name, one in sums.items()})
+    is_storm = (nw.col("steps") >= MIN_STEPS) & (nw.col("never") > MIN_SHARE * nw.col("steps"))
+    has_commits = nw.col("first") != nw.col("last")  # MIN_COMMITS, without a list of all of them
+    return periods.filter(is_storm & has_commits & _may_be_storm()).select(place, PERIOD)
 
 
-def find_storms(places: pd.Series[Any], period: Integers, step: Integers, has_passed: Flags) -> Flags:
+def _may_be_storm() -> nw.Expr:
+    failed = nw.col("failed")
+    return (failed >= MIN_STEPS) & (failed >= _MIN_FAILED * (failed + nw.col("passes")))
+
+
+def find_storms(places: pd.Series[Any], period: Integers, step: Integers, commit: Integers, has_passed: Flags) -> Flags:
     """Return which attempts are in a storm of their place; without a place or time they are in none.
 
-    Names of places are slow to compare, so only those of periods with enough failures of one place are.
+    An unknown commit is -1. Names of places are slow to compare, so only those of periods with enough failures are.
     """
     stormy = np.zeros(len(period), bool)
     failing = np.flatnonzero(~has_passed & (period >= 0))
@@ -66,7 +89,8 @@ def find_storms(places: pd.Series[Any], period: Integers, step: Integers, has_pa
     own = np.flatnonzero(suspicious[cell])
     if len(own):
         is_storm = _find_storms(cell[own], steps[own], passed[own], n_cells)
-        stormy[rows[own]] = is_storm[cell[own]]
+        failed = own[~passed[own] & (commit[rows[own]] >= 0)]
+        stormy[rows[own]] = (is_storm & _fail_at_several(cell[failed], commit[rows[failed]], n_cells))[cell[own]]
     return stormy
 
 
@@ -86,3 +110,10 @@ def _find_storms(cell: Integers, step: Integers, passed: Flags, n_cells: int) ->
     steps, failing = (np.bincount(own // n_steps, minlength=n_cells) for own in (pairs, pairs[failed]))
     is_storm: Flags = (steps >= MIN_STEPS) & (failing > MIN_SHARE * steps)
     return is_storm
+
+
+def _fail_at_several(cell: Integers, commit: Integers, n_cells: int) -> Flags:
+    """Return for each period of a place whether attempts failed at several commits."""
+    many = int(commit.max(initial=0)) + 1
+    several: Flags = np.bincount(np.unique(cell * many + commit) // many, minlength=n_cells) >= MIN_COMMITS
+    return several

@@ -1,0 +1,263 @@
+"""Explain the difference in mean wall time between two sets of builds by the segments of their time ledgers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import Floats, Integers, timestamps
+from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds
+from buildframe.metrics.discoveries import RATE, adjust
+from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.time_buckets import to_zone
+
+_MIN_BUILDS = 5
+"""With fewer builds on a side that are compared, or have the row, unless it is new or gone, there is no interval."""
+
+_NO_CHANGE = 0.5
+"""A smaller change in microseconds comes from rounding."""
+
+_MIN_TAIL_DAYS = 8
+"""With fewer days on a side, the slowest builds of other days are unknown."""
+
+_RESAMPLES = 400
+
+
+@checked_names
+def explain(before: Frame, after: Frame, by: By = None, tail: float | None = None, tz: str = "UTC") -> pd.DataFrame:
+    """
+    Explain the difference in mean wall time between two ledgers: how much each kind of segment, step and queue adds.
+
+    The contributions add up to the difference.
+
+    Parameters
+    ----------
+    before : DataFrame
+        Segments of the earlier builds, from `time_ledger`: pandas, Polars (eager or lazy), DuckDB or PySpark. Pass
+        whole builds: a segment that is left out is missing from the wall time, and a build without any is not counted.
+    after : DataFrame
+        Segments of the later builds. No build may be in both.
+    by : str or list of str, optional
+        Columns that builds have, such as `"pipeline"` or `"branch"`. Separates changes within their groups from
+        changes of the groups' shares among all builds. By default all builds form one group.
+    tail : float, optional
+        Explain the mean wall time of this share of the slowest builds, as a fraction in (0, 1]. By default all builds
+        count.
+    tz : str, default "UTC"
+        Time zone of the days on which builds were created.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per kind, pipeline, step and queue that occurs, largest change first:
+
+        ============================ ======= ==========================================================================
+        kind, pipeline, step, queue  str     what the time was spent on, as in `time_ledger`
+        before_s, after_s            float64 mean seconds per build; with `by`, see Notes
+        change_s                     float64 `after_s - before_s`
+        low_s, high_s                float64 95 % interval of `change_s`; NaN with too few builds or days
+        p                            float64 two-sided p-value, without regard to other rows; NaN without an interval
+        q                            float64 smallest rate of false discoveries at which the row is significant
+        notable                      boolean `q` is at most 0.05; False without an interval
+        builds_before, builds_after  Int64   builds that have such a segment
+        ============================ ======= ==========================================================================
+
+        If both ledgers have `organization`, it is the column before `pipeline`, and identifies pipelines, too.
+
+        With `by`, its columns come first and then `effect`: `time` for changes within a group, weighted by the mean of
+        its shares, and `mix` for the change of its share, whose `kind`, `step` and `queue` are null.
+
+        Its `attrs` have the mean wall times `before_s` and `after_s`, and `n_open_before` and `n_open_after`: builds
+        that ran or were blocked, so that no side has their time. They count for a side if they were created between its
+        first and last day, and are of a pipeline of the ledgers. Null if a ledger has lost its `attrs`.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a ledger is empty or has segments without a build, time or duration, a build is in both
+        ledgers or in several groups, or an argument is invalid.
+
+    See Also
+    --------
+    time_ledger : Divide the wall time of builds into segments.
+    buildframe.plots.explain : The same as a waterfall chart.
+    percentile_change : Compare percentiles of any duration.
+
+    Notes
+    -----
+    The squared error of a change is the sum over both sides of ``v / n + d * sum(m ** 2) / n ** 2``, where a side has
+    `n` builds, and `m` of these on each day. The variance `v` between builds of a day and the variance `d` between
+    days are those of an analysis of variance by day, pooled over both sides, so that a single day can be compared with
+    weeks; this assumes that they have not changed. For the effect of a share, `v` of a side is at least its own.
+    Intervals and p-values are those of the t distribution with as many degrees of freedom as both sides have days,
+    less 2.
+
+    A row has no interval if a side has fewer than five builds (with `by`, of its group), or if fewer than five builds
+    of a side have such a segment, unless none has it: then it is new or gone. If the durations do not vary at all, the
+    error is 0, and any change is notable. A change of less than half a microsecond is none.
+
+    Of the rows marked as `notable`, about 5 % are there by chance [1]_. The largest change need not be one of them: a
+    person who repeats a job hours later changes a mean, too.
+
+    Ledgers of several pipelines need `by="pipeline"`. Without it, the number of builds of each pipeline differs from
+    day to day, which hides changes of single steps. Compute one ledger of all builds and divide it by
+    `build_created_at`, because chains follow from all builds of a pipeline.
+
+    With `by`, the symmetrical decomposition of Kitagawa [2]_: a group gained or lost share, at the mean of its wall
+    times relative to that of all builds, or its builds took longer, at the mean of its shares. A group that only one
+    ledger has differs by its share alone. The interval of a share's effect includes the error of these means.
+
+    So `before_s` of a `time` row is the mean per build of its group before, times the mean of the group's shares before
+    and after. That of a `mix` row is the group's share before, times the mean over both sides of its mean wall time
+    less that of all builds. `after_s` is the same for after. The changes of all rows add up to the difference of the
+    mean wall times; their `before_s` and `after_s` do not add up to these.
+
+    With `tail`, the build at the boundary counts as the fraction that lies within the tail, and errors come from
+    resampled days. Fewer than eight days on a side give no interval.
+
+    References
+    ----------
+    .. [1] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57, 289-300.
+    .. [2] Kitagawa, E. M. (1955). Journal of the American Statistical Association 50, 1168-1194.
+
+    Examples
+    --------
+    >>> ledger = metrics.time_ledger(builds, jobs)
+    >>> is_late = ledger["build_created_at"] >= "2026-10-30"
+    >>> changes = metrics.explain(ledger[~is_late], ledger[is_late], by="pipeline")
+    >>> changes.loc[changes["notable"], ["pipeline", "effect", "kind", "step", "change_s", "low_s", "high_s"]]
+      pipeline effect kind         step   change_s      low_s     high_s
+    6      api   time  run  integration  53.625527  34.053583  73.197471
+    >>> difference = changes.attrs["after_s"] - changes.attrs["before_s"]
+    >>> (abs(changes["change_s"].sum() - difference) < 1e-6).item()
+    True
+    """
+    if tail is not None and (isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 < tail <= 1):
+        raise BadInput(f"tail={tail!r} is not a fraction in (0, 1]. Use such as 0.1 for the slowest tenth of builds.")
+    if tail is not None and by is not None:
+        raise BadInput(
+            "by and tail cannot be combined. Filter both ledgers to one group to explain its slowest builds."
+        )
+    builds = ComparedBuilds.read(before, after, by, tz)
+    estimates = _estimate_means(builds) if tail is None else _estimate_tails(builds, tail)
+    result = _tabulate(builds, estimates)
+    result.attrs |= _count_open(before, after, tz=tz)
+    return result
+
+
+def _count_open(*ledgers: Frame, tz: str) -> dict[str, int | None]:
+    """Count the builds that had not ended, of the days of each ledger and the pipelines of both."""
+    known = [one if "open" in getattr(one, "attrs", {}) else None for one in ledgers]
+    pipelines = {slug for one in known if one is not None for slug in one["pipeline"].unique()}
+    counts = (None if one is None else _count_open_of(one, pipelines, tz) for one in known)
+    return dict(zip(("n_open_before", "n_open_after"), counts, strict=True))
+
+
+def _count_open_of(ledger: pd.DataFrame, pipelines: set[str], tz: str) -> int:
+    opened = pd.DataFrame(ledger.attrs["open"], columns=["pipeline", "build_created_at"])
+    created = pd.to_datetime(opened["build_created_at"], utc=True, format="ISO8601")
+    own, days = (to_zone(at, tz).dt.date for at in (timestamps(ledger, "build_created_at"), created.dropna()))
+    return int((days.between(own.min(), own.max()) & opened["pipeline"].isin(pipelines)).sum())
+
+
+class _Means(NamedTuple):
+    """Mean wall time of both sides, means of rows (sides x rows), the standard error of changes, and its freedom.
+
+    Times are microseconds.
+    """
+
+    walls: Floats
+    means: Floats
+    error: Floats
+    freedom: Floats
+
+
+def _estimate_means(builds: ComparedBuilds) -> _Means:
+    """Estimate means per build, with errors from the variances between and within days, pooled over both sides."""
+    n_days = int(builds.day.max()) + 1
+    day_side = np.zeros(n_days, np.int64)
+    day_side[builds.day] = builds.side
+    by_day, n = builds.sums(builds.day, n_days), builds.counts(builds.day, n_days)
+    sums, sizes = builds.sums(builds.side, N_SIDES), builds.counts(builds.side, N_SIDES)
+    squares, is_side = builds.squares(), np.equal.outer(np.arange(N_SIDES), day_side).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        of_days, days = is_side @ np.nan_to_num(by_day**2 / n), is_side @ (n > 0)
+        rests, freedoms = squares - of_days, sizes - days
+        within = rests.sum(axis=0) / np.maximum(freedoms.sum(axis=0), 1)
+        between = (of_days - sums**2 / sizes).sum(axis=0) / (days.sum(axis=0) - 2)
+        clumps = is_side @ n**2
+        usual = (sizes - clumps / sizes).sum(axis=0) / (days.sum(axis=0) - 2)
+        of_day = np.maximum((between - within) / usual, 0)
+        # A side on which builds of a group are rare has a larger error of its mean, but may have none of them.
+        own = np.where(builds.slope == 0, 0, rests / np.maximum(freedoms, 1))
+        of_build = np.maximum(within, own)
+        variance = (of_build / sizes + of_day * clumps / sizes**2).sum(axis=0)
+        means = sums / sizes * builds.weight
+    return _Means(builds.mean_walls(), means, np.sqrt(np.maximum(variance, 0)) * builds.weight, days.sum(axis=0) - 2)
+
+
+def _estimate_tails(builds: ComparedBuilds, tail: float) -> _Means:
+    """Estimate means of the slowest builds, with errors from resampled days."""
+    random = np.random.default_rng(0)
+    means, errors, freedom = [], [], -2.0
+    for side in range(N_SIDES):
+        own = np.flatnonzero(builds.side == side)
+        slowest_first = own[np.argsort(-builds.wall[own], kind="stable")]
+        days, day = np.unique(builds.day[slowest_first], return_inverse=True)
+        means.append(_tail_mean(builds, slowest_first, np.ones(len(own)), tail))
+        resampled = random.multinomial(len(days), np.full(len(days), 1 / len(days)), _RESAMPLES)
+        tails = [_tail_mean(builds, slowest_first, times[day].astype(np.float64), tail) for times in resampled]
+        errors.append(np.std(tails, axis=0, ddof=1) if len(days) >= _MIN_TAIL_DAYS else np.full(len(builds.of), np.nan))
+        freedom += len(days)
+    return _Means(np.sum(means, axis=1), np.stack(means), np.hypot(*errors), np.full(len(builds.of), freedom))
+
+
+def _tail_mean(builds: ComparedBuilds, slowest_first: Integers, times: Floats, tail: float) -> Floats:
+    """Return the mean of each row over this share of the builds, each of which counts so many times."""
+    size = tail * times.sum()
+    share = np.clip(size - (np.cumsum(times) - times), 0, times) / size
+    weights = np.zeros(len(builds.side))
+    weights[slowest_first] = share
+    means = np.bincount(builds.row, builds.micros * weights[builds.build], minlength=len(builds.of))
+    return np.asarray(means, np.float64)
+
+
+def _tabulate(builds: ComparedBuilds, estimates: _Means) -> pd.DataFrame:
+    """Return the explanation, the largest changes first."""
+    from scipy.special import stdtr, stdtrit
+
+    walls, (before, after), error, freedom = estimates
+    place = builds.side[builds.build] * len(builds.of) + builds.row
+    occurs = np.bincount(place, minlength=N_SIDES * len(builds.of)).reshape(N_SIDES, -1)
+    change = after - before
+    fewest, most = occurs.min(axis=0), occurs.max(axis=0)
+    is_frequent = (fewest >= _MIN_BUILDS) | ((fewest == 0) & (most >= _MIN_BUILDS))
+    is_frequent &= builds.counts(builds.side, N_SIDES).min(axis=0) >= _MIN_BUILDS
+    error = np.where(is_frequent & (freedom > 0), error, np.nan)
+    freedom = np.maximum(freedom, 1)
+    margin = stdtrit(freedom, 0.975) * error
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = 2 * stdtr(freedom, -np.abs(change) / error)
+    p = np.where((np.abs(change) < _NO_CHANGE) & ~np.isnan(error), 1.0, p)
+    q = adjust(p)
+    columns = {
+        "before_s": before / 1e6,
+        "after_s": after / 1e6,
+        "change_s": change / 1e6,
+        "low_s": (change - margin) / 1e6,
+        "high_s": (change + margin) / 1e6,
+        "p": p,
+        "q": q,
+        "notable": pd.array(q <= RATE, "boolean"),
+        "builds_before": pd.array(occurs[0], "Int64"),
+        "builds_after": pd.array(occurs[1], "Int64"),
+    }
+    largest = np.argsort(-np.abs(change), kind="stable")
+    result = join_keys(builds.keys, pd.DataFrame(columns)).iloc[largest].reset_index(drop=True)
+    result.attrs = {"before_s": float(walls[0]) / 1e6, "after_s": float(walls[1]) / 1e6}
+    return result
