@@ -279,6 +279,16 @@ def test_builds_that_have_not_ended_are_counted_by_side() -> None:
     assert metrics.explain(before, after).attrs.items() >= {"n_open_before": 2, "n_open_after": None}.items()
 
 
+def test_builds_of_another_organization_that_have_not_ended_are_not_counted() -> None:
+    before, after = (side.assign(organization="acme") for side in halves(world(1, steps=2)))
+    own = {"organization": "acme", "pipeline": "api", "build_created_at": START.isoformat()}
+    for side in (before, after):
+        side.attrs["open"] = [own, own | {"organization": "globex"}, own | {"organization": "globex"}]
+    assert metrics.explain(before, after).attrs["n_open_before"] == 1
+    before.attrs["open"] = [{"pipeline": "api", "build_created_at": START.isoformat()}]  # of a ledger without the column
+    assert metrics.explain(before, after).attrs["n_open_before"] == 1
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -14,6 +14,7 @@ from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds
 from buildframe.metrics.discoveries import RATE, adjust
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone
 
 _MIN_BUILDS = 5
@@ -153,16 +154,20 @@ def explain(before: Frame, after: Frame, by: By = None, tail: float | None = Non
 def _count_open(*ledgers: Frame, tz: str) -> dict[str, int | None]:
     """Count the builds that had not ended, of the days of each ledger and the pipelines of both."""
     known = [one if "open" in getattr(one, "attrs", {}) else None for one in ledgers]
-    pipelines = {slug for one in known if one is not None for slug in one["pipeline"].unique()}
+    own = [one for one in known if one is not None]
+    pipelines = pd.concat([one[pipeline_keys(*own)] for one in own]).drop_duplicates() if own else pd.DataFrame()
     counts = (None if one is None else _count_open_of(one, pipelines, tz) for one in known)
     return dict(zip(("n_open_before", "n_open_after"), counts, strict=True))
 
 
-def _count_open_of(ledger: pd.DataFrame, pipelines: set[str], tz: str) -> int:
-    opened = pd.DataFrame(ledger.attrs["open"], columns=["pipeline", "build_created_at"])
-    created = pd.to_datetime(opened["build_created_at"], utc=True, format="ISO8601")
-    own, days = (to_zone(at, tz).dt.date for at in (timestamps(ledger, "build_created_at"), created.dropna()))
-    return int((days.between(own.min(), own.max()) & opened["pipeline"].isin(pipelines)).sum())
+def _count_open_of(ledger: pd.DataFrame, pipelines: pd.DataFrame, tz: str) -> int:
+    listed = [build for build in ledger.attrs["open"] if build["build_created_at"] is not None]
+    keys = [name for name in pipelines if all(name in build for build in listed)]
+    known = {*pipelines[keys].itertuples(index=False, name=None)}
+    created = [build["build_created_at"] for build in listed if tuple(build[name] for name in keys) in known]
+    opened = pd.Series(pd.to_datetime(created, utc=True, format="ISO8601"))
+    own, days = (to_zone(at, tz).dt.date for at in (timestamps(ledger, "build_created_at"), opened))
+    return int(days.between(own.min(), own.max()).sum())
 
 
 class _Means(NamedTuple):
