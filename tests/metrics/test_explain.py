@@ -285,7 +285,7 @@ def test_builds_of_another_organization_that_have_not_ended_are_not_counted() ->
     for side in (before, after):
         side.attrs["open"] = [own, own | {"organization": "globex"}, own | {"organization": "globex"}]
     assert metrics.explain(before, after).attrs["n_open_before"] == 1
-    before.attrs["open"] = [{"pipeline": "api", "build_created_at": START.isoformat()}]  # of a ledger without the column
+    before.attrs["open"] = [{"pipeline": "api", "build_created_at": START.isoformat()}]  # no such column
     assert metrics.explain(before, after).attrs["n_open_before"] == 1
 
 

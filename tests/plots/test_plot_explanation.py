@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import explain, labels, rendered, segments, title
+from plot_frames import explain, labels, note, rendered, segments, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -58,6 +58,15 @@ def test_equal_sides_are_unchanged():
     ledger = segments(20, duration_s=60.0)
     assert title(explain(ledger)) == "Mean wall time of builds: unchanged"
     assert title(explain(segments())).endswith(" longer")
+
+
+def test_the_note_says_if_builds_have_not_ended():
+    ledger, text = segments(), "builds that have not ended are not counted"
+    assert text not in note(explain(ledger))
+    ledger.attrs["open"] = [{"pipeline": "other", "build_created_at": ledger["build_created_at"].max().isoformat()}]
+    assert text not in note(explain(ledger))
+    ledger.attrs["open"][0]["pipeline"] = "api"
+    assert text in note(explain(ledger))
 
 
 def test_days_are_those_of_the_time_zone():

@@ -95,6 +95,13 @@ def test_the_critical_chain_is_marked_and_summed_by_kind() -> None:
     assert links == [[], [7.5], [7.5], [22.5], [50], [75]]
 
 
+def test_a_short_wait_is_less_than_one_percent() -> None:
+    frame = jobs(1, started_at=at(0.1), finished_at=at(100))
+    page = render_timeline(frame, "web #41", infer_ledger(frame), is_unfinished=False)
+    assert "waiting for an agent: 6.0 s (&lt; 1 %)" in page
+    assert "running: 1 h 39 min (100 %)" in page
+
+
 def test_a_build_without_a_ledger_has_no_chain() -> None:
     page = render_timeline(chain_of_each_kind(), "web #41", None, is_unfinished=True)
     assert "chain" not in page

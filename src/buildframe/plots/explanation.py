@@ -67,7 +67,7 @@ def explain(
     -----
     Notable contributions come first, then the largest others, which are pale. The others have a third of the bars at
     least, because they can be most of the difference. A thin line is the 95 % interval of a contribution, drawn at the
-    end of its bar.
+    end of its bar. The note says if builds had not ended, so that no side has their time.
 
     Examples
     --------
@@ -89,7 +89,9 @@ def explain(
         ax.set(xlabel="mean wall time (minutes)")
         title = f"Mean wall time of {which}: {_describe_change(60 * (walls[1] - walls[0]))}"
         notable = f"{rows['notable'].sum():,} of {format_count(len(rows), 'contribution')} notable"
-        theme.decorate(ax, title, f"{notable}; line: 95 % interval", grid="x")
+        is_partial = rows.attrs["n_open_before"] or rows.attrs["n_open_after"]
+        omitted = "; builds that have not ended are not counted" if is_partial else ""
+        theme.decorate(ax, title, f"{notable}; line: 95 % interval{omitted}", grid="x")
     return ax
 
 

@@ -77,10 +77,14 @@ def _time_spent(chain: pd.DataFrame) -> list[dict[str, Any]]:
             "css_class": _KIND_CLASSES[kind],
             "start": starts[kind],
             "share": shares[kind],
-            "text": f"{KIND_NAMES[kind]}: {format_duration(sums[kind])} ({shares[kind]:.0f} %)",
+            "text": f"{KIND_NAMES[kind]}: {format_duration(sums[kind])} ({_percent(shares[kind])})",
         }
         for kind in sums.index
     ]
+
+
+def _percent(share: float) -> str:
+    return "< 1 %" if 0 < share < 0.5 else f"{share:.0f} %"
 
 
 def _chain_marks(chain: pd.DataFrame, n_bars: int) -> list[dict[str, Any]]:
