@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from tests.metrics import true_dependencies
 from tests.metrics.test_time_ledger import block, frames, job
 
 from buildframe import metrics
+from buildframe.metrics import predecessors
+from buildframe.metrics.engines.protocol import GROUP
 
 SEEDS = (1, 2, 3)
 
@@ -89,6 +93,39 @@ def test_pipelines_and_organizations_are_kept_apart():
     assert metrics.step_graph(jobs.drop(columns="organization"))["builds"].tolist() == [2, 2]
     other = jobs.assign(pipeline=["web", "web", "api", "api"], organization="acme")
     assert metrics.step_graph(other)["pipeline"].tolist() == ["api", "api", "web", "web"]
+
+
+def random_graph(random: np.random.Generator, runs: int = 20) -> tuple[pd.DataFrame, pd.Series[str]]:
+    """Runs of a random graph of steps, and what each job waited for; the service starts a step half a second late."""
+    n = int(random.integers(2, 15))
+    needs = [random.choice(step, min(step, random.integers(0, 3)), replace=False) for step in range(n)]
+    seconds, rows = np.exp(random.normal(4.5, 1.2, n)), []
+    for run in range(runs):
+        ends = np.zeros(n)
+        for step in range(n):
+            last = max(needs[step], key=ends.__getitem__, default=None)
+            ready = (0 if last is None else ends[last]) + random.exponential(0.5)
+            start = ready + random.exponential(8)
+            ends[step] = start + seconds[step] * np.exp(random.normal(0, 0.3))
+            before = "" if last is None else str(last)
+            rows.append((f"{run}-{step}", str(run), str(step), before, 0.0, ready, start, ends[step], None))
+    frame = pd.DataFrame(rows, columns=["id", "build_id", "step", "before", *true_dependencies.STAMPS])
+    for name in true_dependencies.STAMPS:
+        frame[name] = pd.Timestamp("2026-10-01", tz="UTC") + pd.to_timedelta(frame[name].astype(float), unit="s")
+    usual = {"type": "script", "state": "passed", "soft_failed": False, "retried_in_job_id": None, "retry_type": None}
+    return frame.assign(**usual, **{GROUP: 0}), frame.set_index("id")["before"]
+
+
+def test_predecessors_in_random_graphs_of_twenty_runs_are_right():
+    random, right = np.random.default_rng(7), []
+    for _ in range(40):
+        frame, truth = random_graph(random)
+        read = predecessors.read_jobs(frame)
+        row = predecessors.find_predecessors(read)[0].row
+        found = np.where(row >= 0, read.steps.to_numpy(object)[read.step[row]], "")
+        right += [*(found == truth.reindex(read.rows["id"]).to_numpy())]
+    assert len(right) > 5_000
+    assert np.mean(right) >= 0.985
 
 
 @pytest.mark.slow
