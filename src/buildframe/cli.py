@@ -77,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="buildframe", description=buildframe.__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, command in declared["command"].items():
-        subparser = commands.add_parser(name, help=command["help"])
+        subparser = commands.add_parser(
+            name, help=command["help"], description=command.get("description", command["help"])
+        )
         subparser.set_defaults(run=COMMANDS[name], usage_error=subparser.error)
         _add_arguments(subparser, command.get("arguments", {}))
         if "exclusive" in command:
@@ -155,15 +157,17 @@ def _print_error(text: str) -> None:
     print(escape_control_characters(f"buildframe: {text}"), file=sys.stderr)
 
 
-def _print_result(line: str) -> None:
-    """Print a result line. If stdout fails (a closed pipe, a full disk), log a warning: the work itself succeeded."""
+def _print_result(line: str) -> bool:
+    """Print a result line. If stdout fails (a closed pipe, a full disk), log a warning and return False."""
     try:
         print(escape_control_characters(line), flush=True)
+        return True
     except (OSError, UnicodeError) as why:
         logging.getLogger("buildframe").warning(
             "Cannot write to stdout (%s). The line is: %a", why, line.partition("\n")[0][:1000]
         )
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit flushes again
+        return False
 
 
 def _demo(args: argparse.Namespace) -> None:
@@ -294,8 +298,8 @@ def _explain(args: argparse.Namespace) -> int:
 
     organization = environment("BUILDFRAME_ORG") or None
     explained = explain_day(args.store, args.day, args.tz, organization=organization, pipeline=args.pipeline)
-    _print_result(explained.to_json() if args.json else explained.to_text())
-    return int(explained.is_notable)
+    is_printed = _print_result(explained.to_json() if args.json else explained.to_text())
+    return int(explained.is_notable) if is_printed else 2
 
 
 def _export(args: argparse.Namespace) -> int:

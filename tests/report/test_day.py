@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,20 @@ def test_bad_input_is_status_2(store, arguments, words, capsys):
     assert output.err.startswith("buildframe: ")
     assert words in output.err
     assert output.out == ""
+
+
+def test_output_that_cannot_be_written_is_status_2(store):
+    command = [sys.executable, "-m", "buildframe.cli", "explain", store, "--day", "2026-10-28"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert result.returncode == 2
+    assert "Cannot write to stdout" in result.stderr
+
+
+def test_the_help_lists_the_exit_statuses(capsys):
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    assert "Exit status: 0 if no cause" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_missing_store_is_status_2_and_is_not_created(tmp_path, capsys):

@@ -75,7 +75,8 @@ def explain(before: Frame, after: Frame, by: By = None, tail: float | None = Non
 
         Its `attrs` have the mean wall times `before_s` and `after_s`, and `n_open_before` and `n_open_after`: builds
         that ran or were blocked, so that no side has their time. They count for a side if they were created between its
-        first and last day, and are of a pipeline of the ledgers. Null if a ledger has lost its `attrs`.
+        first and last day, and are of a pipeline of the ledgers; for both if these days overlap, as when branches are
+        compared. None if a ledger has lost its `attrs`.
 
     Raises
     ------
@@ -161,11 +162,10 @@ def _count_open(*ledgers: Frame, tz: str) -> dict[str, int | None]:
 
 
 def _count_open_of(ledger: pd.DataFrame, pipelines: pd.DataFrame, tz: str) -> int:
-    listed = [build for build in ledger.attrs["open"] if build["build_created_at"] is not None]
-    keys = [name for name in pipelines if all(name in build for build in listed)]
-    known = {*pipelines[keys].itertuples(index=False, name=None)}
-    created = [build["build_created_at"] for build in listed if tuple(build[name] for name in keys) in known]
-    opened = pd.Series(pd.to_datetime(created, utc=True, format="ISO8601"))
+    listed = pd.DataFrame(ledger.attrs["open"])
+    keys = [name for name in pipelines if name in listed]
+    is_known = pd.MultiIndex.from_frame(listed[keys]).isin(pd.MultiIndex.from_frame(pipelines[keys]))
+    opened = pd.to_datetime(listed.loc[is_known, "build_created_at"], utc=True, format="ISO8601").dropna()
     own, days = (to_zone(at, tz).dt.date for at in (timestamps(ledger, "build_created_at"), opened))
     return int(days.between(own.min(), own.max()).sum())
 

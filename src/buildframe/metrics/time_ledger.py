@@ -73,7 +73,7 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
 
         Its `attrs` count the builds in it (`n_builds`), and those without rows: `n_running`, `n_blocked`, `n_skipped`,
         `n_not_run` and `n_without_times`. `n_negative` counts negative segments. `open` lists the builds that had
-        not ended, because they ran or were blocked: a dict of `pipeline` and `build_created_at` (ISO 8601) for each.
+        not ended, because they ran or were blocked: a dict of the lists `pipeline` and `build_created_at` (ISO 8601).
 
     Raises
     ------
@@ -188,8 +188,11 @@ def _select_builds(engine: Engine, builds: Frame, keys: Sequence[str]) -> tuple[
     return ended.rename({"number": "build_number"}).drop("state"), attrs
 
 
-def _list_open(builds: pd.DataFrame, keys: Sequence[str]) -> list[dict[Any, Any]]:
-    """Return where and when these builds were created, in values that JSON has, ordered by time."""
+def _list_open(builds: pd.DataFrame, keys: Sequence[str]) -> dict[Any, list[Any]]:
+    """Return where and when these builds were created, in values that JSON has, ordered by time.
+
+    Lists of columns, because pandas copies `attrs` with each operation.
+    """
     created = builds["created_at"].map(pd.Timestamp.isoformat, na_action="ignore")
     listed = builds[[*keys]].assign(build_created_at=created).sort_values(["build_created_at", *keys]).astype(object)
-    return listed.where(listed.notna(), None).to_dict("records")
+    return listed.where(listed.notna(), None).to_dict("list")

@@ -162,8 +162,11 @@ def describe_causes(shown: pd.DataFrame) -> str:
     total = shown["change_s"].iloc[-1]
     other = total - sum(row["change_s"] for row in causes)
     is_explained = total == 0 or any(row["change_s"] * total > 0 for row in causes)
-    against = "" if is_explained else "no cause is significant; in the other direction: "
-    return against + ", ".join([*map(_describe_cause, causes), *([f"other {format_change(other)}"] if other else [])])
+    described = ", ".join(map(_describe_cause, causes))
+    rest = f"other {format_change(other)}" if other else ""
+    if not is_explained:
+        return f"no cause is significant; significant in the other direction: {described}; {rest}"
+    return f"{described}, {rest}" if rest else described
 
 
 def _describe_cause(row: dict[Any, Any]) -> str:

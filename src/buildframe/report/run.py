@@ -26,7 +26,7 @@ def run(
     folder: Path,
     read: Callable[[Sequence[str]], Report],
     sync: Callable[[], SyncResult] | None,
-    print_path: Callable[[str], None],
+    print_path: Callable[[str], object],
     *,
     log_format: LogFormat = "plain",
     alert: bool = False,
