@@ -322,6 +322,14 @@ def test_engines_agree(engine: str, world: str) -> None:
     assert_same(metrics.flake_score(WAYS[engine](jobs), branch="main"), metrics.flake_score(jobs, branch="main"))
 
 
+def test_equal_steps_are_ordered_by_key() -> None:
+    """Their posteriors can differ in the last digits, because sums of matrices depend on the place of a row."""
+    for steps, commits in ((5, 7), (5, 31), (17, 20), (33, 31)):
+        each = [{"commit": i, "failed": i == 3} for i in range(commits)] + [{"commit": 3, "attempt": 1}]
+        scores = metrics.flake_score(attempts(*({"step_key": f"s{i:02}"} | one for i in range(steps) for one in each)))
+        assert scores["step"].is_monotonic_increasing
+
+
 def test_many_attempts_at_one_commit_count_as_five() -> None:
     others = [{"commit": i} for i in range(60)]
     often = [{"commit": 99, "failed": k < 16, "attempt": k} for k in range(20)]

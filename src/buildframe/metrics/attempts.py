@@ -93,9 +93,10 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     Attempts in a storm are left out, too, because infrastructure failed; `flips` counts all of them. A storm is half an
     hour of the clock (in UTC) in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of
     these only failed, at least half of the attempts did, and they failed at two or more commits. A storm that is
-    shorter, or lies across a full or half hour, can be missed, and so can one on agents that finish fewer steps in half
-    an hour, unless it hits the whole queue. On the other hand, two commits that break 5 steps within half an hour, on
-    a queue with hardly anything else, count as a storm.
+    shorter, or lies across a full or half hour, can be missed. So can one on agents that finish fewer steps in half an
+    hour, unless the whole queue finishes as many. Even in a whole queue few steps finish if all builds fail at their
+    first one. Attempts of a storm that is missed, or of the half hours that are, count as others do. On the other
+    hand, two commits that break 5 steps within half an hour, on a queue with hardly anything else, count as a storm.
 
     The verdict is
 

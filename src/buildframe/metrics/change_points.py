@@ -122,7 +122,7 @@ def change_points(
 
     *Intervals.* That of `at` holds days with 95 % of the posterior probability. That of the size takes `at` as known,
     so changes that are barely significant are smaller than estimated. Of the changes found in simulations in which days
-    differ, they contain the time in 94 to 99 % and the size in 92 to 100 %; if days correlate by .6, in 84 and 87 %.
+    differ, they contain the time in 93 to 99 % and the size in 90 to 99 %; if days correlate by .6, in 86 and 84 %.
     Censored rows are left out.
 
     *Groups.* `p` is about one group: the share of shuffles as clear as the clearest change, or for others as clear
@@ -135,7 +135,7 @@ def change_points(
     (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that was retried counts as one run that failed,
     and its last attempt counts as a retry. `p` is an upper bound. Rows without a commit are left out. Runs of a commit
     are taken as independent: if they correlate by .3, 7 % of the histories in which nothing changed have a change. In
-    simulations the interval of `at` contains the commit of a found change in 97 to 100 %, and in 89 % with ten runs
+    simulations the interval of `at` contains the commit of a found change in 94 to 100 %, and in 89 % with ten runs
     per commit that correlate by .1. Intervals of the size allow for such runs.
 
     *Suspects.* The builds and commits from those before to those after contain the cause with 95 % probability. A cause

@@ -63,7 +63,8 @@ def step_graph(jobs: Frame) -> pd.DataFrame:
     Examples
     --------
     >>> graph = metrics.step_graph(jobs)
-    >>> graph[(graph["pipeline"] == "docs") & (graph["status"] != "refuted")]
+    >>> docs = graph[(graph["pipeline"] == "docs") & (graph["status"] != "refuted")]
+    >>> docs.drop(columns="organization")
         pipeline  before after  builds  refuted  binding    status
     636     docs   prose  site      12        0       12   binding
     643     docs  upload  site      12        0        0  possible
