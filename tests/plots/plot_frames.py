@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.container import BarContainer
 
-from buildframe import plots
+from buildframe import metrics, plots
 
 mpl.use("Agg")
 
@@ -193,14 +193,35 @@ def step_graph(
     return plots.step_graph(of_builds, pd.concat([rows, others]), ax, **options)
 
 
+def objective(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw the promise that nine of ten builds take at most 15 minutes."""
+    return plots.objective(rows, ax, **{"of": metrics.wall_time, "within": "15m", "target": 0.9} | options)
+
+
+def busy_jobs(n: int = 40, pipelines: int = 4) -> pd.DataFrame:
+    """Jobs of several pipelines that wait for two agents; the second pipeline has jobs that are three times as long."""
+    pipeline = [k * 7 % 11 % pipelines for k in range(n)]
+    free, started, ran = [0.0, 0.0], [], [3.0 if p == 1 else 1.0 for p in pipeline]
+    for k in range(n):
+        agent = free.index(min(free))
+        started.append(max(k * 0.7, free[agent]))
+        free[agent] = started[-1] + ran[k]
+    ends = [start + long for start, long in zip(started, ran, strict=True)]
+    up = [k * 0.7 for k in range(n)]
+    return jobs(n, pipeline=[f"pipeline {p}" for p in pipeline], runnable_at=at(*up), started_at=at(*started),
+                finished_at=at(*ends), fetched_at=at(*[999] * n))  # fmt: skip
+
+
 ALL = [
     (plots.concurrency, jobs),
+    (plots.contention, busy_jobs),
     (plots.distribution, builds),
     (plots.duration_trend, builds),
     (explain, segments),
     (plots.flake_scores, flipping),
     (plots.flaky_board, flaky_tests),
     (plots.flips, flipping),
+    (objective, builds),
     (plots.queue_depth, jobs),
     (plots.queue_times_by_hour, lambda: jobs(40)),
     (step_graph, chains),

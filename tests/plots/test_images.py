@@ -14,12 +14,14 @@ from matplotlib import pyplot as plt
 from plot_frames import (
     at,
     builds,
+    busy_jobs,
     chain_of_each_kind,
     chains,
     explain,
     flaky_tests,
     flipping,
     jobs,
+    objective,
     segments,
     step_graph,
 )
@@ -226,3 +228,25 @@ def test_image_explain():
 @image
 def test_image_step_graph():
     return wordless(step_graph, chains())
+
+
+@image
+def test_image_contention():
+    return wordless(plots.contention, busy_jobs(400, 9), top=5)
+
+
+@image
+def test_image_objective():
+    return wordless(objective, month_of_builds())
+
+
+@image
+def test_image_contention_and_objective_on_a_dark_ground():
+    with plt.style.context("dark_background"):
+        figure = plt.figure(figsize=(12, 4))
+        axes = [figure.add_axes((x, 0.1, 0.35, 0.7)) for x in (0.1, 0.6)]
+        plots.contention(busy_jobs(400, 9), axes[0])
+        objective(month_of_builds(), axes[1], within="20m", target=0.97, freq="W-MON")
+    for ax in axes:
+        without_words(ax)
+    return figure

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import at, builds, flaky_tests, flipping, jobs, labels, legend, note, overlaps, ticks, title
+from plot_frames import at, builds, flaky_tests, flipping, jobs, labels, legend, note, objective, overlaps, ticks, title
 
 from buildframe import plots
 
@@ -68,6 +68,8 @@ DRAWN = [
     lambda ax: plots.distribution(much_of_builds(), ax, split="2026-03-20"),
     lambda ax: plots.duration_trend(much_of_builds(), ax),
     lambda ax: plots.survival(much_of_jobs(), ax, by="queue"),
+    lambda ax: plots.contention(much_of_jobs(), ax, by="name"),
+    lambda ax: objective(much_of_builds(), ax, within="20m"),
     lambda ax: plots.flaky_board(flaky(), ax),
     lambda ax: plots.flaky_board(flaky(0), ax),
 ]
@@ -96,7 +98,7 @@ def check(figure: plt.Figure) -> None:
 @pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize(
-    "four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-4:], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]]
+    "four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-5:-1], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]]
 )
 def test_dashboards_have_room_for_all(four, layout):
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)

@@ -253,6 +253,19 @@ def test_an_exceeded_limit_changes_the_status_on_request(
     assert set(json.loads((tmp_path / "reports" / "latest" / "chat.json").read_text())) == {"text"}
 
 
+@pytest.mark.parametrize(("within", "status"), [("1s", 4), ("300d", 0)])
+def test_a_missed_objective_changes_the_status(store: Path, tmp_path: Path, within: str, status: int) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text(f'[objectives.start]\nof = "run_time"\nwithin = "{within}"\ntarget = 0.95\n[rates]\n"*" = 0.1\n')
+    options = ("--no-sync", "--thresholds", limits, "--alert")
+    run = report(store, tmp_path / "reports", *options, command=QUICK_COMMAND)
+    assert run.returncode == status, run.stderr
+    assert ("; limit exceeded: start: " in last_line(run)) == (status == 4)
+    numbers = tmp_path / "reports" / "latest" / "numbers"
+    assert bf.load(numbers / "objectives.parquet")["objective"].tolist() == ["start"]
+    assert (bf.load(numbers / "cost.parquet")["cost"] > 0).all()
+
+
 @pytest.mark.parametrize("text", [None, "success_rate = [", "[sucess_rate]\nweb = 0.9", "[success_rate]\nweb = 90"])
 def test_wrong_thresholds_are_status_2_before_anything_is_sent(
     tmp_path: Path, scripted: type[Scripted], text: str | None

@@ -48,12 +48,12 @@ def test_limits_are_read_from_a_file(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "the file contains no limit. Add one to a table: queue_time, success_rate, wall_time."),
+        ("", "the file contains no limit. Add one to a table: queue_time, success_rate, wall_time, objectives, rates."),
         ("# nothing\n[queue_time]\n", "the file contains no limit"),
         ("[queue_times]\nmacos = '5m'\n", "'queue_times' is not a table of limits. Did you mean 'queue_time'?"),
         (
             "[duration]\nweb = 1\n",
-            "'duration' is not a table of limits. Valid names: queue_time, success_rate, wall_time.",
+            "'duration' is not a table of limits. Valid names: queue_time, success_rate, wall_time, objectives, rates.",
         ),
         ("macos = '5m'\n", "'macos' is not a table of limits"),
         ("queue_time = '5m'\n", "queue_time is not a table. Write [queue_time] above"),

@@ -19,12 +19,15 @@ from buildframe.metrics.build_times import (
 )
 from buildframe.metrics.change_points import change_points
 from buildframe.metrics.comparison import build_success_change, job_failure_change, newcombe, percentile_change
+from buildframe.metrics.contention import contention
+from buildframe.metrics.cost import cost
 from buildframe.metrics.days_to_see import days_to_see
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.explain import explain
 from buildframe.metrics.flake_score import detection_power, flake_score
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.load import concurrency, queue_depth, utilization
+from buildframe.metrics.objective import objective
 from buildframe.metrics.outcomes import failed
 from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.preparation import latest, with_seconds
@@ -37,11 +40,12 @@ from buildframe.metrics.time_ledger import time_ledger
 from buildframe.metrics.waste import waste
 
 __all__ = [
-    "active_time", "blocked_time", "build_success_change", "change_points", "concurrency", "days_to_see",
-    "dependency_wait", "detection_power", "explain", "failed", "flake_score", "flaky_board", "flaky_lifecycle", "flips",
-    "idle_time", "job_failure_change", "latest", "machine_time", "newcombe", "outages", "outcomes_by_commit",
-    "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share",
-    "remaining_time", "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
+    "active_time", "blocked_time", "build_success_change", "change_points", "concurrency", "contention", "cost",
+    "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score", "flaky_board",
+    "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest", "machine_time", "newcombe", "objective",
+    "outages", "outcomes_by_commit", "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time",
+    "recovery_time", "red_share", "remaining_time", "retry_rate", "run_time", "step", "step_graph", "success_rate",
+    "success_trend", "survival",
     "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
     "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip

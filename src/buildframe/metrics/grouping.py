@@ -84,13 +84,14 @@ def check_distinct_names(names: Sequence[str]) -> None:
 
 
 def _compute_keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
-    series = [_compute_key(frame, key) for key in as_key_list(by)]
+    series = [compute_key(frame, key) for key in as_key_list(by)]
     names = [str(one.name) for one in series]
     check_distinct_names(names)
     return pd.DataFrame({name: one.array for name, one in zip(names, series, strict=True)})
 
 
-def _compute_key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
+def compute_key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
+    """Return the column of a key, or the result of its function, with a name."""
     if isinstance(key, str):
         return typed_column(frame, key)
     result = check_aligned(key(frame), frame, f"by={getattr(key, '__name__', key)}")

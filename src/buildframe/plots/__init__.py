@@ -14,10 +14,12 @@ In the examples, `ci` is a workspace such as `bf.sandbox()`.
 from __future__ import annotations
 
 from buildframe.plots.build_timeline import timeline
+from buildframe.plots.contention import contention
 from buildframe.plots.durations import distribution, queue_times_by_hour
 from buildframe.plots.explanation import explain
 from buildframe.plots.flakiness import flake_scores, flaky_board, flips
 from buildframe.plots.load import concurrency, queue_depth
+from buildframe.plots.objective import objective
 from buildframe.plots.step_graph import step_graph
 from buildframe.plots.steps import step_times, time_spent
 from buildframe.plots.survival import survival
@@ -25,7 +27,8 @@ from buildframe.plots.theme import shortened
 from buildframe.plots.trends import duration_trend, success_trend
 
 __all__ = [
-    "concurrency", "distribution", "duration_trend", "explain", "flake_scores", "flaky_board", "flips", "queue_depth",
+    "concurrency", "contention", "distribution", "duration_trend", "explain", "flake_scores", "flaky_board", "flips",
+    "objective", "queue_depth",
     "queue_times_by_hour", "shortened", "step_graph", "step_times", "success_trend", "survival", "time_spent",
     "timeline",
 ]  # fmt: skip

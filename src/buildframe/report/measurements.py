@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from buildframe.metrics.discoveries import NIGHTLY, are_notable
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
 from buildframe.report.explanations import MIN_CHANGE_S, explain_wall_times
+from buildframe.report.objectives import Objective, measure_objectives
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
 
@@ -74,6 +75,11 @@ class Measurements:
         Amount of work: `what`, `now` and `before` (NaN if the period before is not covered).
     waste : DataFrame
         `metrics.waste` of jobs by pipeline.
+    objectives : DataFrame
+        `metrics.objective` of the rows that began in the period: a row per `objective`, and `queue` or `pipeline` if it
+        has groups. Without columns if there are no objectives.
+    cost : DataFrame
+        `metrics.cost` of jobs by pipeline. Without columns if there are no rates.
     flake_scores : DataFrame
         `metrics.flake_score` of jobs over the history, with the threshold 1 %.
     flips : DataFrame
@@ -111,6 +117,8 @@ class Measurements:
     flake_scores: pd.DataFrame
     flips: pd.DataFrame
     flaky_tests: pd.DataFrame
+    objectives: pd.DataFrame = field(default_factory=pd.DataFrame)
+    cost: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """
@@ -132,6 +140,8 @@ def measure(
     period: Period,
     *,
     since: pd.Timestamp | None = None,
+    objectives: Mapping[str, Objective] | None = None,
+    rates: Mapping[str, float] | None = None,
 ) -> Measurements:
     """
     Compute the tables of a report.
@@ -152,6 +162,10 @@ def measure(
     since : Timestamp, optional
         Time from which on all builds are known. Periods before which are not covered are not compared. By default all
         are covered.
+    objectives : mapping of str to Objective, optional
+        Objectives to measure, by name.
+    rates : mapping of str to float, optional
+        Price of a minute by queue, for the cost of machine time.
 
     Returns
     -------
@@ -172,6 +186,8 @@ def measure(
         flake_scores=metrics.flake_score(finished, threshold=_FLAKY, pipelines=pipelines),
         flips=metrics.flips(finished),
         flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
+        objectives=measure_objectives(objectives or {}, builds, jobs, period),
+        cost=metrics.cost(period.of(jobs, "finished_at"), rates, by="pipeline") if rates else pd.DataFrame(),
     )
 
 

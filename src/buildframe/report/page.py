@@ -69,8 +69,8 @@ def summary(report: Report) -> str:
     """
     Render a report as a Markdown summary.
 
-    The summary contains the conclusions, exceeded limits, and the tables of pipelines and queues. Names are escaped, so
-    that they form no markup, link, mention or reference.
+    The summary contains the conclusions, exceeded limits, the tables of pipelines, queues and objectives, and the cost.
+    Names are escaped, so that they form no markup, link, mention or reference.
 
     Parameters
     ----------
@@ -102,7 +102,13 @@ def summary(report: Report) -> str:
     pipelines = _largest(
         measured.success[["pipeline", "rate", "rate_before", "n"]].merge(wall_time, "left", "pipeline")
     )
-    rows = {"pipelines": pipelines.to_dict("records"), "queues": _largest(measured.queue_time).to_dict("records")}
+    tables = select_rows(report)
+    rows: dict[str, Any] = {
+        "pipelines": pipelines.to_dict("records"),
+        "queues": _largest(measured.queue_time).to_dict("records"),
+        "objectives": tables["objectives"]["rows"],
+        "cost": tables["cost"],
+    }
     return str(template.render(**_variables(report), **rows))
 
 

@@ -96,7 +96,16 @@ def read(
     since = period.start if coverage is None else max(period.history.before.start, pd.Timestamp(coverage[0]))
     pipelines = _select_organization(name, _pipelines(snapshot))
     builds, jobs = read_rows(snapshot, name, pipeline, since)
-    measurements = measure(builds, jobs, pipelines, _flaky_tests(snapshot, name), period, since=since)
+    measurements = measure(
+        builds,
+        jobs,
+        pipelines,
+        _flaky_tests(snapshot, name),
+        period,
+        since=since,
+        objectives=None if limits is None else limits.objectives,
+        rates=None if limits is None else limits.rates,
+    )
     return Report(
         organization=name,
         source=os.fspath(store),

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from buildframe.report.content import Report
+from buildframe.report.content import STATUSES, Report
 from buildframe.report.explanations import explain_changes
 from buildframe.report.reported_changes import reported
+from buildframe.report.thresholds import judge
 
 _MAX_ROWS = 40
 _MAX_UNCHANGED = 10
@@ -37,6 +38,8 @@ def select_rows(report: Report) -> dict[str, dict[str, Any]]:
         "queue_time": _first(_changed_first(waits, "p95_s"), _MAX_ROWS // 2),
         "load": _first(measured.load),
         "waste": _first(measured.waste.sort_values("machine_s", ascending=False)),
+        "objectives": _objectives(measured.objectives),
+        "cost": _cost(measured.cost),
         "flake_scores": _flake_scores(measured.flake_scores),
         "flaky_tests": _flaky_tests(measured.flaky_tests),
     }
@@ -77,6 +80,25 @@ def _failures(table: pd.DataFrame) -> dict[str, Any]:
     is_changed = _is_changed(table)
     rows = _changed_first(table[is_changed | (table["failed"] > 0)], "failed")
     return _first(rows, int(is_changed.sum()) + _MAX_UNCHANGED)
+
+
+def _objectives(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the objectives with their `status`, the worst first."""
+    if table.empty:
+        return _first(table)
+    status = [judge(*row) for row in zip(-table["share"], -table["high"], -table["target"], strict=True)]
+    return _first(
+        table.assign(status=status).sort_values("status", key=lambda one: one.map(STATUSES.index), kind="stable")
+    )
+
+
+def _cost(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the most expensive pipelines first, with their total and that of jobs without a rate."""
+    if table.empty:
+        return _first(table)
+    totals = {name: table[name].sum() for name in ("cost", "wasted_cost", "n_no_rate", "no_rate_s")}
+    unused = list(table.attrs.get("unused_rates", []))
+    return _first(table.sort_values("cost", ascending=False, kind="stable")) | totals | {"unused": unused}
 
 
 def _flake_scores(table: pd.DataFrame) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration, format_name, format_percent
 from buildframe.report.content import STATUSES, Status, Verdict
 from buildframe.report.measurements import Measurements
+from buildframe.report.objectives import OF_BUILDS, OF_JOBS, Objective
 from buildframe.spec.times import parse_duration
 from buildframe.terminal import nearest
 
@@ -39,11 +41,17 @@ class Thresholds:
         Minimum share of builds that pass, in (0, 1], by pipeline.
     wall_time : mapping of str to float
         Maximum increase of the median wall time of passed builds over the period before, as a share, by pipeline.
+    objectives : mapping of str to Objective, optional
+        Promises about durations, by name.
+    rates : mapping of str to float, optional
+        Price of a minute of machine time, by queue. No limit: the report contains the cost.
     """
 
     queue_time: Mapping[str, float]
     success_rate: Mapping[str, float]
     wall_time: Mapping[str, float]
+    objectives: Mapping[str, Objective] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
@@ -53,8 +61,8 @@ class Thresholds:
         Parameters
         ----------
         path : str or path-like
-            File in UTF-8 with the tables `queue_time`, `success_rate` and `wall_time`, each optional. Durations are
-            written such as `"10m"`, shares as numbers.
+            File in UTF-8 with the tables `queue_time`, `success_rate`, `wall_time`, `rates`, and `objectives` with a
+            table per objective, each optional. Durations are written such as `"10m"`, shares and prices as numbers.
 
         Returns
         -------
@@ -75,7 +83,8 @@ class Thresholds:
                 raise BadInput(f"{path}: {name} is not a table. Write [{name}] above its limits.")
         if not any(tables.values()):
             raise BadInput(f"{path}: the file contains no limit. Add one to a table: {', '.join(names)}.")
-        return cls(**{name: _limits(path, name, tables.get(name, {})) for name in names})
+        limits = {name: _limits(path, name, tables.get(name, {})) for name in _VALUES}
+        return cls(**limits, objectives=_objectives(path, tables.get("objectives", {})))
 
 
 def check_limits(thresholds: Thresholds, measurements: Measurements) -> list[Verdict]:
@@ -98,6 +107,7 @@ def check_limits(thresholds: Thresholds, measurements: Measurements) -> list[Ver
         *_check(thresholds.queue_time, measurements.queue_time, "queue", _queue_time),
         *_check(thresholds.success_rate, measurements.success, "pipeline", _success_rate),
         *_check(thresholds.wall_time, measurements.wall_time, "pipeline", _wall_time),
+        *_check_objectives(thresholds.objectives, measurements.objectives),
     ]
     return sorted(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
 
@@ -144,7 +154,60 @@ _VALUES: dict[str, tuple[Callable[[Any], float | None], str]] = {
     "queue_time": (_seconds, 'a duration above 0, such as "90s", "10m" or "2h"'),
     "success_rate": (lambda value: _number(value, 1) or None, "a share in (0, 1], such as 0.9 for 90 %"),
     "wall_time": (lambda value: _number(value, 10), "a share from 0 to 10, such as 0.2 for 20 % longer"),
+    "rates": (lambda value: _number(value, sys.float_info.max), "the price of a minute, at least 0, such as 0.08"),
 }
+
+
+def _objectives(path: str | os.PathLike[str], tables: Mapping[str, Any]) -> dict[str, Objective]:
+    objectives = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise BadInput(
+                f"{path}: [objectives] {name!r} is {table!r}, not a table. Write [objectives.{name!r}] above "
+                "its of, within and target."
+            )
+        objectives[name] = _objective(f"{path}: [objectives.{name!r}]", table)
+    return objectives
+
+
+def _objective(where: str, table: Mapping[str, Any]) -> Objective:
+    """Return the objective that a table declares; raise BadInput, beginning with `where`, if it is invalid."""
+    for key in table:
+        if key not in _KEYS:
+            raise BadInput(f"{where}: {key!r} is not a key of an objective.{nearest(key, [*_KEYS])}")
+    values = {}
+    for key, (parse, allowed, is_needed) in _KEYS.items():
+        if key in table and (value := parse(table[key])) is not None:
+            values[key] = value
+        elif key in table:
+            raise BadInput(f"{where} {key!r} is {table[key]!r}. Use {allowed}.")
+        elif is_needed:
+            raise BadInput(f"{where} has no {key!r}. Add {allowed}.")
+    objective = Objective(**values)
+    if objective.of in OF_BUILDS and "queue" in (objective.by, objective.queue and "queue"):
+        raise BadInput(f"{where}: builds have no queue. Use pipeline, or a duration of jobs such as of = 'queue_time'.")
+    return objective
+
+
+def _one_of(*allowed: str) -> Callable[[Any], str | None]:
+    return lambda value: value if isinstance(value, str) and value in allowed else None
+
+
+def _share(value: Any) -> float | None:
+    share = _number(value, 1)
+    return share if share is not None and 0 < share < 1 else None
+
+
+_DURATIONS = (*OF_JOBS, *OF_BUILDS)
+_KEYS: dict[str, tuple[Callable[[Any], Any], str, bool]] = {
+    "of": (_one_of(*_DURATIONS), f"one of {', '.join(map(repr, _DURATIONS))}", True),
+    "within": (_seconds, 'a duration above 0, such as "90s", "5m" or "2h"', True),
+    "target": (_share, "a share between 0 and 1, such as 0.95 for 95 %", True),
+    "by": (_one_of("queue", "pipeline"), "'queue' or 'pipeline'", False),
+    "queue": (lambda value: value if isinstance(value, str) else None, "the name of a queue", False),
+    "pipeline": (lambda value: value if isinstance(value, str) else None, "the slug of a pipeline", False),
+}
+"""Keys of an objective: how a value is read, what is allowed, and whether the key is needed."""
 
 # --- verdicts
 
@@ -193,13 +256,46 @@ def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
     return _verdict(pipeline, change, low, most, few if math.isnan(change) else text, limit_text)
 
 
+def _check_objectives(objectives: Mapping[str, Objective], table: pd.DataFrame) -> Iterator[Verdict]:
+    """Return a verdict for each row of an objective, and for each objective without a row."""
+    for name, objective in objectives.items():
+        rows = table[table["objective"] == name].to_dict("records")
+        for row in rows:
+            yield _objective_verdict(row, objective)
+        if not rows:
+            text = f"The objective {format_name(name)} has no rows in this period."
+            yield Verdict(format_name(name), "unknown", text)
+
+
+def _objective_verdict(row: Row, objective: Objective) -> Verdict:
+    groups = [format_name(row[key]) for key in ("queue", "pipeline") if key == objective.by or not pd.isna(row[key])]
+    subject = f"{format_name(row['objective'])}{''.join(f' of {group}' for group in groups)}"
+    kind = "build" if objective.of in OF_BUILDS else "job"
+    n, undecided = format_count(row["n"], kind), f"; {row['undecided']:,} undecided" if row["undecided"] else ""
+    ends = f"interval {format_percent(row['low'])} to {format_percent(row['high'])}"
+    text = (
+        f"{subject}: {format_percent(row['share'])} of {n} met the objective, {objective.of.replace('_', ' ')} within "
+        f"{format_duration(objective.within)} ({'no interval' if math.isnan(row['low']) else ends}; "
+        f"{format_percent(row['budget_used'])} of the error budget used{undecided})"
+    )
+    if math.isnan(row["share"]):
+        text = f"{subject}: no {kind} met or missed the objective{undecided}"
+    limit_text = f"at least {format_percent(objective.target)}"
+    return _verdict(subject, -row["share"], -row["high"], -objective.target, text, limit_text)
+
+
+def judge(value: float, low: float, limit: float) -> Status:
+    """Return the status of a value with the lower end `low` of its interval and a maximum `limit`."""
+    if value <= limit:
+        return "within"
+    if math.isnan(value) or math.isnan(low):
+        return "unknown"
+    return "over" if low > limit else "perhaps"
+
+
 def _verdict(subject: str, value: float, low: float, limit: float, text: str, limit_text: str) -> Verdict:
     """Return the verdict on a value with the lower end `low` of its interval and a maximum `limit`."""
-    status: Status = "over" if low > limit else "perhaps"
-    if value <= limit:
-        status = "within"
-    elif math.isnan(value) or math.isnan(low):
-        status = "unknown"
+    status = judge(value, low, limit)
     doubt = ", which lies within the interval" if status == "perhaps" else ""
     return Verdict(subject, status, f"{text}; the limit is {limit_text}{doubt}.")
 

@@ -45,7 +45,7 @@ from buildframe.metrics.engines.protocol import (
     SplitBy,
 )
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
-from buildframe.metrics.grouping import By, Key, compact_codes, find_groups
+from buildframe.metrics.grouping import By, Key, compact_codes, compute_key, find_groups
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 DAY = pd.ArrowDtype(pa.date32())
@@ -78,6 +78,10 @@ class PandasEngine(Engine):
 
     def with_steps(self, jobs: Frame) -> Frame:
         return jobs if "step" in jobs else jobs.assign(step=step(jobs))
+
+    def with_key_column(self, frame: Frame, key: Key) -> tuple[Frame, str]:
+        values = compute_key(frame, key)
+        return frame.assign(**{str(values.name): values}), str(values.name)
 
     def append(self, rows: Rows, others: Rows) -> Frame:
         return pd.concat([_to_pandas(rows), _to_pandas(others)], ignore_index=True)

@@ -249,6 +249,13 @@ class Engine(ABC):
         require_columns(self.column_names(jobs), ["step"])  # only pandas computes steps
         return jobs
 
+    def with_key_column(self, frame: Frame, key: Key) -> tuple[Frame, str]:
+        """Return a frame with a column for a key, and its name."""
+        name = key if isinstance(key, str) else getattr(key, "__name__", "group")
+        require_columns(self.column_names(frame), [name])  # only pandas computes keys
+        self.check_names([name])
+        return frame, name
+
     def append(self, rows: Rows, others: Rows) -> Frame:
         """Return both in one frame; columns that only one of them has are null in the other."""
         schemas = [one.collect_schema() for one in (rows, others)]

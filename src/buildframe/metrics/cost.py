@@ -1,0 +1,150 @@
+"""Price the machine time of jobs, and its wasted part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import Floats
+from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.grouping import By, as_key_list
+from buildframe.metrics.waste import waste
+
+OTHERS = "*"
+"""Name of the rate for all queues without their own."""
+
+_WASTED = ("retried", "canceled", "after_failure", "repeated")
+_COUNTS = ["n", "n_no_rate", "n_running", "n_negative"]
+_SUMS = ["machine_s", "no_rate_s", "cost", *(f"{name}_cost" for name in _WASTED)]
+
+
+@checked_names
+def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame:
+    """
+    Compute what machine time costs, and which share of it is wasted.
+
+    Each minute of run time costs the rate of the job's queue, in every attempt. The wasted share is that of `waste`.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with `queue` and the columns that `waste` needs,
+        fetched with `include_retried_jobs=True` and with unique ids.
+    rates : mapping of str to float
+        Price of a minute by queue, in any currency. The rate `"*"` is that of all other queues, and of jobs without a
+        queue.
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. By default all rows form one group.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per group, ordered by key. An empty frame gives no rows. After the keys:
+
+        ================== ======= ====================================================================
+        n                  Int64   jobs that ran and ended
+        n_no_rate          Int64   jobs of these in queues without a rate; not in the cost
+        machine_s          float64 seconds of run time of every attempt
+        no_rate_s          float64 seconds of these in queues without a rate; not in the cost
+        cost               float64 price of the other seconds; NaN if jobs ran, but none has a rate
+        retried_cost       float64 part of the cost for attempts that a retry superseded
+        canceled_cost      float64 part for jobs that were canceled while they ran
+        after_failure_cost float64 part for work after the first hard failure of a build
+        repeated_cost      float64 part for builds that repeated the outcome of their commit
+        wasted_cost        float64 sum of these four parts
+        wasted_share       float64 `wasted_cost / cost`; NaN if the cost is not above 0
+        n_running          Int64   jobs that started and have no end; in none of the sums
+        n_negative         Int64   run times below zero, from clocks that disagree; included
+        ================== ======= ====================================================================
+
+        `attrs["unused_rates"]` lists the queues with a rate in which no job ran: check their names.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a timestamp has no time zone, a column of states holds an unknown spelling, or `rates`
+        is empty or holds a rate that is not a number of at least 0.
+
+    See Also
+    --------
+    waste : The classes of waste in seconds.
+    machine_time : Run time per build.
+
+    Notes
+    -----
+    The price is that of the time in which jobs run. Idle agents cost, too, if they are paid for by the hour: multiply
+    the hours of the fleet for that. The parts are upper bounds of what can be saved, as in `waste`.
+
+    Examples
+    --------
+    >>> prices = metrics.cost(jobs, {"macos": 0.08, "*": 0.01}, by="pipeline")
+    >>> prices[["pipeline", "machine_s", "cost", "wasted_cost", "wasted_share"]].nlargest(3, "cost").round(2)
+      pipeline  machine_s    cost  wasted_cost  wasted_share
+    4   mobile  143669.15  179.75         1.09          0.01
+    7      web   89457.28   14.91         1.93          0.13
+    0      api   77766.15   12.96         1.27          0.10
+    """
+    prices = _check_rates(rates)
+    keys = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]
+    every = [*as_key_list(by), *([] if "queue" in keys else ["queue"])]
+    spent = waste(jobs, every)
+    names = [str(name) for name in spent][: len(keys)]
+    queue = spent["queue"].astype(object).where(spent["queue"].notna(), None)
+    rate = np.array([prices.get(name, prices.get(OTHERS, np.nan)) for name in queue], np.float64)
+    priced = spent.assign(**_price(spent, rate))
+    ran = priced[priced["n"] > 0]
+    summary = _sum_groups(priced, names)
+    summary.attrs["unused_rates"] = sorted({*prices} - {OTHERS} - {*ran["queue"].dropna()})
+    return summary
+
+
+def _check_rates(rates: Mapping[str, float]) -> dict[str, float]:
+    if not isinstance(rates, Mapping) or not rates:
+        raise BadInput(f"rates={rates!r} has no rates. Pass the price of a minute by queue, such as {{'*': 0.01}}.")
+    for queue, rate in rates.items():
+        is_number = isinstance(rate, int | float | np.number) and not isinstance(rate, bool)
+        if not isinstance(queue, str) or not is_number or not 0 <= rate < math.inf:
+            raise BadInput(
+                f"rates[{queue!r}] is {rate!r}. Pass the price of a minute by the name of the queue, at least 0."
+            )
+    return {queue: float(rate) for queue, rate in rates.items()}
+
+
+def _price(spent: pd.DataFrame, rate: Floats) -> dict[str, Any]:
+    """Return the counts and prices of each row, 0 if its queue has no rate."""
+    has_rate = ~np.isnan(rate)
+    of_minute = np.where(has_rate, rate, 0.0) / 60
+    prices = {"cost": "machine_s"} | {f"{name}_cost": f"{name}_s" for name in _WASTED}
+    return {
+        "n_no_rate": spent["n"].where(~has_rate, 0),
+        "no_rate_s": spent["machine_s"].where(~has_rate, 0.0),
+        **{name: spent[seconds] * of_minute for name, seconds in prices.items()},
+    }
+
+
+def _sum_groups(priced: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Sum the rows of each group in the order of rows, null keys last."""
+    if names:
+        sums = priced.groupby(names, dropna=False, sort=False)[[*_COUNTS, *_SUMS]].sum().reset_index()
+        sums = sums.astype(priced.dtypes[names].to_dict())
+    else:
+        sums = priced[[*_COUNTS, *_SUMS]].sum().to_frame().T.iloc[: len(priced)]
+    sums = sums.astype(dict.fromkeys(_COUNTS, "Int64") | dict.fromkeys(_SUMS, "float64"))
+    is_unknown = (sums["n"] > 0) & (sums["n"] == sums["n_no_rate"])
+    parts = [f"{name}_cost" for name in _WASTED]
+    sums[["cost", *parts]] = sums[["cost", *parts]].mask(is_unknown.astype(bool))
+    sums["wasted_cost"] = sums[parts].sum(axis=1, skipna=False)
+    sums["wasted_share"] = (sums["wasted_cost"] / sums["cost"]).where(sums["cost"] > 0)
+    return sums[[*names, *_COLUMNS]]
+
+
+_COLUMNS = [
+    "n", "n_no_rate", "machine_s", "no_rate_s", "cost", *(f"{name}_cost" for name in _WASTED), "wasted_cost",
+    "wasted_share", "n_running", "n_negative",
+]  # fmt: skip

@@ -1,0 +1,170 @@
+"""Plot which jobs wait for which, as a matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+
+from buildframe import metrics
+from buildframe.formatting import format_count, format_duration
+from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import Floats
+from buildframe.metrics.grouping import Key
+from buildframe.metrics.shared_waits import UNEXPLAINED
+from buildframe.plots import theme
+from buildframe.plots.layout import label_width, max_characters, plot_area
+
+_CHARACTERS = 24
+_UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+_SIDE = 27.0  # points; smallest height of a cell
+_LEAST = 5.0  # smallest legible font size
+_BRIGHT = 0.179  # brighter backgrounds contrast more with black than with white, at least 4.5 : 1 (WCAG 2.1)
+
+
+@checked_call
+def contention(jobs: pd.DataFrame, ax: Axes | None = None, by: Key = "pipeline", top: int = 10) -> Axes:
+    """
+    Plot which jobs wait for which: the time that each group waits while another one holds the agents.
+
+    Rows are groups whose jobs wait, columns are groups whose jobs hold the agents meanwhile. The first column holds
+    longest. The last column is unexplained time: agents were idle, starting or away.
+
+    Parameters
+    ----------
+    jobs : pandas.DataFrame
+        Jobs with the columns that `metrics.contention` needs. Select one queue first to see only its jobs.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    by : str or function, default "pipeline"
+        Column, or function such as `metrics.step`, that defines the groups.
+    top : int, default 10
+        Most groups that have a row and a column of their own: those that wait or hold longest. The others are summed.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, `by` is not one key, or `top` is below 1.
+
+    See Also
+    --------
+    buildframe.metrics.contention : The numbers of this plot, by queue.
+    queue_depth : The number of waiting jobs over time.
+
+    Notes
+    -----
+    The note gives the total of all cells, which is the queue time. Cells are in hours, minutes or seconds, whichever
+    suits the largest.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="7d", include_retried_jobs=True)
+    >>> ax = plots.contention(jobs)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('held agents', 'waited')
+    """
+    theme.check_top(top)
+    pairs = metrics.contention(jobs, by)
+    table = _sum_pairs(pairs, top)
+    with theme.themed_axes(ax, 9, 1.9 + 0.42 * max(len(table), 3)) as ax:
+        if table.empty:
+            return theme.show_message(ax, "No job waited for an agent.")
+        fitting = _count_fitting(ax, len(table))
+        table = table if len(table) <= fitting else _sum_pairs(pairs, fitting - 1)
+        unit, seconds = _choose_unit(table)
+        _draw_cells(ax, table / seconds)
+        _label_axes(ax, table)
+        n, total = pairs.attrs["n"], format_duration(float(pairs["wait_s"].sum()))
+        excluded = theme.list_counts(not_started=pairs.attrs["n_censored"], negative=pairs.attrs["n_negative"])
+        shade = "darker" if theme.is_light() else "brighter"
+        note = theme.join_notes(f"{unit} of queue time, {total} in all, {shade} is longer", excluded)
+        theme.decorate(ax, f"Which jobs {format_count(n, 'job')} waited for", note)
+        ax.spines[:].set_visible(False)
+    return ax
+
+
+def _sum_pairs(pairs: pd.DataFrame, top: int) -> pd.DataFrame:
+    """Return seconds by waiting group (rows) and holding group (columns), of all queues, the longest first.
+
+    Groups beyond the first `top` are one, the last; unexplained time is the column after it, named None.
+    """
+    names = pairs.assign(
+        waiting=pairs["waiting"].fillna(theme.NO_NAME),
+        holding=pairs["holding"].fillna(theme.NO_NAME).where(pairs["explained"].astype(bool)),
+    )
+    held = names.groupby("holding")["wait_s"].sum()
+    waited = names.groupby("waiting")["wait_s"].sum()
+    order = pd.DataFrame({"held": held, "waited": waited}).fillna(0.0)
+    order = order.sort_values(["held", "waited"], ascending=False, kind="stable")
+    if len(order) > top:
+        chosen = order.max(axis=1).sort_values(ascending=False, kind="stable").index[:top]
+        own = [name for name in order.index if name in {*chosen}]
+        other = format_count(len(order) - top, "other")
+        place = dict.fromkeys(order.index, top) | {name: k for k, name in enumerate(own)}
+        labels: list[Any] = [*own, other]
+    else:
+        place, labels = {name: k for k, name in enumerate(order.index)}, [*order.index]
+    table = np.zeros((len(labels), len(labels) + 1))
+    column = names["holding"].map(place).fillna(len(labels)).astype("int64")
+    np.add.at(table, (names["waiting"].map(place).astype("int64"), column), names["wait_s"].to_numpy(np.float64))
+    rows, columns = ((table != 0).any(axis=axis).nonzero()[0] for axis in (1, 0))
+    names_of_columns = pd.Index([[*labels, None][k] for k in columns], dtype="object")
+    return pd.DataFrame(table[np.ix_(rows, columns)], index=[labels[k] for k in rows], columns=names_of_columns)
+
+
+def _count_fitting(ax: Axes, rows: int) -> int:
+    """Return how many rows have the height of a cell, at least two."""
+    return max(min(rows, int(plot_area(ax)[1] / min(_SIDE, 20.0))), 2)
+
+
+def _choose_unit(table: pd.DataFrame) -> tuple[str, float]:
+    most = float(table.abs().to_numpy().max())
+    return next((one for one in _UNITS if most >= 2 * one[1]), _UNITS[-1])
+
+
+def _draw_cells(ax: Axes, table: pd.DataFrame) -> None:
+    values = table.to_numpy(np.float64)
+    norm = Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-9))
+    cmap = theme.SEQUENTIAL if theme.is_light() else theme.SEQUENTIAL.reversed()
+    ax.pcolormesh(np.ma.masked_equal(values, 0.0), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)],
+                  linewidth=1.2)  # fmt: skip
+    _write_values(ax, values, ScalarMappable(norm, cmap))
+    ax.set_xlim(0, values.shape[1])
+    ax.set_ylim(values.shape[0], 0)
+
+
+def _write_values(ax: Axes, values: Floats, scale: ScalarMappable) -> None:
+    """Write the value into each cell, as large as it fits, in the color with more contrast."""
+    width, height = plot_area(ax, label_width(ax, _CHARACTERS))
+    size = min(9.0, width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
+    bright = [theme.luminance(color) > _BRIGHT for color in scale.to_rgba(values[values != 0])]
+    for row, column, is_bright in zip(*np.nonzero(values), bright, strict=True) if size >= _LEAST else ():
+        text, color = _format(float(values[row, column])), "black" if is_bright else "white"
+        ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, color=color)
+
+
+def _format(value: float) -> str:
+    if 0 < abs(value) < 0.05:
+        return "<0.1" if value > 0 else "\N{MINUS SIGN}0"
+    return (f"{value:.1f}" if abs(value) < 9.95 else f"{value:,.0f}").replace("-", "\N{MINUS SIGN}")
+
+
+def _label_axes(ax: Axes, table: pd.DataFrame) -> None:
+    """Name rows and columns; names of columns are upright if they are longer than the columns are wide."""
+    names = {str(name) for name in [*table.index, *table] if name is not None}
+    labels: dict[Any, str] = {**theme.unique_labels(names, max_characters(ax, _CHARACTERS)), None: f"({UNEXPLAINED})"}
+    width = plot_area(ax, label_width(ax, _CHARACTERS))[0] / table.shape[1]
+    columns = [labels[name] for name in table]
+    is_upright = max(map(len, columns)) * 5.4 > width
+    ax.set_xticks(np.arange(table.shape[1]) + 0.5, columns, rotation=90 if is_upright else 0, parse_math=False)
+    ax.set_yticks(np.arange(len(table)) + 0.5, [labels[name] for name in table.index], parse_math=False)
+    ax.set(xlabel="held agents", ylabel="waited")

@@ -1,0 +1,187 @@
+"""Plot whether a promise was met over time, and how its error budget was used."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from pandas.tseries.frequencies import to_offset
+
+from buildframe import metrics
+from buildframe.formatting import format_count, format_duration
+from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import Floats
+from buildframe.metrics.durations import RowMetric
+from buildframe.plots import theme
+from buildframe.plots.layout import plot_area
+from buildframe.spec.times import seconds_of
+
+_FLOORS = (99.0, 98.0, 95.0, 90.0, 80.0, 60.0, 40.0, 20.0, 0.0)
+"""Percentages at which the axis of shares may begin."""
+
+_APART = 14.0  # points between the centers of labels of the axis
+
+
+class _Panel(NamedTuple):
+    """A part of the Axes, from `bottom` to `top`, that shows values from `low` to `high`."""
+
+    bottom: float
+    top: float
+    low: float
+    high: float
+
+    def place(self, values: Any) -> Any:
+        return self.bottom + (values - self.low) / (self.high - self.low) * (self.top - self.bottom)
+
+
+@checked_call
+def objective(
+    frame: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    of: RowMetric | str,
+    within: str | dt.timedelta,
+    target: float,
+    freq: str = "1D",
+    tz: str = "UTC",
+    at: str | None = None,
+) -> Axes:
+    """
+    Plot a promise such as "95 % of jobs start within 5 minutes": the share that met it, and its error budget.
+
+    The upper part has the share of each bucket with its 95 % interval, and the target. The lower part has the error
+    budget that remains. It falls to zero if exactly as many rows missed the promise as the target allows.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Builds or jobs with the columns that `metrics.objective` needs. Select the rows of one queue or pipeline first
+        to see theirs.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    of : row metric or str
+        Duration that is promised, such as `metrics.queue_time`.
+    within : str or timedelta
+        Longest duration that meets the promise, such as "5m".
+    target : float
+        Share of rows that are promised to meet it, in (0, 1).
+    freq : str, default "1D"
+        Pandas frequency of the buckets, such as "1h", "1D" or "W-MON".
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+    at : str, optional
+        Column of timestamps that assigns rows to buckets. By default the start of the duration.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, or an argument is invalid.
+
+    See Also
+    --------
+    buildframe.metrics.objective : The numbers of this plot.
+    duration_trend : The duration of builds over time.
+
+    Notes
+    -----
+    The budget is that of the whole plot, so it depends on the number of rows of all buckets. A bucket needs rows in
+    five of eight spans of its time for an interval. A hollow dot marks a bucket that had not ended when the rows were
+    fetched.
+
+    Examples
+    --------
+    >>> jobs = ci.jobs(created_from="14d")
+    >>> ax = plots.objective(jobs, of=metrics.queue_time, within="5m", target=0.95)
+    >>> ax.get_ylabel()
+    'budget, share'
+    """
+    buckets = metrics.objective(frame, of, within, target, freq=freq, tz=tz, at=at)
+    n, missed = theme.column_total(buckets, "n"), theme.column_total(buckets, "missed")
+    with theme.themed_axes(ax, 9, 4.6) as ax:
+        if not n:
+            return theme.show_message(ax, "No row met or missed the promise.")
+        edges = _find_edges(buckets["bucket"], freq)
+        _draw(ax, buckets, edges, target)
+        theme.format_dates(ax)
+        ax.set(xlabel=f"Time ({tz})", ylabel="budget, share")
+        limit, rows = format_duration(seconds_of(within, "within")), "job" if "type" in frame else "build"
+        title = f"{_percent((n - missed) / n)} of {format_count(n, rows)} within {limit}, target {_percent(target)}"
+        used = f"error budget: {_percent(missed / ((1 - target) * n))} used"
+        excluded = theme.list_counts(missed=missed, undecided=buckets["undecided"], negative=buckets["n_negative"])
+        theme.decorate(ax, title, theme.join_notes(used, excluded))
+    return ax
+
+
+def _find_edges(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:
+    """Return the naive starts of the buckets and the end of the last."""
+    local = starts.dt.tz_localize(None)
+    edges: pd.Series[Any] = pd.concat([local, pd.Series([local.iloc[-1] + to_offset(freq)])], ignore_index=True)
+    return edges
+
+
+def _draw(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], target: float) -> None:
+    remaining = np.append(1.0, buckets["budget_remaining"].to_numpy(np.float64))
+    shares = buckets[["share", "low", "high"]].to_numpy(np.float64)
+    lowest = 100 * min(float(np.nanmin(shares)), target)
+    floor = next(one for one in _FLOORS if one <= lowest - 0.1 * (100 - lowest) or one == 0) / 100
+    above, below = _Panel(0.5, 1.0, floor, 1.0), _Panel(0.0, 0.4, min(float(remaining.min()), 0.0), 1.0)
+    _draw_budget(ax, edges, below, remaining)
+    _draw_shares(ax, buckets, edges, above, target)
+    ax.axhline(0.45, color=theme.background(ax), linewidth=2)
+    upper = {1.0: above.place(1.0), target: above.place(target), floor: above.place(floor)}
+    lower = {1.0: below.place(1.0), 0.0: below.place(0.0), below.low: below.place(below.low)}
+    ticks = _spaced(ax, upper) | _spaced(ax, lower)
+    ax.set_yticks([*ticks], [*ticks.values()], parse_math=False)
+    ax.set_ylim(-0.02, 1.03)
+
+
+def _spaced(ax: Axes, places: dict[float, float]) -> dict[float, str]:
+    """Return the labels that have room below the ones before, by place."""
+    least = _APART / max(plot_area(ax)[1], 1)
+    chosen: dict[float, str] = {}
+    for value, place in places.items():
+        if all(abs(place - other) >= least for other in chosen):
+            chosen[place] = _percent(value)
+    return chosen
+
+
+def _draw_budget(ax: Axes, edges: pd.Series[Any], panel: _Panel, remaining: Floats) -> None:
+    zero, places = panel.place(0.0), panel.place(remaining)
+    ax.fill_between(edges, zero, places, where=remaining >= 0, interpolate=True, color=theme.GREEN, alpha=0.35,
+                    linewidth=0, label="error budget remaining")  # fmt: skip
+    if (remaining < 0).any():
+        ax.fill_between(edges, zero, places, where=remaining <= 0, interpolate=True, color=theme.RED, alpha=0.45,
+                        linewidth=0, hatch="///", label="budget exceeded")  # fmt: skip
+    ax.plot(edges, places, color=theme.text_color(), linewidth=1.2)
+    ax.plot(edges.iloc[[0, -1]], [zero, zero], color=theme.GRAY, linewidth=0.8)
+
+
+def _draw_shares(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], panel: _Panel, target: float) -> None:
+    middle = edges.iloc[:-1] + edges.diff().iloc[1:].reset_index(drop=True) / 2
+    low, share, high = (panel.place(buckets[name]) for name in ("low", "share", "high"))
+    ax.plot(edges.iloc[[0, -1]], [panel.place(target)] * 2, "--", color=theme.text_color(), linewidth=1.2,
+            label=f"target {_percent(target)}")  # fmt: skip
+    known = low.notna()
+    if known.any():
+        ax.vlines(middle[known], low[known].clip(panel.bottom), high[known], color=theme.SKY, linewidth=4, alpha=0.7,
+                  label="95% interval")  # fmt: skip
+    partial = buckets["partial"].fillna(False).astype(bool)
+    for kind, own, face in (("share that met it", ~partial, theme.BLUE), ("not complete", partial, "none")):
+        if (own & share.notna()).any():
+            ax.plot(middle[own], share[own], "o", color=theme.BLUE, markerfacecolor=face, label=kind,
+                    markersize=5 if len(share) <= 60 else 2.5)  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    """Return a share in percent, such as "95.8%" or "99.95%"; with decimals only near 100."""
+    percent = 100 * share
+    text = f"{percent:,.0f}" if not 90 < percent < 100 else f"{percent:.{3 if percent < 99 else 4}g}"
+    return text.replace("-", "\N{MINUS SIGN}") + "%"
