@@ -172,7 +172,7 @@ def _draw_shares(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], panel: 
     known = low.notna()
     if known.any():
         ax.vlines(middle[known], low[known].clip(panel.bottom), high[known], color=theme.SKY, linewidth=4, alpha=0.7,
-                  label="95% interval")  # fmt: skip
+                  label="95 % interval")  # fmt: skip
     partial = buckets["partial"].fillna(False).astype(bool)
     for kind, own, face in (("share that met it", ~partial, theme.BLUE), ("not complete", partial, "none")):
         if (own & share.notna()).any():
@@ -181,7 +181,7 @@ def _draw_shares(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], panel: 
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent, such as "95.8%" or "99.95%"; with decimals only near 100."""
+    """Return a share in percent, such as "95.8 %" or "99.95 %"; with decimals only near 100."""
     percent = 100 * share
     text = f"{percent:,.0f}" if not 90 < percent < 100 else f"{percent:.{3 if percent < 99 else 4}g}"
-    return text.replace("-", "\N{MINUS SIGN}") + "%"
+    return text.replace("-", "\N{MINUS SIGN}") + " %"
