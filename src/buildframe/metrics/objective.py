@@ -142,7 +142,8 @@ def objective(
     2   docker   156       0          0   1.00  0.97  1.00         0.00
     3    macos    30     140          0   0.18  0.10  0.28         8.24
     >>> by_day = metrics.objective(jobs, **promise, freq="1D")
-    >>> by_day[["bucket", "n", "share", "budget_used", "budget_remaining"]].round(2)
+    >>> columns = ["share", "budget_used", "budget_remaining"]
+    >>> by_day[["bucket", "n", *columns]].round(dict.fromkeys(columns, 2))
                          bucket    n  share  budget_used  budget_remaining
     0 2026-10-26 00:00:00+00:00  435   0.93         0.12              0.88
     1 2026-10-27 00:00:00+00:00  441   0.87         0.21              0.67

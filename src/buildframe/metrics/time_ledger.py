@@ -96,7 +96,7 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
       `setup` of more than 5 s that ended within 1 s after such a job.
     - `blocked`: from the predecessor's end until a block step was unblocked.
     - `manual_retry`: from the end of a failed attempt until somebody repeated it.
-    - `queue`: from runnable until started, or until canceled or expired.
+    - `queue`: from runnable until started, or until canceled, expired or skipped before that.
     - `run`: the run of a job, or its part until it uploaded the next job of the chain.
     - `retry`: the run of an attempt that another one replaced.
     - `trigger`: from when a trigger step was runnable until it finished.
