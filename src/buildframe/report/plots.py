@@ -19,7 +19,6 @@ from buildframe.formatting import format_count, format_name
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
-from buildframe.report.reported_changes import reported
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +59,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     scripts = report.jobs[is_script(report.jobs)]
     ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
-    dated = reported(report.measurements.tables(), "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
+    dated = report.comparisons["wall_time"].query("pipeline == @pipeline")["since"].dropna()
     changes = report.measurements.wall_time_changes
     changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
