@@ -19,10 +19,10 @@ from buildframe.formatting import format_count, format_name
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
-from buildframe.report.reported_changes import reported
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 LIGHT, DARK = "#ffffff", "#15191d"
 """Background colors of the page."""
@@ -59,7 +59,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     scripts = report.jobs[is_script(report.jobs)]
     ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
-    dated = reported(report.measurements.tables(), "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
+    dated = report.comparisons["wall_time"].query("pipeline == @pipeline")["since"].dropna()
     changes = report.measurements.wall_time_changes
     changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
@@ -167,21 +167,35 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:
-    return EmbeddedPlot(_draw_png(draw, LIGHT), _draw_png(draw, DARK), caption, alt)
+    light, dark = _draw_pngs(draw)
+    return EmbeddedPlot(light, dark, caption, alt)
 
 
-def _draw_png(draw: Callable[[Any], object], background: str) -> str:
-    """Draw on a figure that pyplot does not manage, and return it as a `data:` URL."""
+def _draw_pngs(draw: Callable[[Any], object]) -> tuple[str, str]:
+    """Draw on a figure that pyplot does not manage, and return it with a light and a dark background.
+
+    The plot is computed and laid out once, and recolored for the dark background.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from PIL import Image
+
+    from buildframe.plots.theme import darken
 
     with _LOCK:
-        figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=background)
+        figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=LIGHT)
         canvas = FigureCanvasAgg(figure)
         draw(figure.add_subplot())
         figure.set_layout_engine("none")  # plots have applied it, and drawing would apply it again
-        canvas.draw()  # type: ignore[no-untyped-call]
+        light = _encode_png(canvas)
+        darken(figure, DARK)
+        return light, _encode_png(canvas)
+
+
+def _encode_png(canvas: FigureCanvasAgg) -> str:
+    """Return the figure as a `data:` URL."""
+    from PIL import Image
+
+    canvas.draw()  # type: ignore[no-untyped-call]
     pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
     image = Image.frombuffer("RGBA", canvas.get_width_height(physical=True), bytes(pixels)).convert("RGB")
     file = io.BytesIO()
