@@ -6,19 +6,21 @@ PNG images show names as pixels, so names cannot become markup. A small palette 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from buildframe.formatting import format_count, format_name
+from buildframe.formatting import format_count, format_name, format_percent
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
+from buildframe.report.objectives import DURATIONS, OF_BUILDS, select_promised
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +50,7 @@ class EmbeddedPlot:
 
 
 def render_plots(report: Report) -> list[EmbeddedPlot]:
-    """Return the plots of wall time and step times of one pipeline, of success rates, and of queue times."""
+    """Return the plots of wall time and step times of one pipeline, of success rates, queue times and objectives."""
     if report.builds.empty:
         return []
     from buildframe import plots
@@ -83,6 +85,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
             f"Lines: daily 95th percentile of the queue time, for the queues with the longest waits. "
             f"{format_count(len(waited), 'job')} became runnable.",
         ),
+        *_embed_objectives(report),
     ]
 
 
@@ -104,6 +107,35 @@ def _embed_success(report: Report, builds: pd.DataFrame, days: str) -> EmbeddedP
         f"Success rate and outages of default branches by day, {days}",
         f"Line: daily success rate of {format_count(len(on_default), 'build')} of default branches. Band: its 95 % "
         "interval. Bars below: when the default branch of a pipeline was failing.",
+    )
+
+
+def _embed_objectives(report: Report) -> Iterator[EmbeddedPlot]:
+    """Plot the error budget of each objective; of one with groups, that of the group that used most."""
+    objectives = report.measurements.objectives
+    if objectives.empty:
+        return
+    named = objectives[["queue", "pipeline"]].notna().sum(axis=1)  # rows without a queue are no group of their own here
+    ranked = objectives.assign(named=named).sort_values(["named", "budget_used"], ascending=False, kind="stable")
+    for row in ranked.drop_duplicates("objective").sort_index().to_dict("records"):
+        if row["n"]:
+            yield _embed_objective(report, row)
+
+
+def _embed_objective(report: Report, row: Mapping[Any, Any]) -> EmbeddedPlot:
+    from buildframe import plots
+
+    of, period = DURATIONS[row["of"]], report.period
+    chosen = {key: None if pd.isna(row[key]) else str(row[key]) for key in ("queue", "pipeline")}
+    rows = select_promised(of, report.builds, report.jobs, period, chosen)
+    within, freq = dt.timedelta(seconds=row["within_s"]), "1h" if period.days <= 2 else "1D"
+    kind = "build" if row["of"] in OF_BUILDS else "job"
+    names = "".join(f", {key} {format_name(value)}" for key, value in chosen.items() if value is not None)
+    return _embed(
+        lambda ax: plots.objective(rows, ax, of=of, within=within, target=row["target"], freq=freq, tz=period.tz),
+        f"Objective {format_name(row['objective'])}{names}",
+        f"Above: share of {format_count(int(row['n']), kind)} that met the objective, and its target. "
+        f"Below: the error budget that remains; {format_percent(row['budget_used'])} is used.",
     )
 
 
