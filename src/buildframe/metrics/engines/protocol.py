@@ -271,7 +271,7 @@ class Engine(ABC):
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
-        return self.collect(rows.select(*names).unique())
+        return self.collect(rows.group_by(*names).agg(nw.len()).select(*names))  # `unique` numbers rows in DuckDB
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
@@ -548,12 +548,18 @@ class Engine(ABC):
         """Add the normal score (`SCORE`) of `value`, which is not null, in its group; ties score equally."""
         return replace(rows, frame=with_normal_scores(rows.frame, rows.by))
 
+    def filter_times(self, rows: Rows, at: str, ranges: Sequence[tuple[int, int]]) -> Rows:
+        """Return the rows whose time is in one of these ranges (microseconds), which do not contain their ends."""
+        time = nw.col(micros_column(at))
+        is_in = (((time >= start) & (time < end)) for start, end in ranges)
+        return self.with_micros(rows, [at]).filter(nw.any_horizontal(*is_in, ignore_nulls=True))
+
     # Attempts
 
     def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
         """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
 
-        Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
+        Attempts have 1 in `passes`, or else in `failures` or `lost`, and `finished_at`. The first `n_keys` keys
         identify a step, and are a level of their own; the next is the commit. Returns None if there is no storm.
         """
         step, commit, at = attempts.by[:n_keys], attempts.by[n_keys], storms.PERIOD_EDGES
@@ -561,10 +567,11 @@ class Engine(ABC):
         marks: list[nw.Expr] = []
         periods: set[int] = set()
         for place in storms.PLACES:
-            suspicious = self.collect(storms.suspicious_periods(rows, place))
+            suspicious = self.collect(storms.suspicious_periods(rows, place)).dropna()
             if suspicious.empty:
                 continue
-            few = rows.filter(nw.col(storms.PERIOD).is_in(suspicious[storms.PERIOD].unique().tolist()))
+            ranges = storms.join_periods(suspicious[storms.PERIOD].to_numpy(np.int64))
+            few = self.filter_times(rows, "finished_at", ranges)
             own = few.join(self.bring(rows, suspicious), on=[place, storms.PERIOD], how="inner")
             stormy = self.collect(storms.stormy_periods(own, place, step, commit))
             marks += [
