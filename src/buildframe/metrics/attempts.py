@@ -192,6 +192,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
     2       api      contract              31      1       0.032  0.004
     """
     attempts = select_attempts(jobs)
+    attempts = attempts.engine.encode_keys(attempts)
     first = nw.col("finished_at").min()
     variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
     engine = variants.engine

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import narwhals as nw
+import narwhals.selectors as ncs
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.durations import Span
@@ -29,9 +32,23 @@ from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 class PolarsEngine(Engine):
     """Engine for Polars."""
 
+    def to_arrow(self, rows: Rows) -> pa.Table:
+        return super().to_arrow(_decode(rows))
+
+    def encode_keys(self, rows: GroupedRows) -> GroupedRows:
+        polars, schema = rows.frame.implementation.to_native_namespace(), rows.frame.collect_schema()
+        encoded = (
+            polars.col(name).cast(polars.Categorical(polars.Categories.random()))
+            for name in rows.by
+            if schema[name] == nw.String
+        )
+        return replace(rows, frame=self.read(rows.frame.to_native().with_columns(encoded)))
+
     def join_nulls_equal(self, rows: Rows, others: Rows, names: Mapping[str, str]) -> Rows:
         left, right = list(names), list(names.values())
-        joined = rows.to_native().join(others.to_native(), left_on=left, right_on=right, nulls_equal=True)
+        joined = (
+            _decode(rows).to_native().join(_decode(others).to_native(), left_on=left, right_on=right, nulls_equal=True)
+        )
         return self.read(joined)
 
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
@@ -52,6 +69,11 @@ class PolarsEngine(Engine):
         places, n = ended[PLACE].to_numpy(), counts.n_values
         check_same_rows(np.bincount(places, minlength=len(n)), n)
         return SortedRows(places, ended["value"].to_numpy(), n, _times(ended), censored, at)
+
+
+def _decode(rows: Rows) -> Rows:
+    """Return texts in place of the codes of `encode_keys`."""
+    return rows.with_columns(ncs.categorical().cast(nw.String))
 
 
 def _times(table: Any) -> Integers | None:

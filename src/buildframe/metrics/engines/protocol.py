@@ -271,7 +271,8 @@ class Engine(ABC):
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
-        return self.collect(rows.group_by(*names).agg(nw.len()).select(*names))  # `unique` numbers rows in DuckDB
+        counts = rows.group_by(*names).agg(nw.len().alias(ROWS))  # `unique` numbers all rows in DuckDB
+        return self.collect(counts.select(*names))
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
@@ -349,6 +350,10 @@ class Engine(ABC):
         """Return rows grouped by the keys of all levels, coarsest first, for `without_level`."""
         return self.group_rows(frame, needs, [key for keys in levels for key in keys])
 
+    def encode_keys(self, rows: GroupedRows) -> GroupedRows:
+        """Return rows whose texts in keys are encoded if the engine groups them faster then; results have texts."""
+        return rows
+
     def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
         """Return rows of nested groups grouped without the keys of their finest level."""
         return replace(rows, by=rows.by[: -len(level)], names=rows.names[: -len(level)])
@@ -378,12 +383,13 @@ class Engine(ABC):
         Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
         """
         each = {name: count.cast(nw.Float64).sum().cast(nw.Int64) for name, count in counts.items()}  # fast in DuckDB
-        table = to_typed_pandas(self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each)))
-        codes, groups = find_groups(table, rows.by)
-        parts = table[list(counts)].fillna(0)
-        values = {PLACE: codes, part: table[part].to_numpy(np.int64, na_value=size)}
-        sums = parts.groupby(codes).sum()
-        return GroupSums(rows.name_keys(groups), groups, sums), parts.assign(**values)
+        table = self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each))
+        codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
+        parts = {name: table[name].fill_null(0).to_numpy() for name in counts}
+        of_groups = {name: np.bincount(codes, own, len(groups)).astype(np.int64) for name, own in parts.items()}
+        values = {PLACE: codes, part: table[part].cast(pa.int64()).fill_null(size).to_numpy()}
+        sums = GroupSums(rows.name_keys(groups), groups, pd.DataFrame(of_groups, groups.index, dtype="Int64"))
+        return sums, pd.DataFrame(parts | values)
 
     def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Count values (`n`), negative ones and, with a `span`, censored rows in each group, to rank them."""
