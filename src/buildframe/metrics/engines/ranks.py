@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import NAT, Floats, Integers
+from buildframe.metrics.columns import NAT, Flags, Floats, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.dtypes import to_typed_pandas
 from buildframe.metrics.engines.intervals import AT
@@ -125,24 +125,32 @@ class _CountedRows(RankedRows):
         self.n, self._rows, self._groups, self._at = counts.n_values, rows, counts.groups, at
         self._n_spans = at.n if isinstance(at, Days) else N_SPANS
         self._left = [_LEAVES] if span is not None else []
-        seconds = counts.seconds.dropna(subset=[SECOND, *self._left], how="all")
-        seconds = seconds.take(np.lexsort([seconds[name] for name in (*self._left, SECOND, PLACE)]))
-        self._seconds = seconds.loc[seconds[SECOND].notna(), [PLACE, SECOND, ROWS]].astype(np.int64)
+        has_ended = counts.seconds[SECOND].notna().to_numpy()
+        has_left = counts.seconds[self._left].notna().any(axis=1).to_numpy()
+        ended = counts.seconds.loc[has_ended, [PLACE, SECOND, ROWS]].astype(np.int64)
+        second = ended[SECOND].to_numpy()
+        self._lowest, self._highest = second.min(initial=0), second.max(initial=0) + 1
+        keys = self._number(ended[PLACE].to_numpy(), second)
+        order = np.argsort(keys)  # takes half as long as a sort by two columns
+        self._keys, self._seconds = keys[order], ended.take(order)
         check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(self.n)), self.n)
-        self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
-        self.leaving = _select_leaving(seconds, [PLACE, SECOND, ROWS])
-        self._limits = self._find_limits(seconds) if isinstance(at, str) else {}
+        self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy())])
+        left = counts.seconds[has_left].sort_values([PLACE, *self._left], kind="stable")
+        self.leaving = _select_leaving(left, [PLACE, SECOND, ROWS])
+        self._limits = self._find_limits(counts.seconds, has_ended | has_left) if isinstance(at, str) else {}
 
     def _collect(self, rows: Rows) -> pd.DataFrame:
         return _to_numbers(self._rows.engine.to_arrow(rows))
 
-    def _find_limits(self, seconds: pd.DataFrame) -> dict[str, Integers | Floats]:
+    def _find_limits(self, seconds: pd.DataFrame, is_counted: Flags) -> dict[str, Integers | Floats]:
         """Return the first time of each group, and the factor that makes spans."""
         first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
-        known = seconds.dropna(subset=_FIRST)
-        place = known[PLACE].to_numpy(np.int64)
-        np.minimum.at(first, place, known[_FIRST].to_numpy(np.int64))
-        np.maximum.at(last, place, known[_LAST].to_numpy(np.int64))
+        is_known = is_counted & seconds[_FIRST].notna().to_numpy()
+        place, of_first, of_last = (
+            seconds[name].to_numpy()[is_known].astype(np.int64) for name in (PLACE, _FIRST, _LAST)
+        )
+        np.minimum.at(first, place, of_first)
+        np.maximum.at(last, place, of_last)
         first, last = np.where(last < first, 0, first), np.where(last < first, 0, last)
         return {_FIRST: first, _SCALE: span_scale(last - first + 1)}
 
@@ -217,11 +225,12 @@ class _CountedRows(RankedRows):
 
     def _find_line(self, place: Any, second: Any) -> Integers:
         """Return the first line of the counts by second that is not before these seconds of groups."""
-        own_place, own_second = (self._seconds[name].to_numpy(np.int64) for name in (PLACE, SECOND))
-        lowest, highest = own_second.min(initial=0), own_second.max(initial=0) + 1
-        width = highest - lowest + 1
-        keys = place * width + np.clip(second, lowest, highest)
-        return np.asarray(np.searchsorted(own_place * width + own_second, keys), np.int64)
+        return np.asarray(np.searchsorted(self._keys, self._number(place, second)), np.int64)
+
+    def _number(self, place: Any, second: Any) -> Integers:
+        """Number seconds of groups in their order."""
+        numbers: Integers = place * (self._highest - self._lowest + 1) + np.clip(second, self._lowest, self._highest)
+        return numbers
 
     def _find_lines(self, ranks: Integers) -> tuple[Integers, Integers]:
         """Return which counts by second hold these ranks, and the ranks within those."""
