@@ -16,6 +16,7 @@ from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.protocol import (
+    GROUP,
     PLACE,
     SEEN_FOR,
     Engine,
@@ -59,7 +60,7 @@ class PolarsEngine(Engine):
     ) -> RankedRows:
         """Number the groups in Polars, and rank them in memory."""
         columns = replace(rows, frame=self.ranking_columns(rows, span, at))
-        numbered = self.with_group_values(columns, counts.groups, {PLACE: np.arange(len(counts.groups))})
+        numbered = self._with_places(columns, counts.groups)
         needs = [PLACE, "value", *([AT] if at else []), *([SEEN_FOR] if span is not None else [])]
         table: Any = numbered.frame.select(*needs).to_native().collect()
         ended, censored = table.drop_nulls("value"), None
@@ -67,8 +68,15 @@ class PolarsEngine(Engine):
             left = table.drop_nulls(SEEN_FOR)
             censored = CensoredRows(left[PLACE].to_numpy(), left[SEEN_FOR].to_numpy(), _times(left))
         places, n = ended[PLACE].to_numpy(), counts.n_values
-        check_same_rows(np.bincount(places, minlength=len(n)), n)
+        check_same_rows(np.bincount(places, minlength=len(n))[: len(n)], n)
         return SortedRows(places, ended["value"].to_numpy(), n, _times(ended), censored, at)
+
+    def _with_places(self, rows: GroupedRows, groups: pd.DataFrame) -> GroupedRows:
+        """Add the place of each row's group; rows of other groups are dropped, or have a larger number."""
+        places = np.arange(len(groups))
+        if rows.by == [GROUP] and np.array_equal(groups[GROUP], places):  # a join takes longer
+            return rows.with_columns(**{PLACE: nw.col(GROUP).cast(nw.Int64).fill_null(len(groups))})
+        return self.with_group_values(rows, groups, {PLACE: places})
 
 
 def _decode(rows: Rows) -> Rows:
