@@ -17,6 +17,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
@@ -385,9 +386,9 @@ class Engine(ABC):
         each = {name: count.cast(nw.Float64).sum().cast(nw.Int64) for name, count in counts.items()}  # fast in DuckDB
         table = self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each))
         codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
-        parts = {name: table[name].fill_null(0).to_numpy() for name in counts}
+        parts = {name: pc.fill_null(table[name], 0).to_numpy() for name in counts}
         of_groups = {name: np.bincount(codes, own, len(groups)).astype(np.int64) for name, own in parts.items()}
-        values = {PLACE: codes, part: table[part].cast(pa.int64()).fill_null(size).to_numpy()}
+        values = {PLACE: codes, part: pc.fill_null(table[part].cast(pa.int64()), size).to_numpy()}
         sums = GroupSums(rows.name_keys(groups), groups, pd.DataFrame(of_groups, groups.index, dtype="Int64"))
         return sums, pd.DataFrame(parts | values)
 
