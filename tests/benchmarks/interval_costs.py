@@ -34,7 +34,7 @@ def summaries(metrics: Any) -> dict[str, tuple[str, Callable[..., Any]]]:
         "percentile_change": metrics.percentile_change,
         "survival": getattr(metrics, "survival", None),
         "flake_score": getattr(metrics, "flake_score", None),
-        "change_points": getattr(metrics, "change_points", None) or metrics.change_point,
+        "change_points": getattr(metrics, "change_point", None) or metrics.change_points,
         "days_to_see": getattr(metrics, "days_to_see", None),
         "job_failure_change": getattr(metrics, "job_failure_change", None) or metrics.failure_change,
         "build_success_change": getattr(metrics, "build_success_change", None) or metrics.success_change,
