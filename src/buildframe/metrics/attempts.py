@@ -231,8 +231,8 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     flags = {
         "is_attempt": expressions.IS_ATTEMPT,
         "passes": nw.col("state") == "passed",  # of attempts it is known
-        "lost": expressions.WAS_LOST,
-        "unknown": nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False),
+        "lost": (nw.col("state") == "failed") & expressions.BY_INFRASTRUCTURE,
+        "unknown": nw.col("commit").is_null() | (nw.col("commit") == "HEAD"),
     }
     rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags).filter(nw.col("is_attempt"))
     outcomes = {name: nw.col(name) for name in ("passes", "lost", "unknown")}
