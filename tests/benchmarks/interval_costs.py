@@ -34,6 +34,8 @@ def summaries(metrics: Any) -> dict[str, tuple[str, Callable[..., Any]]]:
         "percentile_change": metrics.percentile_change,
         "survival": getattr(metrics, "survival", None),
         "flake_score": getattr(metrics, "flake_score", None),
+        "change_points": getattr(metrics, "change_point", None) or metrics.change_points,
+        "days_to_see": getattr(metrics, "days_to_see", None),
         "job_failure_change": getattr(metrics, "job_failure_change", None) or metrics.failure_change,
         "build_success_change": getattr(metrics, "build_success_change", None) or metrics.success_change,
     }
@@ -42,6 +44,8 @@ def summaries(metrics: Any) -> dict[str, tuple[str, Callable[..., Any]]]:
         "percentiles, by step": ("jobs", lambda jobs: metrics.percentiles(jobs, by=["pipeline", metrics.step])),
         "trend": ("jobs", lambda jobs: metrics.trend(jobs, of=metrics.run_time)),
         "survival": ("jobs", lambda jobs: named["survival"](jobs, by="queue")),
+        "change_points": ("jobs", lambda jobs: named["change_points"](jobs, metrics.run_time, "queue")),
+        "days_to_see": ("jobs", lambda jobs: named["days_to_see"](jobs, metrics.run_time, "queue")),
         "percentile_change": (
             "both jobs",
             lambda new, old: metrics.percentile_change(new, old, metrics.run_time, "queue"),

@@ -302,6 +302,13 @@ def test_limits_of_storms(way: str) -> None:
 
 
 @every_way
+def test_a_storm_is_found_among_many_periods_in_which_half_of_the_attempts_fail(way: str) -> None:
+    suspicious = [{"agent_id": "a", "steps": 10, "failing": 5, "after": 60 * k} for k in range(25)]
+    assert count_stormy(way, *suspicious) == 0
+    assert count_stormy(way, *suspicious, {"agent_id": "b", "steps": 6, "failing": 6, "after": 750}) == 6
+
+
+@every_way
 def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) -> None:
     jobs = attempts(
         {"commit": 1, "failed": True, "parallel_group_index": 0},

@@ -57,6 +57,15 @@ def test_a_sample_that_is_drawn_again_is_refused(sample: str, few: int, monkeypa
 
 
 @pytest.mark.parametrize("made", [lambda rows: rows, lambda rows: rows.pl(), lambda rows: rows.df()])
+def test_seconds_that_are_no_number_are_no_duration(made: Any) -> None:
+    rows = duckdb.sql(
+        "SELECT CASE WHEN i % 4 = 0 THEN 'NaN'::DOUBLE WHEN i % 4 > 1 THEN i END AS x_s FROM range(80) t(i)"
+    )
+    result = metrics.percentiles(made(rows), of="x_s", q=0.5)
+    assert result[["n", "p50_s"]].values.tolist() == [[40, 40.5]]
+
+
+@pytest.mark.parametrize("made", [lambda rows: rows, lambda rows: rows.pl(), lambda rows: rows.df()])
 def test_nulls_and_numbers_that_are_none_are_one_key(made: Any) -> None:
     key = "CASE i % 4 WHEN 0 THEN 1.5 WHEN 1 THEN 'NaN'::DOUBLE WHEN 2 THEN 'NaN'::DOUBLE END"
     rows = duckdb.connect().sql(f"SELECT i::DOUBLE AS x_s, {key} AS key FROM range(40) t(i)")

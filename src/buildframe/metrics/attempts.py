@@ -28,9 +28,7 @@ _NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at", *PLACES)
 _OUTCOMES = ["passes", "failures", "lost"]
 _COUNTS = [*_OUTCOMES, STORM]
 
-_TRIES = nw.col("passes") + nw.col("failures") + nw.col("lost")
-
-HAS_OUTCOME = _TRIES > 0
+HAS_OUTCOME = nw.col("passes") + nw.col("failures") + nw.col("lost") > 0
 """Whether sums of outcomes contain attempts that are not left out."""
 
 _KINDS = ("automatic", "manual")
@@ -194,15 +192,14 @@ def flips(jobs: Frame) -> pd.DataFrame:
     2       api      contract              31      1       0.032  0.004
     """
     attempts = select_attempts(jobs)
+    attempts = attempts.engine.encode_keys(attempts)
     first = nw.col("finished_at").min()
     variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
     engine = variants.engine
     commits = engine.without_level(variants, VARIANT)
-    each = _with_floats(commits.frame.with_columns(tries=_TRIES), STORM, "unknown")
-    worst = each.group_by(*commits.by).agg(
-        nw.col("verdict", "passes", "tries").max(), nw.col(STORM, "unknown").sum(), first
-    )
-    is_known = (nw.col("unknown") == 0) & (nw.col("tries") > 0)
+    each = _with_floats(commits.frame, STORM, "unknown")
+    worst = each.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col(STORM, "unknown").sum(), first)
+    is_known = (nw.col("unknown") == 0) & ((nw.col("verdict") > 0) | (nw.col("passes") > 0))
     counts = {
         "commits": is_known,
         "commits_passed": is_known & (nw.col("passes") > 0),
@@ -231,18 +228,15 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     """
     check_states(jobs, "state")
     groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
-    hard, lost, unknown = nw.col("hard"), nw.col("lost"), nw.col("unknown")
     flags = {
-        "script": expressions.IS_SCRIPT,
-        "passes": expressions.HAS_PASSED,
-        "hard": expressions.HAS_FAILED_HARD,
-        "lost": expressions.WAS_LOST,
+        "is_attempt": expressions.IS_ATTEMPT,
+        "passes": nw.col("state") == "passed",  # of attempts it is known
+        "lost": (nw.col("state") == "failed") & expressions.BY_INFRASTRUCTURE,
+        "unknown": nw.col("commit").is_null() | (nw.col("commit") == "HEAD"),
     }
-    flags["unknown"] = nw.col("commit").is_null() | (nw.col("commit") == "HEAD").fill_null(False)
-    rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags)
-    counted = nw.col("script") & (nw.col("passes") | hard)
-    rows = rows.filter(counted)
-    outcomes = {"passes": nw.col("passes"), "failures": hard & ~lost, "lost": lost, "unknown": unknown}
+    rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags).filter(nw.col("is_attempt"))
+    outcomes = {name: nw.col(name) for name in ("passes", "lost", "unknown")}
+    outcomes["failures"] = ~nw.col("passes") & ~nw.col("lost")
     rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
     return _without_storms(replace(groups, frame=rows))
 

@@ -150,6 +150,5 @@ def _find_shifts(first: Integers, last: Integers, n_cells: int) -> Integers:
 
 
 def _sum_spans(place: Integers, span: Integers, sums: Integers, n_groups: int) -> Integers:
-    result = np.zeros(n_groups * N_SPANS, np.int64)
-    np.add.at(result, place * N_SPANS + span, sums)
-    return result.reshape(-1, N_SPANS)
+    of_spans = np.bincount(place * N_SPANS + span, sums, n_groups * N_SPANS)
+    return of_spans.astype(np.int64).reshape(-1, N_SPANS)

@@ -26,8 +26,15 @@ _HAS_FAILED_UNLESS_SOFT = HAS_FAILED & ~nw.col("soft_failed").fill_null(False)
 HAS_FAILED_HARD = _HAS_FAILED_UNLESS_SOFT | (nw.col("state") == "timed_out").fill_null(False)
 """Jobs that failed or timed out, unless the failure is soft."""
 
-WAS_LOST = _HAS_FAILED_UNLESS_SOFT & (~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False))
-"""Hard failures by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
+BY_INFRASTRUCTURE = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
+"""Ends of jobs by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
+
+IS_ATTEMPT = (
+    (nw.col("type") == "script")
+    & nw.col("state").is_in(["passed", "failed", "timed_out"])
+    & ~((nw.col("state") == "failed") & nw.col("soft_failed").fill_null(False))
+)
+"""Script jobs that passed or failed hard; null or False for others, because only filters use it."""
 
 IS_SUPERSEDED = nw.col("retried").fill_null(False)
 """Jobs that were retried, so that another attempt replaced them."""

@@ -271,7 +271,8 @@ class Engine(ABC):
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
-        return self.collect(rows.select(*names).unique())
+        counts = rows.group_by(*names).agg(nw.len().alias(ROWS))  # `unique` numbers all rows in DuckDB
+        return self.collect(counts.select(*names))
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
@@ -349,6 +350,10 @@ class Engine(ABC):
         """Return rows grouped by the keys of all levels, coarsest first, for `without_level`."""
         return self.group_rows(frame, needs, [key for keys in levels for key in keys])
 
+    def encode_keys(self, rows: GroupedRows) -> GroupedRows:
+        """Return rows whose texts in keys are encoded if the engine groups them faster then; results have texts."""
+        return rows
+
     def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
         """Return rows of nested groups grouped without the keys of their finest level."""
         return replace(rows, by=rows.by[: -len(level)], names=rows.names[: -len(level)])
@@ -384,12 +389,14 @@ class Engine(ABC):
         Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
         """
         each = {name: count.cast(nw.Float64).sum().cast(nw.Int64) for name, count in counts.items()}  # fast in DuckDB
-        table = to_typed_pandas(self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each)))
-        codes, groups = find_groups(table, rows.by)
-        parts = table[list(counts)].fillna(0)
-        values = {PLACE: codes, part: table[part].to_numpy(np.int64, na_value=size)}
-        sums = parts.groupby(codes).sum()
-        return GroupSums(rows.name_keys(groups), groups, sums), parts.assign(**values)
+        table = self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each))
+        codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
+        numbers: pd.DataFrame = table.drop_columns(rows.by).to_pandas()  # plain ones, which take less time
+        parts = {name: numbers[name].fillna(0).to_numpy(np.int64) for name in counts}
+        of_groups = {name: np.bincount(codes, own, len(groups)).astype(np.int64) for name, own in parts.items()}
+        sums = GroupSums(rows.name_keys(groups), groups, pd.DataFrame(of_groups, groups.index, dtype="Int64"))
+        values = {PLACE: codes, part: numbers[part].fillna(size).to_numpy(np.int64)}
+        return sums, pd.DataFrame(parts | values)
 
     def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Count values (`n`), negative ones and, with a `span`, censored rows in each group, to rank them."""
@@ -554,12 +561,18 @@ class Engine(ABC):
         """Add the normal score (`SCORE`) of `value`, which is not null, in its group; ties score equally."""
         return replace(rows, frame=with_normal_scores(rows.frame, rows.by))
 
+    def filter_times(self, rows: Rows, at: str, ranges: Sequence[tuple[int, int]]) -> Rows:
+        """Return the rows whose time is in one of these ranges (microseconds), which do not contain their ends."""
+        time = nw.col(micros_column(at))
+        is_in = (((time >= start) & (time < end)) for start, end in ranges)
+        return self.with_micros(rows, [at]).filter(nw.any_horizontal(*is_in, ignore_nulls=True))
+
     # Attempts
 
     def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
         """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
 
-        Attempts have numbers 1 or 0 in `passes`, `failures` and `lost`, and `finished_at`. The first `n_keys` keys
+        Attempts have 1 in `passes`, or else in `failures` or `lost`, and `finished_at`. The first `n_keys` keys
         identify a step, and are a level of their own; the next is the commit. Returns None if there is no storm.
         """
         step, commit, at = attempts.by[:n_keys], attempts.by[n_keys], storms.PERIOD_EDGES
@@ -567,10 +580,11 @@ class Engine(ABC):
         marks: list[nw.Expr] = []
         periods: set[int] = set()
         for place in storms.PLACES:
-            suspicious = self.collect(storms.suspicious_periods(rows, place))
+            suspicious = self.collect(storms.suspicious_periods(rows, place)).dropna()
             if suspicious.empty:
                 continue
-            few = rows.filter(nw.col(storms.PERIOD).is_in(suspicious[storms.PERIOD].unique().tolist()))
+            ranges = storms.join_periods(suspicious[storms.PERIOD].to_numpy(np.int64))
+            few = self.filter_times(rows, "finished_at", ranges)
             own = few.join(self.bring(rows, suspicious), on=[place, storms.PERIOD], how="inner")
             stormy = self.collect(storms.stormy_periods(own, place, step, commit))
             marks += [

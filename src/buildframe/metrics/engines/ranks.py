@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import NAT, Floats, Integers
+from buildframe.metrics.columns import NAT, Flags, Floats, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.dtypes import to_typed_pandas
 from buildframe.metrics.engines.intervals import AT
@@ -69,13 +69,29 @@ class CountingEngine(Engine):
 
     def _count_seconds(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
         """Count the rows of each group by second, censored ones by when they leave, and find the limits of times."""
-        more, names = {}, [*rows.by, SECOND]
-        if span is not None:
-            censored = nw.col("censored").cast(nw.Int64).sum().cast(nw.Int64)
-            more, names = {_CENSORED: censored}, [*names, _LEAVES]
-        if isinstance(at, str):
-            more |= {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()}
-        return _count_rows(_with_seconds(self.ranking_columns(rows, span, at), span), names, **more)
+        limits = {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()} if isinstance(at, str) else {}
+        ended = _count_rows(self._ended(rows, at).frame, [*rows.by, SECOND], **limits)
+        if span is None:
+            return ended
+        censored = _count_rows(self._censored(rows, span, at).frame, [*rows.by, _LEAVES], **limits)
+        names, null = [*rows.by, SECOND, _LEAVES, _CENSORED, ROWS, *limits], nw.lit(None, nw.Int64)
+        ended = ended.with_columns(**{_LEAVES: null, _CENSORED: nw.lit(0, nw.Int64)})
+        censored = censored.with_columns(**{SECOND: null, _CENSORED: nw.col(ROWS)})
+        return nw.concat([ended.select(*names), censored.select(*names)])
+
+    def _ended(self, rows: GroupedRows, at: SplitBy) -> GroupedRows:
+        """Return what ranking needs of rows that ended, with the second; others have none: a filter takes longer."""
+        columns = self.ranking_columns(rows, None, at)
+        return replace(rows, frame=columns.with_columns(**{SECOND: nw.col("value").floor().cast(nw.Int64)}))
+
+    def _censored(self, rows: GroupedRows, span: Span, at: SplitBy) -> GroupedRows:
+        """Return what ranking needs of censored rows, with the second by which they leave: null if that is unknown.
+
+        They are few, and how long they were seen takes long to compute.
+        """
+        columns = self.ranking_columns(replace(rows, frame=rows.frame.filter(nw.col("censored"))), span, at)
+        leaves = (nw.col(SEEN_FOR).floor() + 1).cast(nw.Int64)
+        return replace(rows, frame=columns.with_columns(**{_LEAVES: leaves}))
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         if len(counts.groups) > _MAX_COUNTED:
@@ -91,8 +107,8 @@ class CountingEngine(Engine):
             own = to_typed_pandas(table.select(rows.by)).merge(places, how="left", on=rows.by)[PLACE]
             seconds = _to_numbers(table.drop_columns(rows.by)).assign(**{PLACE: own}).dropna(subset=PLACE)
             counts = replace(counts, seconds=seconds)
-        columns = replace(rows, frame=_with_seconds(self.ranking_columns(rows, span, at), span))
-        return _CountedRows(columns, counts, span, at)
+        censored = None if span is None else self._censored(rows, span, at)
+        return _CountedRows(self._ended(rows, at), censored, counts, at)
 
     def map_ranked(
         self,
@@ -120,29 +136,38 @@ class CountingEngine(Engine):
 class _CountedRows(RankedRows):
     """Few groups: rows are counted by second, and then by value within the seconds that hold ranks, which are few."""
 
-    def __init__(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> None:
+    def __init__(self, rows: GroupedRows, censored: GroupedRows | None, counts: GroupSums, at: SplitBy) -> None:
         assert counts.seconds is not None
         self.n, self._rows, self._groups, self._at = counts.n_values, rows, counts.groups, at
         self._n_spans = at.n if isinstance(at, Days) else N_SPANS
-        self._left = [_LEAVES] if span is not None else []
-        seconds = counts.seconds.dropna(subset=[SECOND, *self._left], how="all")
-        seconds = seconds.take(np.lexsort([seconds[name] for name in (*self._left, SECOND, PLACE)]))
-        self._seconds = seconds.loc[seconds[SECOND].notna(), [PLACE, SECOND, ROWS]].astype(np.int64)
+        self._censored = censored
+        has_ended = counts.seconds[SECOND].notna().to_numpy()
+        leaves = [] if censored is None else [_LEAVES]
+        has_left = counts.seconds[leaves].notna().any(axis=1).to_numpy()
+        ended = counts.seconds.loc[has_ended, [PLACE, SECOND, ROWS]].astype(np.int64)
+        second = ended[SECOND].to_numpy()
+        self._lowest, self._highest = second.min(initial=0), second.max(initial=0) + 1
+        keys = self._number(ended[PLACE].to_numpy(), second)
+        order = np.argsort(keys)  # takes half as long as a sort by two columns
+        self._keys, self._seconds = keys[order], ended.take(order)
         check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(self.n)), self.n)
-        self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy(np.int64))])
-        self.leaving = _select_leaving(seconds, [PLACE, SECOND, ROWS])
-        self._limits = self._find_limits(seconds) if isinstance(at, str) else {}
+        self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy())])
+        left = counts.seconds[has_left].sort_values([PLACE, *leaves], kind="stable")
+        self.leaving = _select_leaving(left, [PLACE, SECOND, ROWS])
+        self._limits = self._find_limits(counts.seconds, has_ended | has_left) if isinstance(at, str) else {}
 
     def _collect(self, rows: Rows) -> pd.DataFrame:
         return _to_numbers(self._rows.engine.to_arrow(rows))
 
-    def _find_limits(self, seconds: pd.DataFrame) -> dict[str, Integers | Floats]:
+    def _find_limits(self, seconds: pd.DataFrame, is_counted: Flags) -> dict[str, Integers | Floats]:
         """Return the first time of each group, and the factor that makes spans."""
         first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
-        known = seconds.dropna(subset=_FIRST)
-        place = known[PLACE].to_numpy(np.int64)
-        np.minimum.at(first, place, known[_FIRST].to_numpy(np.int64))
-        np.maximum.at(last, place, known[_LAST].to_numpy(np.int64))
+        is_known = is_counted & seconds[_FIRST].notna().to_numpy()
+        place, of_first, of_last = (
+            seconds[name].to_numpy()[is_known].astype(np.int64) for name in (PLACE, _FIRST, _LAST)
+        )
+        np.minimum.at(first, place, of_first)
+        np.maximum.at(last, place, of_last)
         first, last = np.where(last < first, 0, first), np.where(last < first, 0, last)
         return {_FIRST: first, _SCALE: span_scale(last - first + 1)}
 
@@ -160,7 +185,10 @@ class _CountedRows(RankedRows):
         return self._find_values(counts, counts[_LINE].to_numpy(np.int64), lines, within, ranks)
 
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
-        """Count by span and value in one query; other rows by how many seconds with ranks come before theirs."""
+        """Count by span and value in one query; other rows by how many seconds with ranks come before theirs.
+
+        Censored rows take a query of their own.
+        """
         if self._at is None:
             return self.values_at(others), None
         both = np.concatenate([ranks, others], axis=1)
@@ -171,8 +199,8 @@ class _CountedRows(RankedRows):
         line = self._find_line(counts[PLACE].to_numpy(np.int64), np.floor(counts["value"]).astype(np.int64))
         values = self._find_values(counts, np.asarray(line), lines, within, both)
         limits, values = np.split(values, [ranks.shape[1]], axis=1)
-        splits = self._split(zones.dropna(subset=[_ZONE, SPAN]), limits, seconds)
-        return values, Splits(*splits, _select_leaving(zones, [PLACE, SPAN, SECOND, ROWS]))
+        splits = self._split(zones.dropna(subset=SPAN), limits, seconds)
+        return values, Splits(*splits, self._split_leaving())
 
     def _count_zones(self, seconds: Integers) -> pd.DataFrame:
         numbered = {str(i): second for i, second in enumerate(seconds.T)}
@@ -180,11 +208,20 @@ class _CountedRows(RankedRows):
         rows = self._rows.engine.with_group_values(self._rows, self._groups, places).frame
         zone = sum(((nw.col(name) < nw.col(SECOND)).cast(nw.Int64) for name in numbered), nw.lit(0))
         value = nw.when(_is_one_of(len(numbered))).then(nw.col("value"))
-        zones = rows.select(PLACE, *self._left, value=value, **{SPAN: self._span(), _ZONE: zone})
-        counts = self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value", *self._left]))
-        ended = counts.dropna(subset=_ZONE)
-        check_same_rows(_sum_by(ended[PLACE], ended[ROWS], len(self.n)), self.n)
+        zones = rows.select(PLACE, value=value, **{SPAN: self._span(), _ZONE: zone})
+        counts = self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value"])).dropna(subset=_ZONE)
+        check_same_rows(_sum_by(counts[PLACE], counts[ROWS], len(self.n)), self.n)
         return counts
+
+    def _split_leaving(self) -> pd.DataFrame:
+        """Count the censored rows by when they leave, in each span."""
+        names = [PLACE, SPAN, SECOND, ROWS]
+        if self._censored is None:
+            return pd.DataFrame(columns=names, dtype=np.int64)
+        places = {PLACE: np.arange(len(self.n)), **self._limits}
+        rows = self._censored.engine.with_group_values(self._censored, self._groups, places).frame
+        leaving = rows.select(PLACE, _LEAVES, **{SPAN: self._span()})
+        return _select_leaving(self._collect(_count_rows(leaving, [PLACE, SPAN, _LEAVES])), names)
 
     def _span(self) -> nw.Expr:
         if isinstance(self._at, Days):
@@ -217,11 +254,12 @@ class _CountedRows(RankedRows):
 
     def _find_line(self, place: Any, second: Any) -> Integers:
         """Return the first line of the counts by second that is not before these seconds of groups."""
-        own_place, own_second = (self._seconds[name].to_numpy(np.int64) for name in (PLACE, SECOND))
-        lowest, highest = own_second.min(initial=0), own_second.max(initial=0) + 1
-        width = highest - lowest + 1
-        keys = place * width + np.clip(second, lowest, highest)
-        return np.asarray(np.searchsorted(own_place * width + own_second, keys), np.int64)
+        return np.asarray(np.searchsorted(self._keys, self._number(place, second)), np.int64)
+
+    def _number(self, place: Any, second: Any) -> Integers:
+        """Number seconds of groups in their order."""
+        numbers: Integers = place * (self._highest - self._lowest + 1) + np.clip(second, self._lowest, self._highest)
+        return numbers
 
     def _find_lines(self, ranks: Integers) -> tuple[Integers, Integers]:
         """Return which counts by second hold these ranks, and the ranks within those."""
@@ -276,14 +314,6 @@ def check_same_rows(n: Integers, before: Integers) -> None:
 def _is_one_of(number: int) -> nw.Expr:
     """Match rows whose second is one of the group's numbered columns."""
     return nw.any_horizontal(*(nw.col(str(i)) == nw.col(SECOND) for i in range(number)), ignore_nulls=False)
-
-
-def _with_seconds(rows: Rows, span: Span | None) -> Rows:
-    """Add the second of each row: of its end, or by which it has left. Others have none: a filter takes longer."""
-    seconds = {SECOND: nw.col("value").floor().cast(nw.Int64)}
-    if span is not None:
-        seconds[_LEAVES] = (nw.col(SEEN_FOR).floor() + 1).cast(nw.Int64)
-    return rows.with_columns(**seconds)
 
 
 def _count_rows(rows: Rows, names: list[str], **more: nw.Expr) -> Rows:

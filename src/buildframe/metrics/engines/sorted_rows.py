@@ -48,7 +48,7 @@ class SortedRows(RankedRows):
         self.n, self._starts = n, np.cumsum(n) - n
         is_missing = np.isnan(values)
         codes = np.where(is_missing, len(n), codes) if is_missing.any() else codes
-        order = _order_by_group(codes)[: n.sum()]
+        order = _order_by_group(codes, int(n.sum()))
         self._values, self._times = values[order], None if times is None else times[order]
         self._sorted = self._values.copy()
         for start, size in zip(self._starts.tolist(), n.tolist(), strict=True):
@@ -171,9 +171,9 @@ def _count_leaving(rows: CensoredRows, more: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(keys).groupby(list(keys)).size().rename(ROWS).reset_index()
 
 
-def _order_by_group(codes: Integers) -> Integers:
-    """Return a stable order of rows by group: a sort of small numbers compares nothing."""
+def _order_by_group(codes: Integers, n_rows: int) -> Integers | slice:
+    """Return a stable order of the first rows by group: a sort of small numbers compares nothing."""
     small = codes.astype(np.int16) if codes.max(initial=0) < 2**15 else codes
     if (small[1:] >= small[:-1]).all():
-        return np.arange(len(codes))
-    return np.argsort(small, kind="stable")
+        return slice(n_rows)
+    return np.argsort(small, kind="stable")[:n_rows]

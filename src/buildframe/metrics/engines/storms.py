@@ -28,21 +28,37 @@ MIN_SHARE = 0.8
 _MIN_FAILED = 0.5
 """Smallest share of failed attempts in a storm, below which steps are not even compared."""
 
-_FAILED = nw.col("failures") + nw.col("lost")
+_FAILED = 1 - nw.col("passes")
+
+_MAX_RANGES = 20
+"""More ranges of time take a filter longer than the rows between them."""
 
 
 def suspicious_periods(attempts: nw.LazyFrame[Any], place: str) -> nw.LazyFrame[Any]:
-    """Return the periods of a place with so many failures that they may be a storm."""
-    known = ~nw.col(place).is_null() & ~nw.col(PERIOD).is_null()
+    """Return the periods of a place with so many failures that they may be a storm; either may be null."""
     if place != "queue":  # of many places, passes take longer to count than to look at again
-        attempts = attempts.filter(_FAILED > 0)
-    periods = attempts.group_by(place, PERIOD).agg(failed=_FAILED.sum(), passes=nw.col("passes").sum())
-    return periods.filter(_may_be_storm() & known).select(place, PERIOD)
+        attempts = attempts.filter(nw.col("passes") == 0)
+    periods = attempts.group_by(place, PERIOD).agg(nw.col("passes").sum(), tries=nw.len())
+    periods = periods.with_columns(failed=nw.col("tries") - nw.col("passes"))
+    return periods.filter(_may_be_storm()).select(place, PERIOD)
+
+
+def join_periods(periods: Integers) -> list[tuple[int, int]]:
+    """Return few ranges of time that contain these periods: the first microsecond of each, and that after its end.
+
+    They contain others, too, if the periods have many gaps.
+    """
+    numbers = np.unique(periods)
+    gaps = np.diff(numbers)
+    widest = np.argsort(-gaps, kind="stable")[: _MAX_RANGES - 1]
+    last = np.sort(widest[gaps[widest] > 1])
+    starts, ends = numbers[np.append(0, last + 1)], numbers[np.append(last, -1)] + 1
+    return [(int(start), int(end)) for start, end in np.stack([starts, ends], axis=1) * PERIOD_EDGES[1]]
 
 
 def stormy_periods(attempts: nw.LazyFrame[Any], place: str, step: list[str], commit: str) -> nw.LazyFrame[Any]:
     """Return the periods of a place in which nearly all steps failed and never passed, at several commits."""
-    failing = attempts.with_columns(first=nw.when(_FAILED > 0).then(nw.col(commit)))
+    failing = attempts.with_columns(first=nw.when(nw.col("passes") == 0).then(nw.col(commit)))
     failing = failing.with_columns(last=nw.col("first"))
     steps = failing.group_by(place, PERIOD, *step).agg(
         nw.col("passes").sum(), nw.col("first").min(), nw.col("last").max(), tries=_FAILED.sum()
