@@ -95,13 +95,14 @@ def replay(
       multiplied by `run_scale` of that job.
     - Free agents take jobs by priority, then by the time since which they are ready, then by the order of builds and
       rows. They hold them for their lag and their run. The lag is the time from when the job was ready and its agent
-      free until it started. For the first job on an agent it is at most the queue's median of such lags while less than
-      80 % of the highest number of agents were busy, which is the time to boot. An agent that was lost stays away.
+      free until it started. The first job on an agent may have waited for others, unless it found less than 80 % as
+      many jobs in its queue as ever ran at once; the median of these lags, the time to boot, limits the others. An
+      agent that was lost stays away as long as recorded.
     - Retries keep outcome and delay. A triggered build moves with its trigger job, and a trigger job that waited for
       its build ends with it. A rebuild moves with the end of its original.
     - A build that a person canceled ends as long after its creation as recorded. If on a branch at least 3 builds under
       way met a newer build, and at least 80 % of them were canceled (or skipped, if they had not started) within 2 s,
-      newer builds do so in the replay, too. Branches with fewer cases are decided together.
+      newer builds do so in the replay, too. Short branches with fewer cases are decided together per pipeline.
     - What was canceled or did not end, and now ends, has passed. It runs as long as was seen, or as the median of its
       step, whichever is longer. Jobs that were canceled alone or expired do so as long after they were ready.
 

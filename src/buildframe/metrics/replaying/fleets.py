@@ -19,6 +19,9 @@ HOURS_OF_WEEK = 168
 _EPOCH_HOUR = 3 * 24  # 1970 began on a Thursday
 _SEEN_LONG_ENOUGH = 60_000_000
 _SHORT = 5e6
+_TIE = 0.05
+"""Candidates whose errors differ by less, of the sum of four relative ones, explain a record equally well."""
+
 UNLIMITED = 2**40
 
 DISTINCT, CONCURRENCY, BY_HOUR, GIVEN = "distinct agents", "maximum concurrency", "busy agents by hour of week", "given"
@@ -55,7 +58,7 @@ def infer_fleets(record: BuildRecord, times: AgentTimes, half: Integers | None) 
     """Return the fleet of each queue, and those that the builds of each half show alone.
 
     `half` is 0 or 1 for each build, or None if they cannot be divided. Of three candidates, the one wins whose waits
-    agree best with those of the other half.
+    agree best with those of the other half; if several do, the simplest.
     """
     return [_infer_fleet(uses_of_queue(record, times, queue), half) for queue in range(len(record.queues))]
 
@@ -68,7 +71,7 @@ def _infer_fleet(use: AgentUse, half: Integers | None) -> tuple[Fleet, list[Flee
     part = half[use.build]
     learned = [_candidates(use, part == own) if (part == own).any() else whole for own in (0, 1)]
     errors = [_blind_error(use, part, (learned[1][i], learned[0][i])) for i in range(len(whole))]
-    best = int(np.argmin(errors))
+    best = next(i for i, error in enumerate(errors) if error <= min(errors) + _TIE)
     return whole[best], [learned[0][best], learned[1][best]]
 
 

@@ -276,7 +276,8 @@ class _AgentNames:
 
     def describe(self, name: str, ids: Any) -> Any:
         """Return another column of the agents of these ids; a new agent is named by its id."""
-        known = self._jobs.dropna(subset=["agent_id"]).drop_duplicates("agent_id").set_index("agent_id")[name]
+        known = self._jobs[["agent_id", name]].drop_duplicates("agent_id").dropna(subset="agent_id")
+        known = known.set_index("agent_id")[name]
         found = known.reindex(pd.Index(ids)).astype(object).to_numpy(copy=True)
         missing = pd.isna(found)
         found[missing] = ids[missing] if name == "agent" else None
