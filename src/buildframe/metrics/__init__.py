@@ -33,6 +33,7 @@ from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
+from buildframe.metrics.replay import replay
 from buildframe.metrics.step_graph import step_graph
 from buildframe.metrics.steps import step
 from buildframe.metrics.survival import survival
@@ -44,8 +45,8 @@ __all__ = [
     "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score", "flaky_board",
     "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest", "machine_time", "newcombe", "objective",
     "outages", "outcomes_by_commit", "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time",
-    "recovery_time", "red_share", "remaining_time", "retry_rate", "run_time", "step", "step_graph", "success_rate",
-    "success_trend", "survival",
+    "recovery_time", "red_share", "remaining_time", "replay", "retry_rate", "run_time", "step", "step_graph",
+    "success_rate", "success_trend", "survival",
     "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
     "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip
