@@ -18,6 +18,7 @@ from tests.metrics.engine_frames import (
     ROWS_OF_JOBS,
     as_series,
     assert_same,
+    cases_in_spark,
     collected,
     expected_of,
     frame_on,
@@ -55,15 +56,13 @@ def test_of_builds_from_their_jobs(metric: str, engine: str, kind: str) -> None:
     pd.testing.assert_series_equal(compute(frame_on(engine, "jobs", kind)), expected_of(compute, "jobs", kind))
 
 
-@pytest.mark.parametrize("kind", ROWS_IN_SPARK)
-@pytest.mark.parametrize("summary", OF_JOBS)
+@pytest.mark.parametrize(("summary", "kind"), cases_in_spark(OF_JOBS))
 def test_of_jobs_in_spark(summary: str, kind: str) -> None:
     expected = expected_of(OF_JOBS[summary], "jobs", kind)
     assert_same(collected(OF_JOBS[summary](frame_on("spark", "jobs", kind)), expected), expected)
 
 
-@pytest.mark.parametrize("kind", ROWS_IN_SPARK)
-@pytest.mark.parametrize("summary", OF_BUILDS)
+@pytest.mark.parametrize(("summary", "kind"), cases_in_spark(OF_BUILDS))
 def test_of_builds_in_spark(summary: str, kind: str) -> None:
     result = OF_BUILDS[summary](frame_on("spark", "builds", kind))
     assert_same(result, expected_of(OF_BUILDS[summary], "builds", kind))

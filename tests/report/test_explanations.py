@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -111,7 +112,10 @@ def plant(builds: pd.DataFrame, jobs: pd.DataFrame, since: pd.Timestamp) -> tupl
     return builds.reset_index(drop=True), jobs
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
+WORLDS = int(os.environ.get("WORLDS", "1"))
+
+
+@pytest.fixture(scope="module", params=range(1, 1 + WORLDS))
 def reports(request: Any) -> Iterator[list[Report]]:
     with worlds.sandbox(seed=request.param, builds=700, days=30) as ci, pytest.MonkeyPatch.context() as patch:
         patch.setattr(measuring, "NIGHTLY", 0.5)

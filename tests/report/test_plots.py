@@ -60,11 +60,14 @@ def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(rendered_plot
         assert plot.caption
 
 
+@pytest.mark.parametrize("n", [40, None], ids=["few jobs", "all jobs"])
 def test_dark_plots_are_those_drawn_on_a_dark_background(
-    report: Report, rendered_plots: list[EmbeddedPlot], monkeypatch: pytest.MonkeyPatch
+    report: Report, n: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    report = replace(report, jobs=report.jobs.head(n)) if n else report
+    recolored = [plot.dark for plot in render_plots(report)]
     monkeypatch.setattr(made, "LIGHT", DARK)
-    assert [plot.light for plot in render_plots(report)] == [plot.dark for plot in rendered_plots]
+    assert [plot.light for plot in render_plots(report)] == recolored
 
 
 def test_plots_leave_no_open_figures_or_changed_settings(report: Report) -> None:

@@ -20,7 +20,7 @@ from buildframe.report.content import STATUSES, Report
 from buildframe.report.overview import draw_conclusions, format_relative
 from buildframe.report.periods import Period
 from buildframe.report.plots import HEIGHT, WIDTH, render_plots
-from buildframe.report.tables import select_rows
+from buildframe.report.tables import select_cost, select_objectives, select_rows
 from buildframe.templates import load_templates
 
 _MAX_SENTENCE = 2000
@@ -102,12 +102,11 @@ def summary(report: Report) -> str:
     pipelines = _largest(
         measured.success[["pipeline", "rate", "rate_before", "n"]].merge(wall_time, "left", "pipeline")
     )
-    tables = select_rows(report)
     rows: dict[str, Any] = {
         "pipelines": pipelines.to_dict("records"),
         "queues": _largest(measured.queue_time).to_dict("records"),
-        "objectives": tables["objectives"]["rows"],
-        "cost": tables["cost"],
+        "objectives": select_objectives(measured.objectives)["rows"],
+        "cost": select_cost(measured.cost),
     }
     return str(template.render(**_variables(report), **rows))
 

@@ -35,8 +35,8 @@ def select_rows(report: Report) -> dict[str, dict[str, Any]]:
         "queue_time": _first(_changed_first(waits, "p95_s"), _MAX_ROWS // 2),
         "load": _first(measured.load),
         "waste": _first(measured.waste.sort_values("machine_s", ascending=False)),
-        "objectives": _objectives(measured.objectives),
-        "cost": _cost(measured.cost),
+        "objectives": select_objectives(measured.objectives),
+        "cost": select_cost(measured.cost),
         "flake_scores": _flake_scores(measured.flake_scores),
         "flaky_tests": _flaky_tests(measured.flaky_tests),
     }
@@ -79,7 +79,7 @@ def _failures(table: pd.DataFrame) -> dict[str, Any]:
     return _first(rows, int(is_changed.sum()) + _MAX_UNCHANGED)
 
 
-def _objectives(table: pd.DataFrame) -> dict[str, Any]:
+def select_objectives(table: pd.DataFrame) -> dict[str, Any]:
     """Return the objectives with their `status`, the worst first."""
     if table.empty:
         return _first(table)
@@ -89,7 +89,7 @@ def _objectives(table: pd.DataFrame) -> dict[str, Any]:
     )
 
 
-def _cost(table: pd.DataFrame) -> dict[str, Any]:
+def select_cost(table: pd.DataFrame) -> dict[str, Any]:
     """Return the most expensive pipelines first, with their total and that of jobs without a rate."""
     if table.empty:
         return _first(table)

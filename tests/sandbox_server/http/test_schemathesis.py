@@ -7,6 +7,7 @@ something has a world of its own.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from tests import worlds
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 60
+EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 checks.load_all_checks()
 
