@@ -69,7 +69,8 @@ def _typed_column(name: str, dtype: Any) -> nw.Expr:
 
 def nan_as_null(name: str) -> nw.Expr:
     """Return a column of floats with nulls for NaN, as in pandas."""
-    return nw.when(nw.col(name).is_nan()).then(nw.lit(None)).otherwise(nw.col(name))  # DuckDB copies no values then
+    known = nw.when(nw.col(name).is_nan()).then(nw.lit(None)).otherwise(nw.col(name))  # DuckDB copies no values then
+    return known.alias(name)
 
 
 def micros_column(name: str) -> str:
