@@ -227,7 +227,7 @@ class Database:
         deleted: Collection[str],
         deleted_pipeline: PipelineEntry | None,
     ) -> None:
-        """Write changed builds, scheduled events (None: unchanged), clock and requests; delete builds and a pipeline."""
+        """Write changed builds, scheduled events (None: unchanged), clock and requests, and delete a part."""
         with self.transaction():
             if events is not None:
                 self._connection.execute("DELETE FROM events")

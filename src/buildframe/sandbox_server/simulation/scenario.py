@@ -171,7 +171,8 @@ class Scenario:
         if commit.branch != entry.pipeline.default_branch:
             preview = {"preview": commit.branch} if commit.pull_request else {}
             return msgspec.structs.replace(commit, tag=None, meta_data=preview)
-        release = {"release": f"2026.{number}", "channel": "stable" if self.random.happens(0.2, id, "stable") else "edge"}
+        is_stable = self.random.happens(0.2, id, "stable")
+        release = {"release": f"2026.{number}", "channel": "stable" if is_stable else "edge"}
         tag = f"v2.{number}.0" if commit.source == "api" else None
         return msgspec.structs.replace(commit, tag=tag, meta_data=release)
 

@@ -30,7 +30,7 @@ def make_world(
 ) -> World:
     """Create a world with about `builds` builds until a timestamp; the first organization has the anomalies.
 
-    `fleets` replaces the agents of queues. Anomalies are drawn for the default agents, so they are the same with others.
+    `fleets` replaces the agents of queues. Anomalies are drawn for the default agents, so others do not change them.
     """
     last = until - dt.timedelta(microseconds=1)
     midnight = dt.datetime(last.year, last.month, last.day, tzinfo=dt.UTC)

@@ -83,7 +83,7 @@ def check_run_scale(run_scale: Mapping[str, float]) -> dict[str, float]:
     for key, factor in run_scale.items():
         if not 0 < factor <= MAX_SCALE:
             raise BadInput(
-                f"run_scale[{key!r}]={factor} must be above 0 and at most {MAX_SCALE}. A factor of 0.5 halves run times."
+                f"run_scale[{key!r}]={factor} must be above 0 and at most {MAX_SCALE}. 0.5 halves run times."
             )
     return {key: float(factor) for key, factor in run_scale.items()}
 
