@@ -49,8 +49,8 @@ class EphemeralAgents:
 
     Examples
     --------
-    >>> EphemeralAgents(8, boot="2min")
-    EphemeralAgents(count=8, boot='2min')
+    >>> EphemeralAgents(8, boot="2m")
+    EphemeralAgents(count=8, boot='2m')
     """
 
     count: int | Sequence[int]
