@@ -46,7 +46,7 @@ def jobs_of(seed: int = 1, builds: int = 250, days: int = 4, **changes: Any) -> 
         for job in run.jobs if job.agent is not None and job.started is not None
     ]  # fmt: skip
     db.close()
-    columns = "id build sha created step queue agent state runnable started finished".split()
+    columns = ["id", "build", "sha", "created", "step", "queue", "agent", "state", "runnable", "started", "finished"]
     jobs = pd.DataFrame(rows, columns=columns).set_index("id")
     return jobs.assign(queued=jobs["started"] - jobs["runnable"], ran=jobs["finished"] - jobs["started"])
 

@@ -26,8 +26,11 @@ QueueKey = tuple[str, str]
 """The slug of an organization, and the name of a queue."""
 
 
-_BUILD = "build"
-"""Prefix of the keys of build ids. All draws of a build and its jobs depend on it."""
+_BUILD = "build 4"
+"""Prefix of the keys of build ids, on which all draws of builds and jobs depend.
+
+Another prefix makes another history. With this one, the default seed shows each planted anomaly clearly.
+"""
 
 
 class Simulation:
