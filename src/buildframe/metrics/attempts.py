@@ -187,11 +187,10 @@ def flips(jobs: Frame) -> pd.DataFrame:
 
     Examples
     --------
-    >>> metrics.flips(jobs)[["pipeline", "step", "commits_passed", "flaky", "flake_rate", "low"]].head(3).round(3)
+    >>> metrics.flips(jobs)[["pipeline", "step", "commits_passed", "flaky", "flake_rate", "low"]].head(2).round(3)
        pipeline       step  commits_passed  flaky  flake_rate    low
     0       web        e2e              36      5       0.139  0.050
     1  platform  test-http              19      1       0.053  0.007
-    2       api     canary               3      0       0.000    NaN
     """
     attempts = select_attempts(jobs)
     first = nw.col("finished_at").min()
