@@ -63,6 +63,9 @@ OF_JOBS: dict[str, Summary] = {
     "objective by day": lambda jobs: metrics.objective(
         jobs, metrics.queue_time, "30s", 0.5, freq="1D", tz="Europe/Berlin"
     ),
+    "objective by queue and day": lambda jobs: metrics.objective(
+        jobs, metrics.run_time, "2m", 0.8, by=["pipeline", "queue"], freq="1D", tz="America/New_York"
+    ),
     "concurrency": metrics.concurrency,
     "concurrency in a window": lambda jobs: metrics.concurrency(jobs, start="2026-10-22", end="2026-10-23"),
     "concurrency of all": lambda jobs: metrics.concurrency(jobs, by=None, end="2026-10-25"),

@@ -145,6 +145,32 @@ def test_buckets_use_parts_of_the_budget_of_all():
     assert str(berlin["bucket"].dt.tz) == "Europe/Berlin"
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_each_group_has_the_buckets_of_all_and_a_budget_of_its_own(way):
+    day, random = 1440, np.random.default_rng(3)
+    rows = [(begin, begin + wait, 9999, 5 * day) for begin, wait in random.uniform((0, 0), (4 * day, 8), (300, 2))]
+    queues = pd.Series(random.choice(["a", "b"], 300), dtype="str").where(random.random(300) < 0.9)
+    frame = jobs(*rows, queue=queues)
+    frame = frame[(frame["queue"] != "b") | (frame["runnable_at"] < at(2 * day)[0])]  # `b` has no late jobs
+    promise = {"of": metrics.queue_time, "within": "5m", "target": 0.6, "freq": "1D"}
+    found = metrics.objective(way(frame), **promise, by="queue")
+    assert found["queue"].fillna("null").tolist() == ["a"] * 4 + ["b"] * 4 + ["null"] * 4
+    assert found["n"].tolist()[6:8] == [0, 0]
+    names = ["bucket", "n", "met", "missed", "share", "budget_used", "budget_remaining", "partial"]
+    for queue, own in frame.groupby("queue", dropna=False):
+        alone = metrics.objective(own, **promise)[names]
+        both = found[found["queue"].isna() if pd.isna(queue) else found["queue"] == queue][names]
+        pd.testing.assert_frame_equal(both.reset_index(drop=True).iloc[: len(alone)], alone)
+        assert (both["n"].iloc[len(alone) :] == 0).all()
+
+
+def test_no_rows_give_no_buckets_of_groups():
+    none = metrics.objective(jobs(queue=[]), metrics.queue_time, "5m", 0.9, by="queue", freq="1D")
+    one = metrics.objective(jobs((0, 1, 2, 3), queue="a"), metrics.queue_time, "5m", 0.9, by="queue", freq="1D")
+    assert none.empty
+    assert list(none) == list(one)
+
+
 def test_rows_belong_to_the_bucket_of_a_chosen_column():
     frame = jobs((0, 1, 2000, 9000), (10, 30, 2010, 9000))
     started = metrics.objective(frame, metrics.queue_time, "5m", 0.9, freq="1D")
@@ -187,7 +213,6 @@ def test_it_counts_what_a_loop_counts(drawn):
         ({"within": 300}, "within=300"),
         ({"within": "0s"}, "within='0s' leaves no time"),
         ({"of": 3}, "of=3 is neither a metric nor a column name"),
-        ({"by": "queue", "freq": "1D"}, "by='queue' and freq='1D' cannot be combined"),
         ({"freq": "D2"}, "freq='D2'"),
         ({"freq": "1D", "tz": "Mars"}, "tz='Mars'"),
         ({"at": 3}, "at=3 is not a column name"),

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from playwright.sync_api import Browser, Page
 
+from buildframe.report import store_reader
 from buildframe.report.content import Finding, Report, Verdict
 from buildframe.report.findings import describe_outages, findings
 from buildframe.report.measurements import Measurements, measure
@@ -40,6 +41,7 @@ def made(
     **changes: Any,
 ) -> Report:
     """Return a report as the command makes it."""
+    builds, jobs = builds[list(store_reader._BUILDS)], jobs[list(store_reader._JOBS)]
     now = pd.Timestamp(as_of)
     period = Period.last(now, days)
     since = builds["created_at"].min()

@@ -12,6 +12,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import metrics
+from buildframe.report import store_reader
 from buildframe.report.content import Finding
 from buildframe.report.findings import describe_outages, findings
 from buildframe.report.measurements import Measurements, measure
@@ -31,6 +32,7 @@ UTC = "datetime64[us, UTC]"
 def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
     with worlds.sandbox() as ci:
         builds, jobs = ci.history(progress=False)
+        builds, jobs = builds[list(store_reader._BUILDS)], jobs[list(store_reader._JOBS)]
         yield ci, builds, jobs, ci.pipelines()
 
 

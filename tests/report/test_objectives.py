@@ -13,9 +13,11 @@ import pytest
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.report import page, read
+from buildframe.report import plots as plots_module
 from buildframe.report.content import Report, Verdict
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.objectives import Objective
+from buildframe.report.plots import render_plots
 from buildframe.report.thresholds import Thresholds, check_limits
 from buildframe.store.store import Store
 from buildframe.workspace import Workspace
@@ -196,6 +198,22 @@ def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| start")]
     assert len(rows) == len(report.measurements.objectives) - 1  # the one that is gone has no row; one is called wall
     assert any("| missed |" in row for row in rows)
+
+
+@pytest.mark.slow
+def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = render_plots(report)[4:]
+    table = report.measurements.objectives
+    starts = table[table["objective"] == "start"].set_index("queue")
+    worst = str(starts["budget_used"].idxmax())
+    captions = ["Objective start, queue " + worst, "Objective start | <b>fast</b>, queue default"]
+    assert [plot.caption for plot in drawn] == [*captions, "Objective wall, pipeline web"]
+    assert f"{starts.loc[worst, 'n']:,} jobs that met" in drawn[0].alt
+    assert drawn[0].light != drawn[0].dark
+    monkeypatch.setattr(plots_module, "LIGHT", plots_module.DARK)
+    assert [plot.light for plot in render_plots(report)[4:]] == [plot.dark for plot in drawn]
 
 
 def test_without_objectives_and_rates_the_page_has_neither(ci: Workspace) -> None:

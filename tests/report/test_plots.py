@@ -60,6 +60,13 @@ def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(rendered_plot
         assert plot.caption
 
 
+def test_dark_plots_are_those_drawn_on_a_dark_background(
+    report: Report, rendered_plots: list[EmbeddedPlot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made, "LIGHT", DARK)
+    assert [plot.light for plot in render_plots(report)] == [plot.dark for plot in rendered_plots]
+
+
 def test_plots_leave_no_open_figures_or_changed_settings(report: Report) -> None:
     figures, settings = plt.get_fignums(), dict(mpl.rcParams)
     render_plots(report)
@@ -75,7 +82,7 @@ def test_two_reports_at_once_do_not_mix_their_styles(report: Report, rendered_pl
 def test_the_plot_shows_the_pipeline_of_the_worst_finding_or_the_busiest_pipeline(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(made, "_draw_png", lambda *_: "")  # captions suffice
+    monkeypatch.setattr(made, "_draw_pngs", lambda _: ("", ""))  # captions suffice
     busiest = report.builds["pipeline"].value_counts().idxmax()
     other = report.builds["pipeline"].value_counts().idxmin()
     better = Finding("speed", str(busiest), "It takes less.", bad=False)
@@ -87,7 +94,7 @@ def test_the_plot_shows_the_pipeline_of_the_worst_finding_or_the_busiest_pipelin
 def test_the_description_of_a_plot_does_not_count_blocked_builds(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(made, "_draw_png", lambda *_: "")
+    monkeypatch.setattr(made, "_draw_pngs", lambda _: ("", ""))
     builds = report.builds[report.builds["pipeline"] == "release"]
     passed = report.period.history.of(builds[builds["state"] == "passed"], "created_at")
     assert passed["blocked"].any()
@@ -100,17 +107,17 @@ def test_success_shows_the_outages_of_default_branches_if_these_are_known(
 ) -> None:
     axes = []
 
-    def draw(function: Callable[[Any], object], _: str) -> str:
+    def draw(function: Callable[[Any], object]) -> tuple[str, str]:
         axes.append(matplotlib.figure.Figure((WIDTH / 96, HEIGHT / 96), layout="constrained").add_subplot())
         function(axes[-1])
-        return ""
+        return "", ""
 
-    monkeypatch.setattr(made, "_draw_png", draw)
+    monkeypatch.setattr(made, "_draw_pngs", draw)
     success = render_plots(report)[2]
-    labels = {text.get_text() for text in axes[4].get_legend().get_texts()}
+    labels = {text.get_text() for text in axes[2].get_legend().get_texts()}
     assert {"success rate", "branch failing"} <= labels
     outages = report.measurements.outages
-    lanes = {label.get_text() for label in axes[4].get_yticklabels()}
+    lanes = {label.get_text() for label in axes[2].get_yticklabels()}
     assert set(outages["pipeline"][outages["open"]]) <= lanes
     assert success.caption.startswith("Success rate and outages of default branches by day")
     known = report.pipelines.set_index("slug")["default_branch"]
@@ -140,7 +147,6 @@ def test_any_name_is_drawn_as_it_is(report: Report, at: int, monkeypatch: pytest
     names = texts.reindex(jobs.index % len(texts)).set_axis(jobs.index)
     jobs = jobs.assign(name=names, queue=names, step_key=pd.Series(pd.NA, jobs.index, "str"), pipeline=texts[0])
     builds = report.builds.assign(pipeline=texts[0])
-    monkeypatch.setattr(made, "_embed", lambda draw, *_: made._draw_png(draw, LIGHT))  # one background suffices
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(render_plots(replace(report, builds=builds, jobs=jobs, findings=()))) == 4

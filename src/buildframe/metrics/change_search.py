@@ -34,7 +34,10 @@ _TAIL = 200
 """The clearest shuffles, which show how fast the probability falls beyond them."""
 
 _MAX_CELLS = 2_000_000
-"""Numbers in memory at once during shuffles."""
+"""Cuts of shuffles that are compared before it is decided whether more shuffles are needed."""
+
+_CACHED = 32_000
+"""Sums of days of shuffles that are in memory at once. They and what follows from them fit in a processor's cache."""
 
 _MAX_ENDS = 200
 """Places at which a segment of a longer series can begin or end; its changes are placed exactly afterwards."""
@@ -189,10 +192,13 @@ def _explains_less(series: Series, ways: _Ways, others: _Ways) -> bool:
 
 
 class _Ways:
-    """Ways to cut a series in two kinds of days; `first` and `stop` limit the days of one kind."""
+    """Ways to cut a series in two kinds of days; `first` and `stop` limit the days of one kind.
 
-    def __init__(self, first: Integers, stop: Integers, days: int) -> None:
-        self._first, self._stop, self._days = first, stop, days
+    `runs` are the same limits as pairs of slices, in any order.
+    """
+
+    def __init__(self, first: Integers, stop: Integers, days: int, runs: list[tuple[slice, slice]]) -> None:
+        self._first, self._stop, self._days, self._runs = first, stop, days, runs
         self.cuts = len(first)
 
     def explained(self, score: Floats, weight: Floats) -> Floats:
@@ -207,6 +213,23 @@ class _Ways:
         own = weights[..., self._stop] - weights[..., self._first]
         variance = (centered**2 * weight).sum(-1, keepdims=True)
         share: Floats = inside**2 * total / (own * (total - own) * variance)
+        return share
+
+    def explained_by_best(self, series: Series, orders: Integers) -> Floats:
+        """Return the share of the variance that the best way explains in each of several orders of the days."""
+        score, weight = series
+        total = weight.sum()
+        centered = score - (score * weight).sum() / total
+        most, rows = np.zeros(len(orders)), max(1, _CACHED // self._days)
+        for at in range(0, len(orders), rows):
+            order, best = orders[at : at + rows].T, most[at : at + rows]
+            sums, weights = (np.zeros((self._days + 1, order.shape[1])) for _ in series)
+            np.cumsum((centered * weight)[order], 0, out=sums[1:])
+            np.cumsum(weight[order], 0, out=weights[1:])
+            for first, stop in self._runs:
+                own = weights[stop] - weights[first]
+                np.maximum(best, ((sums[stop] - sums[first]) ** 2 / (own * (total - own))).max(0), out=best)
+        share: Floats = most * (total / (centered**2 * weight).sum())
         return share
 
     def best(self, series: Series) -> list[int]:
@@ -225,16 +248,19 @@ class _Ways:
 def _splits(days: int) -> _Ways:
     """Return the ways to split days in two."""
     stops = np.arange(MIN_DAYS, days - MIN_DAYS + 1)
-    return _Ways(np.zeros_like(stops), stops, days)
+    return _Ways(np.zeros_like(stops), stops, days, [(slice(1), slice(MIN_DAYS, days - MIN_DAYS + 1))])
 
 
 @functools.lru_cache(64)
 def _segments(days: int) -> _Ways:
     """Return the ways to separate an inner segment from the days on both sides."""
-    ends = np.arange(MIN_DAYS, days - MIN_DAYS + 1, -(-days // _MAX_ENDS))
+    last, step = days - MIN_DAYS, -(-days // _MAX_ENDS)
+    ends = np.arange(MIN_DAYS, last + 1, step)
     first, stop = (ends[place] for place in np.triu_indices(len(ends), 1))
     long_enough = stop - first >= MIN_DAYS
-    return _Ways(first[long_enough], stop[long_enough], days)
+    lengths = [length for length in range(step, last - MIN_DAYS + 1, step) if length >= MIN_DAYS]
+    runs = [(slice(MIN_DAYS, last + 1 - own, step), slice(MIN_DAYS + own, last + 1, step)) for own in lengths]
+    return _Ways(first[long_enough], stop[long_enough], days, runs)
 
 
 def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, random: np.random.Generator) -> Shuffles:
@@ -253,8 +279,7 @@ def _shuffle(series: Series, ways: _Ways, allowed: float, inflation: float, rand
 def _explained_by_chance(series: Series, ways: _Ways, n: int, random: np.random.Generator) -> Floats:
     """Return how much the best way explains in random orders of the days."""
     order = random.permuted(np.tile(np.arange(len(series.score)), (n, 1)), axis=1)
-    best: Floats = ways.explained(series.score[order], series.weight[order]).max(-1)
-    return best
+    return ways.explained_by_best(series, order)
 
 
 def _clarity(explained: Floats, inflation: float) -> Floats:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 
 import narwhals as nw
 import numpy as np
@@ -18,7 +17,7 @@ from buildframe.metrics.engines.protocol import Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.rates import rate_columns
 from buildframe.metrics.time_buckets import Buckets
-from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_span
+from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_group_and_bucket, sum_by_span
 from buildframe.metrics.validation import check_finite
 from buildframe.spec.times import seconds_of
 
@@ -58,8 +57,7 @@ def objective(
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     freq : str, optional
-        Length of a bucket of time as a pandas frequency that names its start, as in `trend`, for rows per bucket. Pass
-        either this or `by`.
+        Length of a bucket of time as a pandas frequency that names its start, as in `trend`, for rows per bucket.
     tz : str, default "UTC"
         Time zone in which buckets start.
     at : str, optional
@@ -87,23 +85,22 @@ def objective(
         budget_remaining float64 `1 - budget_used`
         ================ ======= ======================================================================
 
-        With `freq` one row per bucket from the first to the last row's, including empty ones, and before and after
-        these columns:
+        With `freq` one row per bucket from the first to the last row's, including empty ones; with `by` these buckets
+        of each group. Before and after the columns above:
 
         ======= ================== ===================================================================
         bucket  datetime64[us, tz] start of the bucket
         partial boolean            the bucket was not over at the latest `fetched_at`; null if unknown
         ======= ================== ===================================================================
 
-        The budget is then that of all buckets together: `budget_used` is the part that the misses of the bucket use,
-        and `budget_remaining` is what remains after it. The parts add up to the result without `freq`.
+        The budget is then that of all buckets of the group together: `budget_used` is the part that the misses of the
+        bucket use, and `budget_remaining` is what remains after it. The parts add up to the result without `freq`.
 
     Raises
     ------
     BadInput
         If a column is missing, a timestamp has no time zone, `of` is not a duration or holds infinite values, `within`
-        is not a duration above 0, `target` lies outside (0, 1), `freq`, `tz` or `at` is invalid, or both `by` and
-        `freq` are given.
+        is not a duration above 0, `target` lies outside (0, 1), or `by`, `freq`, `tz` or `at` is invalid.
 
     See Also
     --------
@@ -154,7 +151,7 @@ def objective(
     6 2026-11-01 00:00:00+00:00  123   1.00         0.00             -0.04
     """
     limit = seconds_of(within, "within")
-    _check_arguments(target, by, freq, at)
+    _check_arguments(target, at)
     span = span_of(of)
     at = at or ("created_at" if span is None else span.start)
     needs = (at,) if freq is None else (at, "fetched_at")
@@ -166,15 +163,16 @@ def objective(
         sums = sum_by_span(rows, at, counts, _DECIDED)
         return join_keys(sums.groups.keys, _summarize(sums, target))
     buckets = Buckets.of(rows, [at], freq, tz)
-    sums = sum_by_bucket(rows, buckets, at, counts, _DECIDED)
-    return buckets.with_starts(_spread_budget(_summarize(sums, target), target))
+    if by is None:
+        sums = sum_by_bucket(rows, buckets, at, counts, _DECIDED)
+        return buckets.with_starts(_spread_budget(_summarize(sums, target), target, len(buckets)))
+    sums = sum_by_group_and_bucket(rows, buckets, at, counts, _DECIDED)
+    return buckets.with_starts(_spread_budget(_summarize(sums, target), target, len(buckets)), sums.groups.keys)
 
 
-def _check_arguments(target: float, by: By, freq: str | None, at: str | None) -> None:
+def _check_arguments(target: float, at: str | None) -> None:
     if not isinstance(target, float) or not 0 < target < 1:
         raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
-    if by is not None and freq is not None:
-        raise BadInput(f"by={by!r} and freq={freq!r} cannot be combined. Select the rows of one group, and pass freq.")
     if not isinstance(at, str | None):
         raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
 
@@ -206,13 +204,14 @@ def _summarize(sums: SpanSums, target: float) -> pd.DataFrame:
     return pd.concat([counted, rates, pd.DataFrame(columns, counts.index)], axis=1)
 
 
-def _spread_budget(summary: pd.DataFrame, target: float) -> pd.DataFrame:
-    """Return the buckets with the parts of the budget of all together."""
-    budget = (1 - target) * float(summary["n"].sum())
-    used = summary["missed"].to_numpy(np.float64) / (budget or math.nan)
-    return summary.assign(budget_used=used, budget_remaining=1 - np.cumsum(used))
+def _spread_budget(summary: pd.DataFrame, target: float, n_buckets: int) -> pd.DataFrame:
+    """Return the buckets of each group with the parts of the budget of all its buckets together."""
+    n, missed = (summary[name].to_numpy(np.float64).reshape(-1, max(n_buckets, 1)) for name in ("n", "missed"))
+    used = _divide(missed, (1 - target) * n.sum(axis=1, keepdims=True))
+    remaining = 1 - used.cumsum(axis=1)
+    return summary.assign(budget_used=used.ravel(), budget_remaining=remaining.ravel())
 
 
 def _divide(one: Floats, other: Floats) -> Floats:
-    result: Floats = np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
+    result: Floats = np.divide(one, other, out=np.full(one.shape, np.nan), where=other > 0)
     return result

@@ -15,6 +15,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP, Integers
 from buildframe.metrics.engines.protocol import GROUP, PLACE, GroupedRows, GroupSums
+from buildframe.metrics.grouping import join_keys
 from buildframe.spec import Moment, When, when
 
 _MAX_BUCKETS = 1_000_000
@@ -63,11 +64,16 @@ class Buckets:
     def _edges(self) -> Integers:
         return np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
 
-    def with_starts(self, summary: pd.DataFrame) -> pd.DataFrame:
-        """Add the starts of the buckets, and which bucket was not over when the rows were fetched."""
-        over = [pd.NA] * len(self) if pd.isna(self.fetched) else self.edges[1:] > self.fetched
-        starts = pd.DataFrame({"bucket": self.edges[:-1]})
-        return pd.concat([starts, summary], axis=1).assign(partial=pd.array(over, "boolean"))
+    def with_starts(self, summary: pd.DataFrame, keys: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Add the starts of the buckets, and which bucket was not over when the rows were fetched.
+
+        With `keys` the summary has the rows of all buckets for each group.
+        """
+        keys = pd.DataFrame(index=range(1)) if keys is None else keys
+        group, bucket = np.divmod(np.arange(len(keys) * len(self)), max(len(self), 1))
+        over = [pd.NA] * len(bucket) if pd.isna(self.fetched) else self.edges[1:][bucket] > self.fetched
+        starts = keys.take(group).reset_index(drop=True).assign(bucket=self.edges[:-1][bucket])
+        return join_keys(starts, summary).assign(partial=pd.array(over, "boolean"))
 
 
 def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:

@@ -17,6 +17,7 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, TIMESTAMP, Integers, microseconds
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.protocol import GROUP, N_SPANS, PLACE, GroupedRows, GroupSums, Rows
+from buildframe.metrics.grouping import find_groups
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
 
 _CELLS = 128
@@ -25,7 +26,8 @@ _CELLS = 128
 _CELLS_OF_GROUP = 32
 """Least number of cells from which spans are put together, so that one is at most a quarter longer than another."""
 
-_CELL, _WIDTH, _FIRST, _LAST = "cell", "width of a cell", "first cell", "last cell"
+_BUCKET, _CELL, _WIDTH = "number of the bucket", "cell", "width of a cell"
+_FIRST, _LAST = "first cell", "last cell"
 
 
 class SpanSums(NamedTuple):
@@ -53,6 +55,26 @@ def sum_by_span(
     cells = cells[cells[_CELL] < n_cells]
     cells = cells.assign(**{_CELL: cells[_CELL].to_numpy(np.int64) + (first[0] >> shift[0])})
     return _put_together(rows, groups, cells, at, counts, counted)
+
+
+def sum_by_group_and_bucket(
+    rows: GroupedRows, buckets: Buckets, at: str, counts: Mapping[str, nw.Expr], counted: Sequence[str]
+) -> SpanSums:
+    """Sum flags in each bucket of each group, 0 in empty ones, and in the spans of its time.
+
+    The keys of the result have a row per group, and its sums one per group and bucket.
+    """
+    numbered = buckets.with_bucket_numbers(rows, at, _BUCKET)
+    split = rows.engine.split_groups(numbered, _BUCKET, len(buckets))
+    present, spans = sum_by_span(split, at, counts, counted)
+    codes, keys = find_groups(present.keys, rows.names)
+    place = codes * len(buckets) + present.keys[_BUCKET].to_numpy(np.intp)
+    size = len(keys) * len(buckets)
+    sums = present.sums.set_axis(place).reindex(range(size), fill_value=0)
+    filled = {name: np.zeros((size, N_SPANS), np.int64) for name in spans}
+    for name, own in spans.items():
+        filled[name][place] = own
+    return SpanSums(GroupSums(keys, pd.DataFrame({GROUP: range(size)}), sums), filled)
 
 
 def sum_by_bucket(

@@ -19,6 +19,7 @@ from matplotlib import colors, rcParams
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.ft2font import FT2Font
 from matplotlib.ticker import MaxNLocator
@@ -117,6 +118,25 @@ def luminance(color: Any) -> float:
     parts = colors.to_rgb(tuple(color) if not isinstance(color, str) else color)
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+
+
+def darken(figure: Figure, background: str) -> None:
+    """Change a finished figure with the light theme to the dark theme on this background.
+
+    The figure must not use a light color of the theme for anything else, nor `SEQUENTIAL`.
+    """
+    light = [_LIGHT["text.color"], _LIGHT["grid.color"], figure.get_facecolor()]
+    dark = [_DARK["text.color"], _DARK["grid.color"], background]
+    change = {colors.to_rgb(old): colors.to_rgb(new) for old, new in zip(light, dark, strict=True)}
+    for artist in figure.findobj():
+        for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+            get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
+            if get is None or put is None:
+                continue
+            before = [tuple(color) for color in colors.to_rgba_array(get()).tolist()]
+            after = [(*change.get(color[:3], color[:3]), color[3]) for color in before]
+            if after != before:
+                put(after if len(after) > 1 else after[0])
 
 
 # Title, note and legend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, get_args
 
 import pandas as pd
@@ -10,6 +11,7 @@ import pandas as pd
 from buildframe.formatting import format_name
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
+from buildframe.report.reported_changes import all_reported
 
 Status = Literal["over", "perhaps", "unknown", "within"]
 STATUSES = get_args(Status)
@@ -122,6 +124,11 @@ class Report:
     broken: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     pipelines: pd.DataFrame = field(default_factory=_no_pipelines)
+
+    @cached_property
+    def comparisons(self) -> dict[str, pd.DataFrame]:
+        """Tables of comparisons with the reported changes, by name."""
+        return all_reported(self.measurements.tables(), self.period)
 
     @property
     def name(self) -> str:

@@ -22,10 +22,12 @@ from buildframe.report.content import Finding
 from buildframe.report.explanations import describe_causes, describe_mean, describe_open, explain_changes
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
-from buildframe.report.reported_changes import reported
+from buildframe.report.reported_changes import all_reported
 
 Row = dict[Any, Any]
 Tables = Mapping[str, pd.DataFrame]
+"""Tables of comparisons with their reported changes, by name."""
+
 Explained = Mapping[str, pd.DataFrame]
 """What the time of each pipeline went to, as it is shown."""
 
@@ -41,15 +43,15 @@ def findings(measurements: Measurements, period: Period) -> list[Finding]:
     period : Period
         Period of the report.
     """
-    tables = measurements.tables()
-    explained = explain_changes(tables["explanation"])
+    tables = all_reported(measurements.tables(), period)
+    explained = explain_changes(measurements.explanation)
     rows = [*_speed(tables, explained, period), *_reliability(tables, period), *_waiting(tables, explained, period)]
     return sorted(rows, key=lambda one: not one.bad)
 
 
 def _reported(tables: Tables, name: str, period: Period, direction: str) -> list[Row]:
     """Return the rows of a table with a reported change, with `days` if these are not those of the period."""
-    table = reported(tables, name, period)
+    table = tables[name]
     rows: list[Row] = table[table[direction] != ""].to_dict("records")
     for row in rows:
         row["days"] = f" in the last {period.history.days} days" if row["is_long"] else ""

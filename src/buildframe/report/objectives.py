@@ -21,6 +21,8 @@ OF_JOBS: dict[str, RowMetric] = {
 }
 OF_BUILDS: dict[str, RowMetric] = {"wall_time": metrics.wall_time}
 
+DURATIONS = OF_JOBS | OF_BUILDS
+
 Group = Literal["queue", "pipeline"]
 
 
@@ -56,18 +58,26 @@ def measure_objectives(
     objectives: Mapping[str, Objective], builds: pd.DataFrame, jobs: pd.DataFrame, period: Period
 ) -> pd.DataFrame:
     """Return `metrics.objective` of rows that began in the period, per objective and group; no columns without any."""
-    tables = [_measure(name, one, builds if one.of in OF_BUILDS else jobs, period) for name, one in objectives.items()]
+    tables = [_measure(name, one, builds, jobs, period) for name, one in objectives.items()]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
-def _measure(name: str, objective: Objective, frame: pd.DataFrame, period: Period) -> pd.DataFrame:
-    of = (OF_JOBS | OF_BUILDS)[objective.of]
+def select_promised(
+    of: RowMetric, builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, chosen: Mapping[str, str | None]
+) -> pd.DataFrame:
+    """Return the rows that a duration measures, that began in the period and have the chosen values."""
     span = span_of(of)
     assert span is not None
-    rows = period.of(frame, span.start)
-    chosen = {"queue": objective.queue, "pipeline": objective.pipeline}
+    rows = period.of(builds if of in OF_BUILDS.values() else jobs, span.start)
     for key, value in chosen.items():
         rows = rows if value is None else rows[rows[key] == value]
+    return rows
+
+
+def _measure(name: str, objective: Objective, builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> pd.DataFrame:
+    of = DURATIONS[objective.of]
+    chosen = {"queue": objective.queue, "pipeline": objective.pipeline}
+    rows = select_promised(of, builds, jobs, period, chosen)
     within = dt.timedelta(seconds=objective.within)
     result = metrics.objective(rows, of, within, objective.target, objective.by)
     promise: dict[str, Any] = {"objective": name, **chosen, "of": objective.of, "within_s": objective.within}

@@ -6,23 +6,25 @@ PNG images show names as pixels, so names cannot become markup. A small palette 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import io
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from buildframe.formatting import format_count, format_name
+from buildframe.formatting import format_count, format_name, format_percent
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
-from buildframe.report.reported_changes import reported
+from buildframe.report.objectives import DURATIONS, OF_BUILDS, select_promised
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 LIGHT, DARK = "#ffffff", "#15191d"
 """Background colors of the page."""
@@ -48,7 +50,7 @@ class EmbeddedPlot:
 
 
 def render_plots(report: Report) -> list[EmbeddedPlot]:
-    """Return the plots of wall time and step times of one pipeline, of success rates, and of queue times."""
+    """Return the plots of wall time and step times of one pipeline, of success rates, queue times and objectives."""
     if report.builds.empty:
         return []
     from buildframe import plots
@@ -59,7 +61,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     scripts = report.jobs[is_script(report.jobs)]
     ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
-    dated = reported(report.measurements.tables(), "wall_time", period).query("pipeline == @pipeline")["since"].dropna()
+    dated = report.comparisons["wall_time"].query("pipeline == @pipeline")["since"].dropna()
     changes = report.measurements.wall_time_changes
     changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
     name, days = format_name(pipeline), format_count(report.history_days, "day")
@@ -83,6 +85,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
             f"Lines: daily 95th percentile of the queue time, for the queues with the longest waits. "
             f"{format_count(len(waited), 'job')} became runnable.",
         ),
+        *_embed_objectives(report),
     ]
 
 
@@ -104,6 +107,35 @@ def _embed_success(report: Report, builds: pd.DataFrame, days: str) -> EmbeddedP
         f"Success rate and outages of default branches by day, {days}",
         f"Line: daily success rate of {format_count(len(on_default), 'build')} of default branches. Band: its 95 % "
         "interval. Bars below: when the default branch of a pipeline was failing.",
+    )
+
+
+def _embed_objectives(report: Report) -> Iterator[EmbeddedPlot]:
+    """Plot the error budget of each objective; of one with groups, that of the group that used most."""
+    objectives = report.measurements.objectives
+    if objectives.empty:
+        return
+    named = objectives[["queue", "pipeline"]].notna().sum(axis=1)  # rows without a queue are no group of their own here
+    ranked = objectives.assign(named=named).sort_values(["named", "budget_used"], ascending=False, kind="stable")
+    for row in ranked.drop_duplicates("objective").sort_index().to_dict("records"):
+        if row["n"]:
+            yield _embed_objective(report, row)
+
+
+def _embed_objective(report: Report, row: Mapping[Any, Any]) -> EmbeddedPlot:
+    from buildframe import plots
+
+    of, period = DURATIONS[row["of"]], report.period
+    chosen = {key: None if pd.isna(row[key]) else str(row[key]) for key in ("queue", "pipeline")}
+    rows = select_promised(of, report.builds, report.jobs, period, chosen)
+    within, freq = dt.timedelta(seconds=row["within_s"]), "1h" if period.days <= 2 else "1D"
+    kind = "build" if row["of"] in OF_BUILDS else "job"
+    names = "".join(f", {key} {format_name(value)}" for key, value in chosen.items() if value is not None)
+    return _embed(
+        lambda ax: plots.objective(rows, ax, of=of, within=within, target=row["target"], freq=freq, tz=period.tz),
+        f"Objective {format_name(row['objective'])}{names}",
+        f"Above: share of {format_count(int(row['n']), kind)} that met the objective, and its target. "
+        f"Below: the error budget that remains; {format_percent(row['budget_used'])} is used.",
     )
 
 
@@ -167,21 +199,35 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:
-    return EmbeddedPlot(_draw_png(draw, LIGHT), _draw_png(draw, DARK), caption, alt)
+    light, dark = _draw_pngs(draw)
+    return EmbeddedPlot(light, dark, caption, alt)
 
 
-def _draw_png(draw: Callable[[Any], object], background: str) -> str:
-    """Draw on a figure that pyplot does not manage, and return it as a `data:` URL."""
+def _draw_pngs(draw: Callable[[Any], object]) -> tuple[str, str]:
+    """Draw on a figure that pyplot does not manage, and return it with a light and a dark background.
+
+    The plot is computed and laid out once, and recolored for the dark background.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from PIL import Image
+
+    from buildframe.plots.theme import darken
 
     with _LOCK:
-        figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=background)
+        figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=LIGHT)
         canvas = FigureCanvasAgg(figure)
         draw(figure.add_subplot())
         figure.set_layout_engine("none")  # plots have applied it, and drawing would apply it again
-        canvas.draw()  # type: ignore[no-untyped-call]
+        light = _encode_png(canvas)
+        darken(figure, DARK)
+        return light, _encode_png(canvas)
+
+
+def _encode_png(canvas: FigureCanvasAgg) -> str:
+    """Return the figure as a `data:` URL."""
+    from PIL import Image
+
+    canvas.draw()  # type: ignore[no-untyped-call]
     pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
     image = Image.frombuffer("RGBA", canvas.get_width_height(physical=True), bytes(pixels)).convert("RGB")
     file = io.BytesIO()

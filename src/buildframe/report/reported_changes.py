@@ -76,6 +76,11 @@ def reported(tables: Mapping[str, pd.DataFrame], name: str, period: Period) -> p
     return rows.loc[_order(rows, prefixes)].reset_index(drop=True)
 
 
+def all_reported(tables: Mapping[str, pd.DataFrame], period: Period) -> dict[str, pd.DataFrame]:
+    """Return all tables of comparisons with their reported changes, by name."""
+    return {name: reported(tables, name, period) for name in _TOPICS}
+
+
 def lasting_changes(changes: pd.DataFrame) -> pd.DataFrame:
     """Return the last change point of each group that is significant among all tests of the report and lasts.
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 from buildframe.report.content import STATUSES, Report
 from buildframe.report.explanations import explain_changes
-from buildframe.report.reported_changes import reported
 from buildframe.report.thresholds import judge
 
 _MAX_ROWS = 40
@@ -23,10 +22,8 @@ _STATUSES = ("new", "reopened", "active", "dormant", "resolved")
 def select_rows(report: Report) -> dict[str, dict[str, Any]]:
     """Return the `rows` of each table of the page, the number that is hidden, and what its title or note contains."""
     measured = report.measurements
-    tables = measured.tables()
     wall_time, steps, success, failures, waits = (
-        reported(tables, name, report.period)
-        for name in ("wall_time", "step_time", "success", "step_failures", "queue_time")
+        report.comparisons[name] for name in ("wall_time", "step_time", "success", "step_failures", "queue_time")
     )
     return {
         "wall_time": _first(_changed_first(wall_time, "n")),

@@ -151,6 +151,14 @@ class PandasEngine(Engine):
         *coarser, finest = rows.keys
         return replace(rows.with_columns(**{GROUP: nw.col(GROUP) // max(len(finest), 1)}), keys=coarser)
 
+    def split_groups(self, rows: GroupedRows, part: str, size: int) -> GroupedRows:
+        native = _to_pandas(rows.frame.filter(nw.col(part) < size))
+        codes = native[GROUP].to_numpy(np.intp) * size + native[part].to_numpy(np.intp)
+        codes, present = pd.factorize(codes, sort=True)
+        place, number = np.divmod(present, max(size, 1))
+        keys = _keys(rows).take(place).reset_index(drop=True).assign(**{part: number})
+        return replace(rows, frame=_to_rows(native.assign(**{GROUP: codes})), names=[*rows.names, part], keys=[keys])
+
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         native, keys = _to_pandas(rows.frame.select(GROUP, **counts)), _keys(rows)
         codes = native.pop(GROUP).to_numpy(np.int64)

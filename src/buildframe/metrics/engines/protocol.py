@@ -353,6 +353,12 @@ class Engine(ABC):
         """Return rows of nested groups grouped without the keys of their finest level."""
         return replace(rows, by=rows.by[: -len(level)], names=rows.names[: -len(level)])
 
+    def split_groups(self, rows: GroupedRows, part: str, size: int) -> GroupedRows:
+        """Group rows by a column of numbers within their groups too; rows without a number below `size` are dropped."""
+        names = [*rows.names, part]
+        kept = rows.frame.filter(nw.col(part) < size)
+        return replace(rows, frame=kept, by=[*rows.by[: len(rows.names)], part], names=names)
+
     def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
         """Return results of groups that are as long as the data: pandas, or a lazy frame of PySpark.
 
