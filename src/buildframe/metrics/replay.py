@@ -126,14 +126,14 @@ def replay(
     >>> for frame in (jobs, jobs_then):
     ...     waits = frame.assign(queued=metrics.queue_time).groupby("queue")["queued"]
     ...     print(waits.quantile(0.95).dt.round("1s")["macos"])
-    0 days 02:26:03
-    0 days 00:30:24
+    0 days 02:25:47
+    0 days 00:27:05
     >>> {queue: fleet["agents"] for queue, fleet in builds_then.attrs["fleet"].items()}
     {'default': 5, 'deploy': 2, 'docker': 2, 'macos': 4}
     >>> error = pd.DataFrame(builds_then.attrs["error"]).round(1)
     >>> error.loc[error["name"] == "macos", ["n", "recorded_p95_s", "predicted_p95_s"]]
          n  recorded_p95_s  predicted_p95_s
-    3  170          8763.1           8761.9
+    3  161          8746.5           8744.7
     """
     check_options(agents, run_scale, skip, load, seed)
     prepared = prepare(builds, jobs)
