@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+import math
 
+import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics.replaying.description import describe_replay
+from buildframe.metrics.replaying.event_loop import Changes, simulate
+from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
+from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
+from buildframe.metrics.replaying.record import AGENT
 from buildframe.metrics.waits_by_agents import Waits, busy_hours, most_at_once, summarize_waits, try_numbers
 from buildframe.spec.times import seconds_of
 
@@ -70,8 +76,8 @@ def agents_needed(
 
         Its `attrs` have:
 
-        - `smallest`: the smallest number of agents with `share_within >= target`, as all larger ones have. None if there
-          is none.
+        - `smallest`: the smallest number of agents with `share_within >= target`, as all larger ones have; None if no
+          number has it.
         - `smallest_with_margin`: the same for `low >= target`, so that the target is probably met in other weeks, too.
         - `today`: the same columns, as a dict, with the fleet that the record shows; `agents` is its mean number.
         - `queue`, `within_s`, `target`; `days`, the length of the record.
@@ -92,13 +98,15 @@ def agents_needed(
     Notes
     -----
     A wait that was canceled, or is open for longer than `within` at the end of the record, missed the limit. Nobody
-    knows whether a shorter open one did. This differs from `objective`, which leaves out waits that were canceled before
-    the limit: there they say nothing about the agents, but here each number of agents has its own cancellations. With
-    few agents newer builds cancel more waiting jobs, and the number would look better than it is.
+    knows whether a shorter open one did. `objective`, which describes what happened, leaves canceled waits undecided,
+    too. But here each number of agents has its own cancellations: with few agents, newer builds cancel more of the
+    waiting jobs, and these would make the number look better than it is.
 
     Numbers between those that were tried are as good as their neighbors. At most as many agents are tried as jobs would
     run at once if no job had to wait. If even these do not meet the target, agents take longer than `within` to start a
     job.
+
+    `agent_hours` are those of agents that stay. Agents that start on demand cost about `utilization * agent_hours`.
 
     All numbers come from one record. `attrs["error"]` says how far off such predictions are; `low` and `high` say how
     much the share varies between parts of the record.
@@ -112,4 +120,67 @@ def agents_needed(
     limit = seconds_of(within, "within")
     if isinstance(target, bool) or not isinstance(target, float) or not 0 < target < 1:
         raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
-    raise NotImplementedError
+    prepared = prepare(builds, jobs)
+    if queue not in prepared.record.queues:
+        return _without_jobs(prepared, queue)
+    number = prepared.record.queues.index(queue)
+    rows: dict[int, dict[str, float]] = {}
+
+    def evaluate(agents: int) -> dict[str, float]:
+        if agents not in rows:
+            rows[agents] = _measure(prepared, number, Fleet(agents), limit, target)
+        return rows[agents]
+
+    unlimited = _simulate_waits(prepared, number, Fleet(UNLIMITED))
+    today = _measure(prepared, number, prepared.fleets[number], limit, target)
+    hours = _hours(prepared)
+    least = max(min(math.ceil(busy_hours(unlimited) / hours), round(today["agents"])), 1)
+    most = max(most_at_once(unlimited), least)
+    names = ("share_within", "low")
+    tests = [lambda agents, name=name: evaluate(agents)[name] >= target for name in names]
+    smallest, careful = try_numbers(least, most, max(round(today["agents"]), 1), tests)
+    result = pd.DataFrame([rows[n] for n in sorted(rows)]).astype(_COLUMNS)[[*_COLUMNS]]
+    result.attrs = {"queue": queue, "within_s": limit, "target": target, "days": hours / 24, "today": today,
+                    "smallest": smallest, "smallest_with_margin": careful} | describe_replay(prepared)  # fmt: skip
+    return result
+
+
+def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Waits:
+    """Return the waits in a queue if it has this fleet, and all others theirs."""
+    fleets = [*prepared.fleets]
+    fleets[number] = fleet
+    times, model = simulate(prepared.model, Changes(fleets)), prepared.model
+    own = (model.jobs.queue == number) & (model.jobs.kind == AGENT)
+    return Waits(times.ready[own], times.started[own], times.ended[own], model.end)
+
+
+def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float) -> dict[str, float]:
+    """Return the row of a fleet."""
+    waits = _simulate_waits(prepared, number, fleet)
+    agents = _mean_number(prepared, fleet)
+    agent_hours = agents * _hours(prepared)
+    used = busy_hours(waits) / agent_hours if agent_hours else math.nan
+    return {"agents": agents, "utilization": used, "agent_hours": agent_hours} | summarize_waits(waits, limit, target)
+
+
+def _mean_number(prepared: PreparedReplay, fleet: Fleet) -> float:
+    """Return the number of agents of a fleet, over the hours of the record."""
+    if isinstance(fleet.agents, int):
+        return fleet.agents
+    hours = np.arange(prepared.model.start // HOUR, prepared.model.end // HOUR + 1)
+    return float(fleet.at_hours(hours).mean())
+
+
+def _hours(prepared: PreparedReplay) -> float:
+    return (prepared.model.end - prepared.model.start) / HOUR
+
+
+def _without_jobs(prepared: PreparedReplay, queue: str) -> pd.DataFrame:
+    """Return no rows if no job has a queue; otherwise raise BadInput, because the name is probably misspelled."""
+    if known := prepared.record.queues:
+        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
+    result = pd.DataFrame(columns=[*_COLUMNS]).astype(_COLUMNS)
+    result.attrs = {"queue": queue, "smallest": None, "smallest_with_margin": None, "today": None} | describe_replay(
+        prepared
+    )
+    return result

@@ -87,7 +87,9 @@ def try_numbers(least: int, most: int, today: int, tests: list[Callable[[int], b
 
     A number passes only if all larger ones that were tried pass, too. None if the largest one fails.
     """
-    spread = np.geomspace(least, most, _STEPS).round().astype(int) if most - least >= _FEW else np.arange(least, most + 1)
+    spread = (
+        np.geomspace(least, most, _STEPS).round().astype(int) if most - least >= _FEW else np.arange(least, most + 1)
+    )
     grid = {*spread.tolist(), *(n for n in range(today - 1, today + 3) if n > 0)}
     return [_find_smallest({n: test(n) for n in sorted(grid)}, test) for test in tests]
 

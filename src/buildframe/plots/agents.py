@@ -15,14 +15,14 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats
 from buildframe.plots import theme
 from buildframe.plots.layout import is_small, plot_area
-from buildframe.plots.predictions import format_replay_error
+from buildframe.plots.predictions import describe_error_of_queue
 from buildframe.spec.times import seconds_of
 
 _SHARES = (0.56, 1.0)
 _WAITS = (0.0, 0.44)
 """Parts of the height of the Axes: shares above, waits below."""
 
-_WAIT_TICKS = (0.0, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1440.0, 4320.0, 14400.0)
+_WAIT_TICKS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """Minutes that may be labeled on the axis of waits, which is logarithmic above one minute."""
 
 _APART = 14.0  # points between the centers of labels of the vertical axis
@@ -43,7 +43,7 @@ def agents_needed(
 
     The upper part has the share of jobs that start in time with its 95 % interval, and the target. The lower part has
     the wait that half and 95 % of the jobs do not exceed. Below each number of agents stand their hours per day. Lines
-    mark today's number and the smallest one that meets the target.
+    mark today's number and the smallest one that meets the target; with a margin, so does the lower end of the interval.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _title(facts: dict[str, Any], queue: str, limit: str, target: float) -> str:
 
 
 def _note(facts: dict[str, Any], queue: str) -> str:
-    return theme.join_notes("line: 95 % interval", format_replay_error(facts["error"], {"queue": queue}))
+    return theme.join_notes("line: 95 % interval", describe_error_of_queue(facts["error"], queue))
 
 
 def _draw_shares(ax: Axes, rows: pd.DataFrame, target: float) -> None:
@@ -141,7 +141,7 @@ def _mark_numbers(ax: Axes, facts: dict[str, Any]) -> None:
     if smallest is not None:
         ax.axvline(smallest, color=theme.PURPLE, linewidth=1.6, label=f"smallest that meets it: {smallest}")
     if careful is not None and careful != smallest:
-        ax.axvline(careful, color=theme.PURPLE, linewidth=1.6, linestyle="-.", label=f"also its interval: {careful}")
+        ax.axvline(careful, color=theme.PURPLE, linewidth=1.6, linestyle="-.", label=f"with a margin: {careful}")
 
 
 def _label_axes(ax: Axes, rows: pd.DataFrame, days: float) -> None:

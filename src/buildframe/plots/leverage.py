@@ -11,7 +11,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.plots import theme
 from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
-from buildframe.plots.predictions import format_replay_error
+from buildframe.plots.predictions import describe_error_of_builds
 
 _CHARACTERS = 40
 _POINTS = 18.0  # height of a row
@@ -93,7 +93,7 @@ def leverage(
         ax.set_xlabel("wall time saved (hours of all builds)")
         hidden = f"{len(shown):,} of {format_count(len(rows), 'step')} shown" if len(shown) < len(rows) else ""
         pale = "" if shown["clear"].all() else "pale: may be chance"
-        error = format_replay_error(rows.attrs["error"], {})
+        error = describe_error_of_builds(rows.attrs["error"])
         title = f"What builds save if one step takes {100 * by:.3g} % less time"
         theme.decorate(ax, title, theme.join_notes(_WHY, "line: 95 % interval", pale, hidden, error), grid="x")
     return ax
@@ -103,10 +103,10 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
     y, edge = np.arange(len(shown)), theme.background(ax)
     is_clear = shown["clear"].to_numpy(np.bool_)
     for suffix, color, offset, hatch, label in _KINDS:
-        names = [f"hours_saved{suffix}", f"hours_saved_low{suffix}", f"hours_saved_high{suffix}"]
+        names = [f"hours_saved{suffix}", f"low_h{suffix}", f"high_h{suffix}"]
         hours, low, high = shown[names].to_numpy(np.float64).T
         bars = ax.barh(y + offset, hours, 0.36, color=color, hatch=hatch, edgecolor=edge, linewidth=0)
-        ax.bar(0, 0, color=color, hatch=hatch, edgecolor=edge, linewidth=0, label=label)
+        ax.barh(0, 0, color=color, hatch=hatch, edgecolor=edge, linewidth=0, label=label)
         for bar, clear in zip(bars, is_clear, strict=True):
             bar.set_alpha(1 if clear else 0.45)
         known = ~np.isnan(low)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import ipywidgets
-import pandas as pd
 
 from buildframe import spec
 from buildframe.widgets import components, html

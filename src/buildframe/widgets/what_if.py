@@ -219,7 +219,9 @@ class WhatIf(components.TaskWidget):
         for p in ("p50", "p95"):
             before, after = (one.summary.loc[(WALL, ALL), f"{p}_s"] for one in (self._before, self._after))
             difference = f" ({format_change(after - before)})" if after == after and before == before else ""
-            lines.append(f"{p} of wall times: {format_duration(before)} before, {format_duration(after)} after{difference}.")
+            lines.append(
+                f"{p} of wall times: {format_duration(before)} before, {format_duration(after)} after{difference}."
+            )
         return "\n".join(lines)
 
     def _on_error(self, error: BaseException) -> None:
