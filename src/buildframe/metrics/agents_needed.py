@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 
-import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.replaying.description import describe_replay
+from buildframe.metrics.replaying.description import describe_replay, mean_number
 from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
 from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
@@ -157,18 +156,10 @@ def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Wait
 def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float) -> dict[str, float]:
     """Return the row of a fleet."""
     waits = _simulate_waits(prepared, number, fleet)
-    agents = _mean_number(prepared, fleet)
+    agents = mean_number(prepared, fleet)
     agent_hours = agents * _hours(prepared)
     used = busy_hours(waits) / agent_hours if agent_hours else math.nan
     return {"agents": agents, "utilization": used, "agent_hours": agent_hours} | summarize_waits(waits, limit, target)
-
-
-def _mean_number(prepared: PreparedReplay, fleet: Fleet) -> float:
-    """Return the number of agents of a fleet, over the hours of the record."""
-    if isinstance(fleet.agents, int):
-        return fleet.agents
-    hours = np.arange(prepared.model.start // HOUR, prepared.model.end // HOUR + 1)
-    return float(fleet.at_hours(hours).mean())
 
 
 def _hours(prepared: PreparedReplay) -> float:

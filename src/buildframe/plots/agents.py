@@ -43,7 +43,7 @@ def agents_needed(
 
     The upper part has the share of jobs that start in time with its 95 % interval, and the target. The lower part has
     the wait that half and 95 % of the jobs do not exceed. Below each number of agents stand their hours per day. Lines
-    mark today's number and the smallest one that meets the target; with a margin, so does the lower end of the interval.
+    mark today's number and the smallest one that meets the target; with a margin if its interval lies above the target.
 
     Parameters
     ----------

@@ -1,15 +1,19 @@
-"""Describe a change of agents, load and steps, and compare what a replay predicts with and without it. No widgets."""
+"""Describe changes of agents, load and steps, replay a record with them, and compare predictions. Knows no widgets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from buildframe import metrics
 from buildframe.formatting import format_name
+from buildframe.metrics.replaying.blind_error import blind_error
+from buildframe.metrics.replaying.description import list_steps, mean_number
+from buildframe.metrics.replaying.prepared import prepare
+from buildframe.metrics.replaying.scenarios import replay_prepared
 from buildframe.widgets import html
 from buildframe.widgets.data_table import CellValue, TableColumn, to_cells, to_rows
 from buildframe.widgets.timeline import compute_ledger, render_timeline
@@ -18,13 +22,17 @@ ALL = "all builds"
 WALL, QUEUE = "wall time", "queue time"
 
 
+Step = tuple[str, str]
+"""Pipeline and step."""
+
+
 class Scenario(NamedTuple):
     """What to change: agents per queue, the load, run times of steps as factors, and steps to skip."""
 
     agents: Mapping[str, int]
     load: float
-    run_scale: Mapping[str, float]
-    skip: tuple[str, ...]
+    run_scale: Mapping[Step, float]
+    skip: tuple[Step, ...]
 
 
 UNCHANGED = Scenario({}, 1.0, {}, ())
@@ -38,15 +46,25 @@ class Prediction(NamedTuple):
     summary: pd.DataFrame
 
 
-class Replay(Protocol):
-    """Predicts builds and jobs under a scenario; knows its own error, and today's number of agents by queue."""
+class PreparedRecord:
+    """A record that is prepared once and replayed many times, in any thread.
 
-    errors: pd.DataFrame
-    agents: Mapping[str, int]
+    `agents` is today's number by queue, the mean if it changes by hour (`by_hour`). `steps` are those with script jobs,
+    and `errors` is the table of a blind replay.
+    """
 
-    def run(self, scenario: Scenario) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return builds and jobs."""
-        ...
+    def __init__(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> None:
+        self._builds, self._jobs, self._prepared = builds, jobs, prepare(builds, jobs)
+        self.errors = blind_error(self._prepared)
+        fleets = dict(zip(self._prepared.record.queues, self._prepared.fleets, strict=True))
+        self.agents = {queue: max(round(mean_number(self._prepared, fleet)), 1) for queue, fleet in fleets.items()}
+        self.by_hour = [queue for queue, fleet in fleets.items() if not isinstance(fleet.agents, int)]
+        self.steps = list_steps(self._prepared)
+
+    def replay(self, scenario: Scenario) -> Prediction:
+        """Predict builds and jobs under a scenario."""
+        builds, jobs = replay_prepared(self._prepared, self._builds, self._jobs, **scenario._asdict())
+        return Prediction(builds, jobs, summarize(builds, jobs))
 
 
 def summarize(builds: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
@@ -62,22 +80,27 @@ def summarize(builds: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(
-    before: pd.DataFrame, after: pd.DataFrame | None, errors: Mapping[tuple[str, str], Mapping[str, float]]
+    before: pd.DataFrame, after: pd.DataFrame | None, errors: Mapping[str, Sequence[Any]]
 ) -> list[list[CellValue]]:
     """Return the rows of the table of predictions; without values for `after` if it is None.
 
-    `errors` holds by duration and group how far the p50 and p95 of a blind replay were off, as shares.
+    `errors` is the table of a blind replay.
     """
     columns = {f"{p}_before": before[f"{p}_s"] for p in ("p50", "p95")}
     columns |= {f"{p}_after": np.nan if after is None else after[f"{p}_s"] for p in ("p50", "p95")}
     table = pd.DataFrame(columns, index=before.index)
+    known = pd.DataFrame(errors)
+    known.index = pd.MultiIndex.from_arrays([known["of"].map({"pipeline": WALL, "queue": QUEUE}), known["name"]])
     for p in ("p50", "p95"):
-        table[f"{p}_off"] = [_format_off(errors.get(key, {}).get(p, np.nan)) for key in table.index]
+        off = (known[f"predicted_{p}_s"] / known[f"recorded_{p}_s"] - 1).reindex(table.index)
+        table[f"{p}_off"] = off.map(_format_off)
     return [to_cells(row, TABLE_COLUMNS) for row in to_rows(table.reset_index())]
 
 
 def _format_off(share: float) -> str:
-    return "" if np.isnan(share) else f"{100 * share:+.0f} %".replace("-", "\N{MINUS SIGN}")
+    if not np.isfinite(share):
+        return ""
+    return "0 %" if abs(share) < 0.005 else f"{100 * share:+.0f} %".replace("-", "\N{MINUS SIGN}")
 
 
 TABLE_COLUMNS = (

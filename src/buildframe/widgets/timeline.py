@@ -48,8 +48,8 @@ def render_timeline(
 
     `jobs` are those of `history_of`, and `name` is the build's. If `ledger` has segments of the build, its critical
     chain is marked, and a stacked bar shows what the build spent its time on. In an unfinished build, jobs that are not
-    runnable yet may still become so. The axis has at least `minutes`, so that timelines of one build have the same scale.
-    All text is escaped.
+    runnable yet may still become so. The axis has at least `minutes`, so that timelines can share a scale. All text is
+    escaped.
     """
     from matplotlib.ticker import MaxNLocator  # takes longer than all other imports of a widget
 

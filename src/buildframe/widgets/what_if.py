@@ -7,27 +7,25 @@ import threading
 import ipywidgets
 import pandas as pd
 
-from buildframe import metrics
 from buildframe.formatting import format_change, format_count, format_duration, format_name
 from buildframe.guards.arguments import checked_names
+from buildframe.http.budget import Canceled
 from buildframe.metrics.columns import check_is_pandas
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.scenario import (
     ALL,
-    QUEUE,
     TABLE_COLUMNS,
     UNCHANGED,
     WALL,
     Prediction,
-    Replay,
+    PreparedRecord,
     Scenario,
     compare,
     list_builds,
     minutes_of,
     render_build,
-    summarize,
 )
 
 _DELAY = 0.3  # seconds in which further changes of inputs belong to the same scenario
@@ -85,7 +83,7 @@ class WhatIf(components.TaskWidget):
             )
         super().__init__()
         self._lock = threading.Lock()  # several simulations at once would delay each other, and the kernel
-        self._replay: Replay | None = None
+        self._record: PreparedRecord | None = None
         self._before: Prediction | None = None
         self._after: Prediction | None = None
         self.agents: dict[str, ipywidgets.IntSlider] = {}
@@ -111,7 +109,7 @@ class WhatIf(components.TaskWidget):
             Agents per queue (only queues whose number differs from today's), load, run times of steps as factors, and
             steps to skip.
         """
-        today = {} if self._replay is None else self._replay.agents
+        today = {} if self._record is None else self._record.agents
         agents = {queue: slider.value for queue, slider in self.agents.items() if slider.value != today[queue]}
         scale = {step: self.run_time.value / 100 for step in self.faster.value if step not in self.skipped.value}
         return Scenario(agents, self.load.value / 100, scale if self.run_time.value != 100 else {}, self.skipped.value)
@@ -124,34 +122,36 @@ class WhatIf(components.TaskWidget):
         self.build = ipywidgets.Dropdown(description="Timeline of", style={"description_width": "initial"})
         self.reset = self.status.create_button("Reset", "Set all inputs to what was recorded", self._reset)
 
-    def _prepare(self, task: BackgroundTask, builds: pd.DataFrame, jobs: pd.DataFrame) -> tuple[Replay, Prediction]:
-        replay = RecordedReplay(builds, jobs)
-        return replay, self._predict(task, replay, UNCHANGED)
+    def _prepare(
+        self, task: BackgroundTask, builds: pd.DataFrame, jobs: pd.DataFrame
+    ) -> tuple[PreparedRecord, Prediction]:
+        record = PreparedRecord(builds, jobs)
+        return record, self._predict(task, record, UNCHANGED)
 
-    def _predict(self, task: BackgroundTask, replay: Replay, scenario: Scenario) -> Prediction:
+    def _predict(self, task: BackgroundTask, record: PreparedRecord, scenario: Scenario) -> Prediction:
         with self._lock:
             if task.is_canceled:
                 raise Canceled("A later change replaced this one.")
-            builds, jobs = replay.run(scenario)
-        return Prediction(builds, jobs, summarize(builds, jobs))
+            return record.replay(scenario)
 
-    def _open(self, replay: Replay, before: Prediction) -> None:
+    def _open(self, record: PreparedRecord, before: Prediction) -> None:
         """Show the inputs, and the predictions without changes."""
-        self._replay, self._before = replay, before
+        self._record, self._before = record, before
         self.agents = {
             queue: _slider(f"Agents of {html.label(format_name(queue))}", today, 1, max(_MOST_AGENTS * today, 10))
-            for queue, today in replay.agents.items()
+            for queue, today in record.agents.items()
         }
-        steps = [(html.label(format_name(step)), step) for step in replay.steps]
+        steps = [(html.label(format_step(step)), step) for step in record.steps]
         self.faster.options = self.skipped.options = steps
         self.build.options = list_builds(before.builds, _MOST_BUILDS)
-        self._show_inputs()
+        self.build.value = self.build.options[0][1] if self.build.options else None
+        self._show_inputs(record.by_hour)
         for each in (*self.agents.values(), self.load, self.run_time, self.faster, self.skipped):
             each.observe(self.status.guard(lambda _: self._on_change()), "value")
         self.build.observe(self.status.guard(lambda _: self._draw_timelines()), "value")
         self._show(before)
 
-    def _show_inputs(self) -> None:
+    def _show_inputs(self, by_hour: list[str]) -> None:
         sliders = {**{f"bf-agents-{k}": each for k, each in enumerate(self.agents.values())},
                    "bf-load": self.load, "bf-run-time": self.run_time}  # fmt: skip
         for name, slider in sliders.items():
@@ -162,12 +162,19 @@ class WhatIf(components.TaskWidget):
         }
         numbers = components.add_classes(ipywidgets.Box([*self.agents.values(), self.load]), "bf-sliders")
         steps = ipywidgets.Box([ipywidgets.VBox([self.faster, self.run_time]), self.skipped])
-        self.body.children = (numbers, components.add_classes(steps, "bf-sliders"), self.reset)
+        names = ", ".join(map(format_name, by_hour))
+        hint = (
+            f"The number of agents in {names} changes by hour of the week; the slider begins at its mean."
+            if names
+            else ""
+        )
+        hint_line = ipywidgets.HTML(html.hint(hint) if hint else "")
+        self.body.children = (numbers, hint_line, components.add_classes(steps, "bf-sliders"), self.reset)
 
     def _reset(self) -> None:
         with self.hold_trait_notifications():
             for queue, slider in self.agents.items():
-                slider.value = self._replay.agents[queue] if self._replay else slider.value
+                slider.value = self._record.agents[queue] if self._record else slider.value
             self.load.value, self.faster.value, self.skipped.value = 100, (), ()
 
     def _on_change(self) -> None:
@@ -179,11 +186,11 @@ class WhatIf(components.TaskWidget):
         self._tasks.call_later(_DELAY, self._compute)
 
     def _compute(self) -> None:
-        replay, scenario = self._replay, self.scenario
+        record, scenario = self._record, self.scenario
         if scenario == UNCHANGED and self._before is not None:
             self._show(self._before)
-        elif replay is not None:
-            self._tasks.restart(lambda task: self._predict(task, replay, scenario), self._show)
+        elif record is not None:
+            self._tasks.restart(lambda task: self._predict(task, record, scenario), self._show)
 
     def _show(self, after: Prediction) -> None:
         self._after = after
@@ -191,9 +198,9 @@ class WhatIf(components.TaskWidget):
         self.status.show(self._caption())
 
     def _draw(self) -> None:
-        if self._before is not None and self._replay is not None:
+        if self._before is not None and self._record is not None:
             after = None if self._after is None else self._after.summary
-            self.table.set_rows(compare(self._before.summary, after, self._replay.errors))
+            self.table.set_rows(compare(self._before.summary, after, self._record.errors))
             self._draw_timelines()
             self._show_results(True)
 
@@ -232,9 +239,14 @@ def describe(scenario: Scenario) -> str:
     """Return what a scenario changes, in words."""
     parts = [f"{format_count(n, 'agent')} in {format_name(queue)}" for queue, n in scenario.agents.items()]
     parts += [f"load {100 * scenario.load:.0f} %"] if scenario.load != 1 else []
-    parts += [f"{format_name(step)} takes {100 * factor:.0f} %" for step, factor in scenario.run_scale.items()]
-    parts += [f"without {format_name(step)}" for step in scenario.skip]
+    parts += [f"{format_step(step)} takes {100 * factor:.0f} %" for step, factor in scenario.run_scale.items()]
+    parts += [f"without {format_step(step)}" for step in scenario.skip]
     return ", ".join(parts) or "no change"
+
+
+def format_step(step: tuple[str, str]) -> str:
+    """Return "pipeline / step"."""
+    return " / ".join(map(format_name, step))
 
 
 def _slider(label: str, value: int, low: int, high: int, step: int = 1) -> ipywidgets.IntSlider:
