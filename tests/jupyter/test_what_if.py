@@ -38,13 +38,13 @@ def test_change_inputs_and_compare(lab: Lab, page: Page) -> None:
     after = {row[1]: row for row in page.rows()}
     assert seconds(after[HOSTILE][5]) < seconds(before[HOSTILE][5]) / 2
     assert after[HOSTILE][4] == before[HOSTILE][4]
-    expect(page.find(".bf-timeline figcaption", has_text="before: ")).to_have_count(1)
-    expect(page.find(".bf-timeline figcaption", has_text="after: ")).to_have_count(1)
+    expect(page.find(".bf-timeline figcaption", has_text="(before): ")).to_have_count(1)
+    expect(page.find(".bf-timeline figcaption", has_text="(after): ")).to_have_count(1)
     page.page.get_by_label("Steps to speed up").select_option(label="api / integration")
-    page.wait(re.compile("api / integration takes 50 %"))
+    page.wait(re.compile("^4 agents.*api / integration takes 50 %"))
     page.take_screenshots("what-if")
     move(page, slider_of(page, "Load, % of recorded"), "ArrowRight", 4)
-    page.wait(re.compile("load 120 %, api / integration takes 50 %"))
+    page.wait(re.compile("^4 agents.*load 120 %, api / integration takes 50 %"))
     page.press("Reset")
     page.wait("No change.")
     assert (page.dialogs, page.external_requests) == ([], [])

@@ -196,7 +196,7 @@ def find_predecessors(jobs: PipelineJobs) -> tuple[Predecessors, StepPairs]:
     is_fresh = (jobs.replaces < 0) & (jobs.created != NAT) & (last.at < jobs.created)
     fresh = np.flatnonzero(is_fresh & ((search.soon.row < 0) | (jobs.ready - jobs.created <= NEAR)))
     uploader = np.full(n, -1)
-    uploader[fresh] = _find_uploaders(jobs, fresh)
+    uploader[fresh] = find_uploaders(jobs, fresh)
     is_near = (last.row >= 0) & (jobs.is_block | (jobs.ready - last.at <= NEAR))
     rules = (
         (repeated, jobs.finished[repeated], REPEAT),
@@ -315,7 +315,7 @@ def is_refuted(builds: Integers, contradicted: Integers) -> Flags:
     return contradicted > _REFUTED_SHARE * builds
 
 
-def _find_uploaders(jobs: PipelineJobs, rows: Integers) -> Integers:
+def find_uploaders(jobs: PipelineJobs, rows: Integers) -> Integers:
     """Return the script job that ran when each job was created, or -1.
 
     If several ran, it is the one whose step most often runs when jobs of this step are created, or else the last one

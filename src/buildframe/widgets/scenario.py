@@ -135,7 +135,7 @@ def render_build(prediction: Prediction, id: str, when: str, minutes: float) -> 
         return html.hint(f"{when}: the build is not among those of this load.")
     (build,) = to_rows(builds)
     is_unfinished = build["finished_at"] is None
-    name = f"{_name_build(build)}, {when}"
+    name = f"{_name_build(build)} ({when})"
     return render_timeline(jobs, name, compute_ledger(builds, jobs), is_unfinished=is_unfinished, minutes=minutes)
 
 

@@ -31,6 +31,7 @@ from buildframe.widgets.scenario import (
 _DELAY = 0.3  # seconds in which further changes of inputs belong to the same scenario
 _MOST_BUILDS = 200
 _MOST_AGENTS = 3  # times today's number
+_LABELS = {"description_width": "150px"}
 
 
 class WhatIf(components.TaskWidget):
@@ -117,10 +118,11 @@ class WhatIf(components.TaskWidget):
     def _create_inputs(self) -> None:
         self.load = _slider("Load, % of recorded", 100, 50, 200, 5)
         self.run_time = _slider("Their run time, %", 50, 5, 200, 5)
-        self.faster = ipywidgets.SelectMultiple(description="Steps to speed up", rows=6)
-        self.skipped = ipywidgets.SelectMultiple(description="Steps to skip", rows=6)
+        self.faster = ipywidgets.SelectMultiple(description="Steps to speed up", rows=6, style=_LABELS)
+        self.skipped = ipywidgets.SelectMultiple(description="Steps to skip", rows=6, style=_LABELS)
         self.build = ipywidgets.Dropdown(description="Timeline of", style={"description_width": "initial"})
         self.reset = self.status.create_button("Reset", "Set all inputs to what was recorded", self._reset)
+        self.reset.layout.align_self = "flex-start"
 
     def _prepare(
         self, task: BackgroundTask, builds: pd.DataFrame, jobs: pd.DataFrame
@@ -251,7 +253,6 @@ def format_step(step: tuple[str, str]) -> str:
 
 def _slider(label: str, value: int, low: int, high: int, step: int = 1) -> ipywidgets.IntSlider:
     """Return a slider whose value changes while it moves."""
-    style = {"description_width": "150px"}
     return ipywidgets.IntSlider(
-        value, low, high, step, description=label, tooltip=label, style=style, layout={"width": "100%"}
+        value, low, high, step, description=label, tooltip=label, style=_LABELS, layout={"width": "100%"}
     )

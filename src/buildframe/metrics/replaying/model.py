@@ -1,0 +1,293 @@
+"""Prepare a record for simulations: run times, offsets and ends in place of timestamps.
+
+`prepare` once, then `simulate` (in `event_loop`) many times with other fleets, run times or builds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pandas as pd
+
+from buildframe.metrics.columns import NAT, Flags, Integers
+from buildframe.metrics.replaying.agents import AgentTimes
+from buildframe.metrics.replaying.cancellation import Cancellations
+from buildframe.metrics.replaying.dependencies import Dependencies
+from buildframe.metrics.replaying.record import TRIGGER, BuildRecord
+
+FIRST, BY_TRIGGER, AFTER_BUILD, WITH_BUILD = range(4)
+"""What a build is created by: a person or a push, a trigger job, the end of another build, or with another build."""
+
+_TOLERANCE = 1_000_000
+
+
+@dataclass(frozen=True)
+class BuildModel:
+    """Builds: what creates each of them (`cause`, by number `of`), how long after it, and how it ends.
+
+    `origin` is the number of the build in the record. `offset` is counted from the start of the record for those that
+    nothing in it creates. `tail` is the time from the end of the last job to that of the build, negative if the job
+    ended later; `NAT` if the build never ends. `cancel_after` is `NAT` if no person canceled it.
+    """
+
+    origin: Integers
+    pipeline: Integers
+    branch: Integers
+    cause: Integers
+    of: Integers
+    offset: Integers
+    tail: Integers
+    cancel_after: Integers
+    cancels: Flags
+    skips: Flags
+    copy: Integers
+
+
+@dataclass(frozen=True)
+class JobModel:
+    """Jobs: what each waits for and how long it takes. Numbers of jobs and builds are those in the model.
+
+    `origin` is the number of the job in the record. `rank` is 0 for the highest priority. `ends_with` is the build
+    whose end a trigger job waits for, or -1. `wait` is the recorded wait for an agent of an unknown queue, or the time
+    from the end of the build `ends_with` to that of the trigger job. `stop_after` is how long after its readiness a job
+    was canceled alone, or expired; `NAT` if it was not.
+    """
+
+    origin: Integers
+    build: Integers
+    step: Integers
+    kind: Integers
+    queue: Integers
+    rank: Integers
+    since: Integers
+    source: Integers
+    offset: Integers
+    gap: Integers
+    cell: Integers
+    run: Integers
+    wait: Integers
+    lag: Integers
+    away: Integers
+    ends_with: Integers
+    stop_after: Integers
+    stop_lag: Integers
+    expires: Flags
+    is_live: Flags
+    is_person: Flags
+
+
+@dataclass(frozen=True)
+class ReplayModel:
+    """A record that can be simulated. `start` and `end` limit it, in microseconds since 1970."""
+
+    builds: BuildModel
+    jobs: JobModel
+    n_parts: Integers
+    edge_cell: Integers
+    edge_job: Integers
+    failed_job: Integers
+    after_failure: Integers
+    start: int
+    end: int
+    n_queues: int
+
+
+def build_model(
+    record: BuildRecord, dependencies: Dependencies, times: AgentTimes, cancellations: Cancellations
+) -> ReplayModel:
+    """Put together what was measured."""
+    jobs, after = record.jobs, dependencies
+    run, wait = _run_times(record), np.maximum(jobs.started - jobs.ready, 0)
+    ends_with = _awaited_builds(record)
+    stopped = cancellations.stopped[jobs.build]
+    is_running = (jobs.started != NAT) & (jobs.ended != NAT) & (stopped != NAT) & ~jobs.is_known
+    is_alone = (jobs.ready != NAT) & (jobs.ended != NAT) & ~jobs.is_known & (stopped == NAT)
+    child_ended = np.where(ends_with >= 0, record.builds.ended[ends_with], NAT)
+    after_child = (child_ended != NAT) & (jobs.ended != NAT)
+    wait = np.where((jobs.started != NAT) & (jobs.ready != NAT), wait, 0)
+    _, rank = np.unique(-jobs.priority, return_inverse=True)
+    of_jobs = JobModel(
+        origin=np.arange(len(jobs.row)),
+        build=jobs.build,
+        step=jobs.step,
+        kind=jobs.kind,
+        queue=jobs.queue,
+        rank=rank,
+        since=after.since,
+        source=after.source,
+        offset=after.offset,
+        gap=after.gap,
+        cell=after.cell,
+        run=run,
+        wait=np.where(after_child, np.maximum(jobs.ended - child_ended, 0), wait),
+        lag=times.lag,
+        away=times.away,
+        ends_with=ends_with,
+        stop_after=np.where(is_alone, np.maximum(jobs.ended - jobs.ready, 0), NAT),
+        stop_lag=np.where(is_running, np.maximum(jobs.ended - stopped, 0), 0),
+        expires=jobs.is_expired,
+        is_live=after.is_live,
+        is_person=after.is_person,
+    )
+    return ReplayModel(
+        _model_builds(record, cancellations, of_jobs), of_jobs, after.n_parts, after.edge_cell, after.edge_job,
+        after.failed_job, after.after_failure, record.start, record.end, len(record.queues),
+    )  # fmt: skip
+
+
+def _run_times(record: BuildRecord) -> Integers:
+    """Return how long each job runs; if that was not seen, the larger of what was seen and the median of its step."""
+    jobs = record.jobs
+    begin = np.where(jobs.kind == TRIGGER, jobs.ready, jobs.started)
+    seen = np.where(jobs.ended == NAT, record.end, jobs.ended) - begin
+    seen = np.where(begin == NAT, 0, np.maximum(seen, 0))
+    is_sample = jobs.is_known & (jobs.released != NAT) & (begin != NAT)
+    pipeline = record.builds.pipeline[jobs.build]
+    usual = _medians(jobs.step, seen, is_sample)
+    rough = _medians(pipeline, seen, is_sample)
+    usual = np.where(usual < 0, np.maximum(rough, 0), usual)
+    is_seen = jobs.is_known & (begin != NAT)
+    return np.where(is_seen, seen, np.maximum(seen, usual))
+
+
+def _medians(key: Integers, values: Integers, chosen: Flags) -> Integers:
+    """Return the median of the chosen values of each key, for all rows; -1 if there are none."""
+    medians = pd.Series(values[chosen]).groupby(key[chosen]).median()
+    return medians.reindex(key).fillna(-1).to_numpy().astype(np.int64)
+
+
+def _awaited_builds(record: BuildRecord) -> Integers:
+    """Return the build whose end each trigger job waits for, or -1."""
+    jobs, builds = record.jobs, record.builds
+    child = np.where(jobs.kind == TRIGGER, jobs.child, -1)
+    ended = np.where(child >= 0, builds.ended[child], NAT)
+    has_both = (ended != NAT) & (jobs.ended != NAT)
+    waits = np.where(has_both, ended <= jobs.ended + _TOLERANCE, jobs.ended == NAT)
+    return np.where((child >= 0) & ~jobs.is_async & waits, child, -1)
+
+
+def _model_builds(record: BuildRecord, cancellations: Cancellations, of_jobs: JobModel) -> BuildModel:
+    builds, jobs = record.builds, record.jobs
+    n = len(builds.row)
+    cause, of, since = np.full(n, FIRST), np.full(n, -1), np.full(n, record.start)
+    original = builds.rebuilt_from
+    is_rebuilt = (original >= 0) & (original < np.arange(n))
+    ended = np.where(is_rebuilt, builds.ended[original], NAT)
+    is_after = is_rebuilt & (ended != NAT) & (ended <= builds.created)
+    of = np.where(is_rebuilt, original, of)
+    cause = np.select([is_after, is_rebuilt], [AFTER_BUILD, WITH_BUILD], cause)
+    since = np.select([is_after, is_rebuilt], [ended, builds.created[original]], since)
+    parent = builds.triggered_from
+    is_child = (parent >= 0) & (parent < np.arange(n))
+    cause, of = np.where(is_child, WITH_BUILD, cause), np.where(is_child, parent, of)
+    since = np.where(is_child, builds.created[parent], since)
+    trigger = np.flatnonzero((jobs.kind == TRIGGER) & (jobs.child >= 0) & (jobs.ready != NAT))
+    trigger = trigger[jobs.build[trigger] < jobs.child[trigger]]
+    cause[jobs.child[trigger]], of[jobs.child[trigger]] = BY_TRIGGER, trigger
+    since[jobs.child[trigger]] = jobs.ready[trigger]
+    return BuildModel(
+        origin=np.arange(n),
+        pipeline=builds.pipeline,
+        branch=builds.branch,
+        cause=cause,
+        of=of,
+        offset=np.maximum(builds.created - since, 0),
+        tail=_tails(record, of_jobs),
+        cancel_after=cancellations.after,
+        cancels=cancellations.cancels,
+        skips=cancellations.skips,
+        copy=np.zeros(n, np.int64),
+    )
+
+
+def _tails(record: BuildRecord, of_jobs: JobModel) -> Integers:
+    """Return the time from the end of the last live job of each build, or its creation, to its own end.
+
+    Builds that did not end, end with their last job.
+    """
+    builds, jobs = record.builds, record.jobs
+    last, has_live = builds.created.copy(), np.zeros(len(builds.row), np.bool_)
+    live = np.flatnonzero(of_jobs.is_live)
+    has_live[jobs.build[live]] = True
+    np.maximum.at(last, jobs.build[live], jobs.ended[live])
+    tail = np.where(builds.ended == NAT, NAT, builds.ended - last)
+    return np.where((tail == NAT) & has_live, 0, tail)
+
+
+def select_builds(model: ReplayModel, builds: Integers, shift: Integers, copy: Integers) -> ReplayModel:
+    """Return a model of these builds, each as often as it is named, with its jobs; whole families must be named.
+
+    `shift` moves those that nothing in the record creates, and `copy` is the number of the copy, 0 for the original.
+    """
+    parts = [_select_once(model, builds[copy == one], shift[copy == one], int(one)) for one in np.unique(copy)]
+    return _join(parts) if parts else model
+
+
+def _select_once(model: ReplayModel, builds: Integers, shift: Integers, copy: int) -> ReplayModel:
+    """Return a model of these builds, in ascending order."""
+    of_builds, of_jobs = model.builds, model.jobs
+    place = np.full(len(of_builds.origin) + 1, -1)
+    place[builds] = np.arange(len(builds))
+    rows = np.flatnonzero(place[of_jobs.build] >= 0)
+    row = np.full(len(of_jobs.origin) + 1, -1)
+    row[rows] = np.arange(len(rows))
+    cells, cell = np.unique(of_jobs.cell[rows][of_jobs.cell[rows] >= 0]), np.full(len(model.n_parts) + 1, -1)
+    edges = np.flatnonzero(row[model.edge_job] >= 0)
+    cells = np.union1d(cells, model.edge_cell[edges])
+    cell[cells] = np.arange(len(cells))
+    failures = np.flatnonzero(row[model.after_failure] >= 0)
+    taken = JobModel(**{one.name: getattr(of_jobs, one.name)[rows] for one in fields(JobModel)})
+    taken = replace(
+        taken,
+        build=place[taken.build],
+        source=row[taken.source],
+        cell=cell[taken.cell],
+        ends_with=place[taken.ends_with],
+    )
+    chosen = BuildModel(**{one.name: getattr(of_builds, one.name)[builds] for one in fields(BuildModel)})
+    of = np.where(chosen.cause == BY_TRIGGER, row[np.where(chosen.cause == BY_TRIGGER, chosen.of, -1)], chosen.of)
+    is_of_build = np.isin(chosen.cause, [AFTER_BUILD, WITH_BUILD])
+    of = np.where(is_of_build, place[np.where(is_of_build, chosen.of, -1)], of)
+    offset = np.where(chosen.cause == FIRST, np.maximum(chosen.offset + shift, 0), chosen.offset)
+    chosen = replace(chosen, of=of, offset=offset, copy=np.full(len(builds), copy))
+    return replace(
+        model, builds=chosen, jobs=taken, n_parts=model.n_parts[cells], edge_cell=cell[model.edge_cell[edges]],
+        edge_job=row[model.edge_job[edges]], failed_job=row[model.failed_job[failures]],
+        after_failure=row[model.after_failure[failures]],
+    )  # fmt: skip
+
+
+def _join(parts: list[ReplayModel]) -> ReplayModel:
+    """Put models together, whose builds do not depend on each other; copies are on branches of their own."""
+    first_build = np.cumsum([0, *(len(one.builds.origin) for one in parts)])
+    first_job = np.cumsum([0, *(len(one.jobs.origin) for one in parts)])
+    first_cell = np.cumsum([0, *(len(one.n_parts) for one in parts)])
+    n_branches = max(int(one.builds.branch.max(initial=-1)) for one in parts) + 1
+
+    def moved(values: Integers, by: int) -> Integers:
+        return np.where(values >= 0, values + by, values)
+
+    builds, jobs = [], []
+    for i, part in enumerate(parts):
+        own, of_jobs = part.builds, part.jobs
+        by = np.where(own.cause == BY_TRIGGER, first_job[i], first_build[i])
+        builds.append(replace(own, of=np.where(own.of >= 0, own.of + by, own.of), branch=own.branch + i * n_branches))
+        jobs.append(
+            replace(
+                of_jobs, build=of_jobs.build + first_build[i], source=moved(of_jobs.source, first_job[i]),
+                cell=moved(of_jobs.cell, first_cell[i]), ends_with=moved(of_jobs.ends_with, first_build[i]),
+            )
+        )  # fmt: skip
+    return replace(
+        parts[0],
+        builds=BuildModel(
+            **{one.name: np.concatenate([getattr(b, one.name) for b in builds]) for one in fields(BuildModel)}
+        ),
+        jobs=JobModel(**{one.name: np.concatenate([getattr(j, one.name) for j in jobs]) for one in fields(JobModel)}),
+        n_parts=np.concatenate([one.n_parts for one in parts]),
+        edge_cell=np.concatenate([one.edge_cell + first_cell[i] for i, one in enumerate(parts)]),
+        edge_job=np.concatenate([one.edge_job + first_job[i] for i, one in enumerate(parts)]),
+        failed_job=np.concatenate([one.failed_job + first_job[i] for i, one in enumerate(parts)]),
+        after_failure=np.concatenate([one.after_failure + first_job[i] for i, one in enumerate(parts)]),
+    )

@@ -1,0 +1,177 @@
+"""Replays follow the rules: each one on a few builds, and queues as a simulator of queues runs them."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import simpy
+from tests.metrics.replay_frames import build, frames, job, queue_record, seconds
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+
+
+def replayed(builds: list[Any], jobs: list[Any], **options: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    recorded = frames(builds, jobs)
+    result = metrics.replay(*recorded, **options)
+    for old, new in zip(recorded, result, strict=True):
+        assert list(old.dtypes) == list(new.dtypes)
+        assert list(old) == list(new)
+    return result
+
+
+def started(builds: list[Any], jobs: list[Any], **options: Any) -> dict[str, tuple[float | None, ...]]:
+    return seconds(replayed(builds, jobs, **options)[1], "started", "finished")
+
+
+# --- queues ---
+
+
+def fifo(arrivals: np.ndarray, runs: np.ndarray, agents: int) -> tuple[np.ndarray, np.ndarray]:
+    """When each job starts, and its agent, if agents take jobs in the order of their arrival."""
+    free = [(0.0, number) for number in range(agents)]
+    starts, numbers = np.zeros(len(arrivals)), np.zeros(len(arrivals), int)
+    for i, (at, run) in enumerate(zip(arrivals, runs, strict=True)):
+        since, number = heapq.heappop(free)
+        starts[i], numbers[i] = max(at, since), number
+        heapq.heappush(free, (starts[i] + run, number))
+    return starts, numbers
+
+
+def random_queue(n: int, agents: int, load: float, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    random = np.random.default_rng(seed)
+    arrivals = np.round(random.exponential(300 / agents / load, n).cumsum(), 6)
+    runs = np.round(random.exponential(300, n), 6)
+    return queue_record(arrivals, runs, *fifo(arrivals, runs, agents))
+
+
+def starts_in_simpy(jobs: pd.DataFrame, agents: int) -> pd.Series:
+    environment = simpy.Environment()
+    resource = simpy.Resource(environment, agents)
+    begin = jobs["runnable_at"].min()
+    micros = pd.Timedelta(1, "us")
+    starts = {}
+
+    def run(id: str, at: int, length: int) -> Any:
+        yield environment.timeout(at)
+        with resource.request() as request:
+            yield request
+            starts[id] = environment.now
+            yield environment.timeout(length)
+
+    at, length = (jobs["runnable_at"] - begin) // micros, (jobs["finished_at"] - jobs["started_at"]) // micros
+    for id, one, own in zip(jobs["id"], at, length, strict=True):
+        environment.process(run(id, one, own))
+    environment.run()
+    return begin + pd.to_timedelta(jobs["id"].map(starts), unit="us")
+
+
+@pytest.mark.parametrize("agents", [2, 3, 5])
+def test_a_queue_is_that_of_simpy(agents: int) -> None:
+    builds, jobs = random_queue(1500, 3, 0.9, seed=agents)
+    _, again = metrics.replay(builds, jobs, agents=agents)
+    expected = starts_in_simpy(jobs, agents)
+    seen = again["started_at"].notna()
+    assert seen.mean() > 0.5
+    assert (again["started_at"] == expected)[seen].all()
+    assert (expected[~seen] > jobs["finished_at"].max()).all()
+
+
+def test_an_unchanged_queue_stays_as_it_was() -> None:
+    builds, jobs = random_queue(500, 3, 0.9, seed=1)
+    same_builds, same_jobs = metrics.replay(builds, jobs)
+    agents = same_jobs.pop("agent_id")
+    pd.testing.assert_frame_equal(same_builds, builds)
+    pd.testing.assert_frame_equal(same_jobs, jobs.drop(columns="agent_id"))
+    assert set(agents) == {"agent 0", "agent 1", "agent 2"}
+    assert same_builds.attrs["fleet"]["default"] == {
+        "agents": 3, "rule": "distinct agents", "single_use": False,
+    }  # fmt: skip
+
+
+def test_no_agent_runs_two_jobs_and_no_job_starts_before_it_is_ready() -> None:
+    builds, jobs = random_queue(800, 4, 0.95, seed=2)
+    _, again = metrics.replay(builds, jobs, agents=3, load=1.2)
+    assert (again["started_at"].dropna() >= again["runnable_at"][again["started_at"].notna()]).all()
+    runs = again.dropna(subset="started_at").sort_values(["agent_id", "started_at"])
+    same = runs["agent_id"] == runs["agent_id"].shift()
+    assert runs["agent_id"].nunique() == 3
+    assert (runs["started_at"] >= runs["finished_at"].shift())[same].all()
+
+
+def test_more_agents_never_raise_waits() -> None:
+    builds, jobs = random_queue(600, 3, 0.95, seed=3)
+    waits = [metrics.replay(builds, jobs, agents=n)[1].pipe(metrics.queue_time).sum() for n in (3, 4, 6)]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[0] > waits[2]
+    assert metrics.replay(builds, jobs, agents=float("inf"))[1].pipe(metrics.queue_time).max() == pd.Timedelta(0)
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    builds, jobs = random_queue(300, 3, 0.9, seed=4)
+    expected = metrics.replay(builds, jobs, agents=2)
+    order = np.random.default_rng(0).permutation(len(jobs))
+    shuffled = metrics.replay(builds.iloc[order], jobs.iloc[order[::-1]], agents=2)
+    for frame, other in zip(expected, shuffled, strict=True):
+        pd.testing.assert_frame_equal(frame, other.sort_index())
+
+
+# --- dependencies ---
+
+
+def test_what_depends_on_a_faster_step_moves() -> None:
+    builds = [build(finished=61)]
+    jobs = [
+        job("upload", 0, 0, 10),
+        job("unit", 5, 5, 20, created_at=5),
+        job("e2e", 20, 20, 50, created_at=5),
+        job("deploy", 51, 51, 60, created_at=5),
+    ]
+    options = {"agents": float("inf"), "run_scale": {"e2e": 0.5}}
+    assert started(builds, jobs, **options)["b/deploy"] == (36, 45)
+    assert seconds(replayed(builds, jobs, **options)[0], "created", "finished") == {"b": (0, 46)}
+    skipped = started(builds, jobs, agents=float("inf"), skip=["e2e", ("web", "unit")])
+    assert skipped["b/unit"] == (5, 5)
+    assert skipped["b/e2e"] == (5, 5)
+    assert skipped["b/deploy"] == (6, 15)
+    # A job that another one uploads moves with the time until its upload.
+    faster = replayed(builds, jobs, agents=float("inf"), run_scale={("web", "upload"): 0.5})[1]
+    assert seconds(faster, "created", "started")["b/unit"] == (2.5, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"agents": 0}, "agents=0 is not a number"),
+        ({"agents": {"macos": 2}}, "there is no queue 'macos'"),
+        ({"agents": [1, 2]}, "schedule of 2 values"),
+        ({"run_scale": {"untt": 0.5}}, "Did you mean 'unit'"),
+        ({"run_scale": {"unit": -1}}, "not a factor"),
+        ({"run_scale": 0.5}, "not a mapping"),
+        ({"skip": "nonsense"}, "there is no step 'nonsense'"),
+        ({"load": 0}, "load=0"),
+        ({"load": float("nan")}, "load=nan"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        replayed([build(finished=20)], [job("unit", 0, 1, 20)], **options)
+
+
+def test_frames_that_cannot_be_replayed_are_refused() -> None:
+    builds, jobs = frames([build(finished=20)], [job("unit", 0, 1, 20)])
+    with pytest.raises(BadInput, match="no column 'queue'"):
+        metrics.replay(builds, jobs.drop(columns="queue"))
+    with pytest.raises(BadInput, match="builds of all jobs"):
+        metrics.replay(builds, jobs.assign(build_id="other"))
+    with pytest.raises(BadInput, match="occurs in several rows"):
+        metrics.replay(pd.concat([builds, builds]), jobs)
+    with pytest.raises(BadInput, match="no time zone"):
+        metrics.replay(builds, jobs.assign(started_at=jobs["started_at"].dt.tz_localize(None)))
+    with pytest.raises(BadInput, match="not a pandas DataFrame"):
+        metrics.replay(builds.to_dict(), jobs)
