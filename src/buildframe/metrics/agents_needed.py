@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
+from typing import Any
 
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import NAT
 from buildframe.metrics.replaying.description import describe_replay, mean_number
 from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
@@ -120,28 +123,39 @@ def agents_needed(
     if isinstance(target, bool) or not isinstance(target, float) or not 0 < target < 1:
         raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
     prepared = prepare(builds, jobs)
-    if queue not in prepared.record.queues:
-        return _without_jobs(prepared, queue)
-    number = prepared.record.queues.index(queue)
+    if (known := prepared.record.queues) and queue not in known:
+        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
+    if not known:
+        return _without_rows(prepared, queue)
+    rows, attrs = _try_fleets(prepared, prepared.record.queues.index(queue), limit, target)
+    if not rows:
+        return _without_rows(prepared, queue)
+    result = pd.DataFrame([rows[n] for n in sorted(rows)]).astype(_COLUMNS)[[*_COLUMNS]]
+    result.attrs |= {"queue": queue, "within_s": limit, "target": target} | attrs | describe_replay(prepared)
+    return result
+
+
+def _try_fleets(
+    prepared: PreparedReplay, number: int, limit: float, target: float
+) -> tuple[dict[int, dict[str, float]], dict[str, Any]]:
+    """Return the rows of all numbers of agents that are worth trying, and what is found; no rows without waits."""
+    unlimited = _simulate_waits(prepared, number, Fleet(UNLIMITED))
+    if (unlimited.runnable == NAT).all():
+        return {}, {}
     rows: dict[int, dict[str, float]] = {}
 
-    def evaluate(agents: int) -> dict[str, float]:
+    def reaches(column: str, agents: int) -> bool:
         if agents not in rows:
             rows[agents] = _measure(prepared, number, Fleet(agents), limit, target)
-        return rows[agents]
+        return rows[agents][column] >= target
 
-    unlimited = _simulate_waits(prepared, number, Fleet(UNLIMITED))
-    today = _measure(prepared, number, prepared.fleets[number], limit, target)
-    hours = _hours(prepared)
-    least = max(min(math.ceil(busy_hours(unlimited) / hours), round(today["agents"])), 1)
-    most = max(most_at_once(unlimited), least)
-    names = ("share_within", "low")
-    tests = [lambda agents, name=name: evaluate(agents)[name] >= target for name in names]
-    smallest, careful = try_numbers(least, most, max(round(today["agents"]), 1), tests)
-    result = pd.DataFrame([rows[n] for n in sorted(rows)]).astype(_COLUMNS)[[*_COLUMNS]]
-    result.attrs = {"queue": queue, "within_s": limit, "target": target, "days": hours / 24, "today": today,
-                    "smallest": smallest, "smallest_with_margin": careful} | describe_replay(prepared)  # fmt: skip
-    return result
+    recorded, hours = _measure(prepared, number, prepared.fleets[number], limit, target), _hours(prepared)
+    today = max(round(recorded["agents"]), 1)
+    least = max(min(math.ceil(busy_hours(unlimited) / hours), today), 1)
+    tests = [functools.partial(reaches, column) for column in ("share_within", "low")]
+    smallest, careful = try_numbers(least, max(most_at_once(unlimited), least), today, tests)
+    found = {"days": hours / 24, "today": recorded, "smallest": smallest, "smallest_with_margin": careful}
+    return rows, found
 
 
 def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Waits:
@@ -166,12 +180,9 @@ def _hours(prepared: PreparedReplay) -> float:
     return (prepared.model.end - prepared.model.start) / HOUR
 
 
-def _without_jobs(prepared: PreparedReplay, queue: str) -> pd.DataFrame:
-    """Return no rows if no job has a queue; otherwise raise BadInput, because the name is probably misspelled."""
-    if known := prepared.record.queues:
-        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
+def _without_rows(prepared: PreparedReplay, queue: str) -> pd.DataFrame:
+    """Return the result for a queue in which no job was runnable."""
     result = pd.DataFrame(columns=[*_COLUMNS]).astype(_COLUMNS)
-    result.attrs = {"queue": queue, "smallest": None, "smallest_with_margin": None, "today": None} | describe_replay(
-        prepared
-    )
+    facts = {"queue": queue, "smallest": None, "smallest_with_margin": None, "today": None}
+    result.attrs |= facts | describe_replay(prepared)
     return result

@@ -126,7 +126,7 @@ def leverage(
     result = pd.DataFrame(rows, columns=[name for name in _COLUMNS if name != "clear"])
     result = result.assign(clear=result["low_h"] > 0)[[*_COLUMNS]].astype(_COLUMNS)
     result = result.sort_values("hours_saved", ascending=False, kind="stable", ignore_index=True)
-    result.attrs = {"by": by, "n_builds": pairs[""].n_ended} | describe_replay(prepared)
+    result.attrs |= {"by": by, "n_builds": pairs[""].n_ended} | describe_replay(prepared)
     return result
 
 
@@ -168,7 +168,8 @@ def _step_hours(prepared: PreparedReplay) -> tuple[Floats, Floats]:
         np.add.at(critical, jobs.step[row], hours[row])
         row = prepared.found.row[row]
         row = row[row >= 0]
-    return np.bincount(jobs.step, hours, len(jobs.steps)), critical
+    machine: Floats = np.bincount(jobs.step, hours, len(jobs.steps)).astype(np.float64)
+    return machine, critical
 
 
 def _check_arguments(by: float, top: int) -> None:

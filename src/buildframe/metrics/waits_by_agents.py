@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +82,7 @@ def _first(summary: pd.DataFrame, names: Mapping[str, str]) -> dict[str, float]:
     return {to: float(summary[name].iloc[0]) if len(summary) else math.nan for name, to in names.items()}
 
 
-def try_numbers(least: int, most: int, today: int, tests: list[Callable[[int], bool]]) -> list[int | None]:
+def try_numbers(least: int, most: int, today: int, tests: Sequence[Callable[[int], bool]]) -> list[int | None]:
     """Try numbers of agents from `least` to `most`, and return the smallest that passes each test.
 
     A number passes only if all larger ones that were tried pass, too. None if the largest one fails.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -102,14 +103,14 @@ def agents_needed(
     return ax
 
 
-def _title(facts: dict[str, Any], queue: str, limit: str, target: float) -> str:
+def _title(facts: Mapping[Any, Any], queue: str, limit: str, target: float) -> str:
     name, promise = truncate_middle(queue, 40), f"{_percent(target)} of jobs within {limit}"
     if facts["smallest"] is None:
         return f"{name}: no number of agents starts {promise}"
     return f"{name}: {format_count(facts['smallest'], 'agent')} start{'s' * (facts['smallest'] == 1)} {promise}"
 
 
-def _note(facts: dict[str, Any], queue: str) -> str:
+def _note(facts: Mapping[Any, Any], queue: str) -> str:
     return theme.join_notes("line: 95 % interval", describe_error_of_queue(facts["error"], queue))
 
 
@@ -133,7 +134,7 @@ def _draw_waits(ax: Axes, rows: pd.DataFrame) -> None:
         ax.plot(agents, _place_wait(minutes, most), sign, color=color, markersize=4.5, linewidth=1.2, label=label)
 
 
-def _mark_numbers(ax: Axes, facts: dict[str, Any]) -> None:
+def _mark_numbers(ax: Axes, facts: Mapping[Any, Any]) -> None:
     """Mark today's number, and the smallest that meets the target, alone and with a margin."""
     smallest, careful = facts["smallest"], facts["smallest_with_margin"]
     ax.axvline(facts["today"]["agents"], color=theme.GRAY, linestyle=":", linewidth=2,

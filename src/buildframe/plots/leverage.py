@@ -103,8 +103,8 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
     y, edge = np.arange(len(shown)), theme.background(ax)
     is_clear = shown["clear"].to_numpy(np.bool_)
     for suffix, color, offset, hatch, label in _KINDS:
-        names = [f"hours_saved{suffix}", f"low_h{suffix}", f"high_h{suffix}"]
-        hours, low, high = shown[names].to_numpy(np.float64).T
+        columns = [f"hours_saved{suffix}", f"low_h{suffix}", f"high_h{suffix}"]
+        hours, low, high = shown[columns].to_numpy(np.float64).T
         bars = ax.barh(y + offset, hours, 0.36, color=color, hatch=hatch, edgecolor=edge, linewidth=0)
         ax.barh(0, 0, color=color, hatch=hatch, edgecolor=edge, linewidth=0, label=label)
         for bar, clear in zip(bars, is_clear, strict=True):

@@ -86,9 +86,10 @@ def compare(
 
     `errors` is the table of a blind replay.
     """
-    columns = {f"{p}_before": before[f"{p}_s"] for p in ("p50", "p95")}
-    columns |= {f"{p}_after": np.nan if after is None else after[f"{p}_s"] for p in ("p50", "p95")}
-    table = pd.DataFrame(columns, index=before.index)
+    table = pd.DataFrame(index=before.index)
+    for p in ("p50", "p95"):
+        table[f"{p}_before"] = before[f"{p}_s"]
+        table[f"{p}_after"] = np.nan if after is None else after[f"{p}_s"].reindex(before.index)
     known = pd.DataFrame(errors)
     known.index = pd.MultiIndex.from_arrays([known["of"].map({"pipeline": WALL, "queue": QUEUE}), known["name"]])
     for p in ("p50", "p95"):

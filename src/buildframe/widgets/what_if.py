@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import ipywidgets
@@ -223,13 +224,13 @@ class WhatIf(components.TaskWidget):
     def _caption(self) -> str:
         if self._before is None or self._after is None:
             return ""
-        change = describe(self.scenario)
-        lines = [f"{change[0].upper()}{change[1:]}."]
+        what = describe(self.scenario)
+        lines = [f"{what[0].upper()}{what[1:]}."]
         for p in ("p50", "p95"):
-            before, after = (one.summary.loc[(WALL, ALL), f"{p}_s"] for one in (self._before, self._after))
-            difference = f" ({format_change(after - before)})" if after == after and before == before else ""
+            before, after = (float(one.summary[f"{p}_s"][WALL, ALL]) for one in (self._before, self._after))
+            change = "" if math.isnan(after - before) else f" ({format_change(after - before)})"
             lines.append(
-                f"{p} of wall times: {format_duration(before)} before, {format_duration(after)} after{difference}."
+                f"{p} of wall times: {format_duration(before)} before, {format_duration(after)} after{change}."
             )
         return "\n".join(lines)
 
