@@ -227,7 +227,9 @@ class WhatIf(components.TaskWidget):
         what = describe(self.scenario)
         lines = [f"{what[0].upper()}{what[1:]}."]
         for p in ("p50", "p95"):
-            before, after = (float(one.summary[f"{p}_s"][WALL, ALL]) for one in (self._before, self._after))
+            before, after = (
+                float(one.summary[f"{p}_s"].get((WALL, ALL), math.nan)) for one in (self._before, self._after)
+            )
             change = "" if math.isnan(after - before) else f" ({format_change(after - before)})"
             lines.append(
                 f"{p} of wall times: {format_duration(before)} before, {format_duration(after)} after{change}."
