@@ -13,9 +13,10 @@ from buildframe.metrics.columns import NAT, Flags, Floats, Integers
 from buildframe.metrics.paired_savings import estimate_saving
 from buildframe.metrics.replaying.description import describe_replay
 from buildframe.metrics.replaying.event_loop import Changes, ReplayTimes, simulate
-from buildframe.metrics.replaying.fleets import UNLIMITED, Fleet
+from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
 from buildframe.metrics.replaying.model import ReplayModel
 from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
+from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
 
 _DAY = 86_400_000_000
 _COLUMNS = {
@@ -49,7 +50,8 @@ def leverage(
         Slug of the pipeline whose steps are tried. By default those of all pipelines. All builds are replayed in any
         case, because pipelines share agents.
     top : int, default 20
-        Number of steps to try, at least 1: those with the largest share of machine time and of critical chains.
+        Number of steps to try, at least 1: those that take most time on critical chains, or of the agents that these
+        chains wait for.
 
     Returns
     -------
@@ -140,36 +142,48 @@ def _pipelines_of_steps(prepared: PreparedReplay) -> Integers:
 def _choose_steps(
     prepared: PreparedReplay, of_step: Integers, pipeline: str | None, top: int
 ) -> list[tuple[int, float]]:
-    """Return the numbers of the steps with the largest share of machine time and of critical chains, and its hours."""
+    """Return the numbers of the steps that can save most, and the hours of machine time of each."""
     names = prepared.record.pipeline_names
     if pipeline is not None and names and pipeline not in names:
         raise BadInput(f"pipeline={pipeline!r} has no build. Use one of {', '.join(map(repr, sorted(names)[:20]))}.")
-    hours, critical = _step_hours(prepared)
+    machine, possible = _step_hours(prepared)
     is_own = np.array([pipeline in (None, names[number]) for number in of_step], np.bool_)
-    hours, critical = np.where(is_own, hours, 0), np.where(is_own, critical, 0)
-    score = hours / max(hours.sum(), 1e-9) + critical / max(critical.sum(), 1e-9)
-    chosen = [number for number in np.argsort(-score, kind="stable").tolist() if hours[number] > 0]
-    return [(number, float(hours[number])) for number in chosen[:top]]
+    order = np.argsort(-np.where(is_own, possible, 0), kind="stable").tolist()
+    chosen = [number for number in order if is_own[number] and machine[number] > 0]
+    return [(number, float(machine[number])) for number in chosen[:top]]
 
 
 def _step_hours(prepared: PreparedReplay) -> tuple[Floats, Floats]:
-    """Return the hours that jobs of each step ran, and those of the jobs on the critical chains of builds.
+    """Return the machine time of each step in hours, and a rough estimate of the wall time that builds owe to it.
 
-    Such a chain leads from the job that ended last to its predecessor, and so on.
+    That is its own time on critical chains, and its share of the time that these wait for agents: of the waits in a
+    queue, as much as of its machine time.
     """
-    jobs, end = prepared.record.pipelines, prepared.record.end
-    ran = jobs.is_script & (jobs.started != NAT)
-    until = np.where(jobs.finished == NAT, end, jobs.finished)
-    hours = np.where(ran, np.maximum(until - jobs.started, 0), 0) / 3.6e9
-    order = np.lexsort((np.where(ran, until, NAT), jobs.build))
-    row = order[np.flatnonzero(np.diff(jobs.build[order], append=-1))]
-    critical = np.zeros(len(jobs.steps))
-    for _ in range(int(np.bincount(jobs.build, minlength=1).max())):
-        np.add.at(critical, jobs.step[row], hours[row])
+    jobs, n_queues = prepared.record.jobs, max(prepared.model.n_queues, 1)
+    ran = np.isin(jobs.kind, [AGENT, NO_QUEUE]) & (jobs.started != NAT)
+    until = np.where(jobs.ended == NAT, prepared.record.end, jobs.ended)
+    hours = np.where(ran, np.maximum(until - jobs.started, 0), 0) / HOUR
+    waits = np.where(ran & (jobs.ready != NAT), np.maximum(jobs.started - jobs.ready, 0), 0) / HOUR
+    n_steps, is_critical, queue = len(prepared.record.steps), _find_critical(prepared), np.maximum(jobs.queue, 0)
+    busy = np.bincount(queue, hours, n_queues)
+    delay = np.bincount(queue, waits * is_critical, n_queues) / np.maximum(busy, 1e-9)
+    owed = hours * is_critical + hours * delay[queue]
+    machine, possible = (np.bincount(jobs.step, one, n_steps).astype(np.float64) for one in (hours, owed))
+    return machine, possible
+
+
+def _find_critical(prepared: PreparedReplay) -> Flags:
+    """Return which jobs are on the critical chain of their build: the last one, its predecessor, and so on."""
+    jobs, known = prepared.record.jobs, prepared.record.pipelines
+    ended = np.where(known.started == NAT, NAT, known.finished)
+    order = np.lexsort((ended, known.build))
+    row = order[np.flatnonzero(np.diff(known.build[order], append=-1))]
+    is_critical = np.zeros(len(known.build), np.bool_)
+    while len(row):
+        is_critical[row] = True
         row = prepared.found.row[row]
-        row = row[row >= 0]
-    machine: Floats = np.bincount(jobs.step, hours, len(jobs.steps)).astype(np.float64)
-    return machine, critical
+        row = row[(row >= 0) & ~is_critical[row]]
+    return is_critical[jobs.from_pipeline]
 
 
 def _check_arguments(by: float, top: int) -> None:

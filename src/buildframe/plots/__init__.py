@@ -30,8 +30,9 @@ from buildframe.plots.trends import duration_trend, success_trend
 
 __all__ = [
     "agents_needed", "concurrency", "contention", "distribution", "duration_trend", "explain", "flake_scores",
-    "flaky_board", "flips", "leverage", "objective", "queue_depth", "queue_times_by_hour",
-    "shortened", "step_graph", "step_times", "success_trend", "survival", "time_spent", "timeline",
+    "flaky_board", "flips", "leverage", "objective", "queue_depth",
+    "queue_times_by_hour", "shortened", "step_graph", "step_times", "success_trend", "survival", "time_spent",
+    "timeline",
 ]  # fmt: skip
 
 
