@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import simpy
+from tests.metrics import true_dependencies
 from tests.metrics.replay_frames import build, frames, job, queue_record, seconds
 
 from buildframe import metrics
@@ -118,6 +120,46 @@ def test_the_order_of_rows_does_not_matter() -> None:
     shuffled = metrics.replay(builds.iloc[order], jobs.iloc[order[::-1]], agents=2)
     for frame, other in zip(expected, shuffled, strict=True):
         pd.testing.assert_frame_equal(frame, other.sort_index())
+
+
+def erlang_c(load: float, agents: int) -> float:
+    """The probability that a job waits, if `load` agents are busy on average."""
+    terms = [load**k / math.factorial(k) for k in range(agents)]
+    last = load**agents / math.factorial(agents) * agents / (agents - load)
+    return last / (sum(terms) + last)
+
+
+@pytest.mark.parametrize("agents", [3, 5])
+def test_waits_agree_with_erlang(agents: int) -> None:
+    """The tolerance is four standard errors, from the means of 25 spans of time; the formulas hold exactly."""
+    builds, jobs = random_queue(10_000, 7, 2.5 / 7, seed=agents)
+    waits = metrics.replay(builds, jobs, agents=agents)[1].pipe(metrics.queue_time).dt.total_seconds().dropna()
+    expected = erlang_c(2.5, agents)
+    for values, truth in ((waits > 0, expected), (waits, expected * 300 / (agents - 2.5))):
+        means = np.array([span.mean() for span in np.array_split(values.to_numpy(float), 25)])
+        error = means.std(ddof=1) / 5
+        assert error < 0.3 * truth
+        assert abs(means.mean() - truth) < 4 * error
+
+
+@pytest.mark.slow
+def test_a_month_of_the_sandbox_is_predicted_from_half_of_its_days() -> None:
+    builds, jobs = true_dependencies.month(1)
+    again, jobs_again = metrics.replay(builds, jobs)
+    error = pd.DataFrame(again.attrs["error"]).dropna()
+    off = (error["predicted_p50_s"] - error["recorded_p50_s"]).abs() / error["recorded_p50_s"].clip(lower=5)
+    assert off.median() < 0.02
+    assert off.max() < 0.1
+    ready = jobs_again.dropna(subset=["runnable_at", "started_at"])
+    assert (ready["started_at"] >= ready["runnable_at"]).all()
+    runs = ready.dropna(subset="agent_id").sort_values(["agent_id", "started_at"])
+    same = runs["agent_id"] == runs["agent_id"].shift()
+    assert not (runs["started_at"] < runs["finished_at"].shift())[same].any()
+    both = jobs.merge(jobs_again, on="id", suffixes=("", "_again"))
+    assert ((both["started_at"] - both["started_at_again"]).abs() < "60s").mean() > 0.99 * both[
+        "started_at"
+    ].notna().mean()
+    metrics.time_ledger(again, jobs_again)
 
 
 # --- dependencies ---

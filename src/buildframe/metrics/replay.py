@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.replaying.blind_error import blind_error
-from buildframe.metrics.replaying.event_loop import Changes, simulate
-from buildframe.metrics.replaying.options import Agents, Step, check_options, read_fleets, read_scale, read_skipped
-from buildframe.metrics.replaying.prepared import describe_fleets, prepare, with_load
-from buildframe.metrics.replaying.result_frames import write_frames
+from buildframe.metrics.replaying.description import describe_replay
+from buildframe.metrics.replaying.options import Agents, Step, check_options, read_fleets
+from buildframe.metrics.replaying.prepared import prepare
+from buildframe.metrics.replaying.scenarios import replay_prepared
 
 
 @checked_names
@@ -82,6 +80,8 @@ def replay(
 
     See Also
     --------
+    agents_needed : Waits in a queue with each number of agents.
+    leverage : The steps whose speed-up saves most.
     step_graph : The dependencies between steps.
     percentiles : Summarize queue times and wall times of the result.
     time_ledger : Where each second of each build went.
@@ -95,13 +95,14 @@ def replay(
       multiplied by `run_scale` of that job.
     - Free agents take jobs by priority, then by the time since which they are ready, then by the order of builds and
       rows. They hold them for their lag and their run. The lag is the time from when the job was ready and its agent
-      free until it started. For the first job on an agent it is at most the queue's median of such lags while less than
-      80 % of the highest number of agents were busy, which is the time to boot. An agent that was lost stays away.
+      free until it started. The first job on an agent may have waited for others, unless it found less than 80 % as
+      many jobs in its queue as ever ran at once; the median of these lags, the time to boot, limits the others. An
+      agent that was lost stays away as long as recorded.
     - Retries keep outcome and delay. A triggered build moves with its trigger job, and a trigger job that waited for
       its build ends with it. A rebuild moves with the end of its original.
     - A build that a person canceled ends as long after its creation as recorded. If on a branch at least 3 builds under
       way met a newer build, and at least 80 % of them were canceled (or skipped, if they had not started) within 2 s,
-      newer builds do so in the replay, too. Branches with fewer cases are decided together.
+      newer builds do so in the replay, too. Short branches with fewer cases are decided together per pipeline.
     - What was canceled or did not end, and now ends, has passed. It runs as long as was seen, or as the median of its
       step, whichever is longer. Jobs that were canceled alone or expired do so as long after they were ready.
 
@@ -134,21 +135,8 @@ def replay(
     """
     check_options(agents, run_scale, skip, load, seed)
     prepared = prepare(builds, jobs)
-    fleets = read_fleets(agents, prepared)
-    scale, skipped = read_scale(run_scale, prepared), read_skipped(skip, prepared)
-    model = with_load(prepared.model, load, seed)
-    origin = model.jobs.origin
-    changes = Changes(
-        fleets, scale=None if scale is None else scale[origin], is_skipped=None if skipped is None else skipped[origin]
-    )
-    times = simulate(model, changes)
-    frames = write_frames(builds, jobs, prepared.record, model, times, prepared.agents.is_single_use)
-    attrs: dict[str, Any] = {
-        "fleet": describe_fleets(prepared, fleets),
-        "gap_share": prepared.gap_share,
-        "n_no_queue": prepared.n_no_queue,
-        "error": blind_error(prepared, seed),
-    }
+    frames = replay_prepared(prepared, builds, jobs, agents, run_scale, skip, load, seed)
+    attrs = describe_replay(prepared, read_fleets(agents, prepared), seed)
     for frame in frames:
         frame.attrs |= attrs
     return frames

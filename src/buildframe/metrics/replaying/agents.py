@@ -38,7 +38,7 @@ def measure_agents(record: BuildRecord) -> AgentTimes:
     freed, previous = _previous_on_agent(jobs, is_run)
     lag = np.where(is_run, np.maximum(jobs.started - np.maximum(jobs.ready, freed), 0), 0)
     is_single = _find_single_use(jobs, is_run, n_queues)
-    lag = _limit_first_lags(jobs, lag, is_run, previous, n_queues)
+    lag = _limit_first_lags(record, lag, is_run, previous, n_queues)
     typical = np.zeros(n_queues, np.int64)
     for queue in range(n_queues):
         own = is_run & (jobs.queue == queue) & (jobs.agent >= 0)
@@ -69,23 +69,22 @@ def _find_single_use(jobs: RecordedJobs, is_run: Flags, n_queues: int) -> Flags:
     return found
 
 
-def _limit_first_lags(jobs: RecordedJobs, lag: Integers, is_run: Flags, previous: Integers, n_queues: int) -> Integers:
+def _limit_first_lags(record: BuildRecord, lag: Integers, is_run: Flags, previous: Integers, n_queues: int) -> Integers:
     """Limit the lag of the first job on each agent to the time that agents take to boot.
 
-    Until then the job may have waited because there were no agents. The time to boot is the median lag of such jobs
-    while less than 80 % of the highest number of agents were busy.
+    Such a job may have waited because there were no agents. That is certain not to be so if less than 80 % of the
+    highest number of busy agents waited or ran when it became ready; the median of these lags limits the others.
     """
-    lag = lag.copy()
+    jobs, lag = record.jobs, lag.copy()
     for queue in range(n_queues):
         own = is_run & (jobs.queue == queue)
         first = np.flatnonzero(own & (previous < 0) & (jobs.agent >= 0))
         if not len(first):
             continue
-        begin, end = jobs.started[own], jobs.ended[own]
-        busy = _busy_at(begin, end, jobs.started[first])
-        is_quiet = busy < _PEAK_SHARE * peak(begin, end)
+        present = _count_at(jobs.ready[own], jobs.ended[own], jobs.ready[first])
+        is_quiet = present < _PEAK_SHARE * peak(jobs.started[own], jobs.ended[own])
         boot = np.median(lag[first[is_quiet]]) if is_quiet.any() else lag[first].min()
-        lag[first] = np.minimum(lag[first], int(boot))
+        lag[first] = np.where(is_quiet, lag[first], np.minimum(lag[first], int(boot)))
     return lag
 
 
@@ -118,7 +117,8 @@ def _find_away(jobs: RecordedJobs, lag: Integers, previous: Integers, typical: I
     return away, lag
 
 
-def _busy_at(begin: Integers, end: Integers, times: Integers) -> Integers:
+def _count_at(begin: Integers, end: Integers, times: Integers) -> Integers:
+    """Return how many intervals [begin, end) cover each of these times, including those that begin then."""
     begun, ended = np.sort(begin), np.sort(end[end != NAT])
     return np.searchsorted(begun, times, "right") - np.searchsorted(ended, times, "right")
 

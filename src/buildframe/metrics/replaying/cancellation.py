@@ -15,6 +15,7 @@ _AT_ONCE = 2_000_000
 _STOPPING = 60_000_000
 _MIN_CASES = 3
 _MIN_SHARE = 0.8
+_LONG, _LONG_SHARE = 10, 0.1
 
 
 @dataclass(frozen=True)
@@ -108,17 +109,20 @@ def _is_active(intervals: Iterable[tuple[int, int]], at: int) -> bool:
 def _decide(branch: Integers, pipeline: Integers, older: Integers, was_canceled: Flags) -> Flags:
     """Return for each build whether newer builds of its branch cancel it.
 
-    Branches with few cases are decided together with the other such branches of their pipeline.
+    Branches with few cases are decided together with the other such branches of their pipeline, if none of their own
+    cases contradicts. Long ones without a case are not: the default branch often has a rule of its own.
     """
-    n = int(branch.max(initial=-1)) + 1
+    n, n_pipelines = int(branch.max(initial=-1)) + 1, int(pipeline.max(initial=-1)) + 1
+    n_builds = np.bincount(branch, minlength=n)
     cases, canceled = np.bincount(branch[older], minlength=n), np.bincount(branch[older[was_canceled]], minlength=n)
     of_branch = np.zeros(n, np.int64)
     of_branch[branch] = pipeline
-    is_small = cases < _MIN_CASES
-    pooled = np.zeros((2, int(pipeline.max(initial=-1)) + 1), np.int64)
-    np.add.at(pooled[0], of_branch[is_small], cases[is_small])
-    np.add.at(pooled[1], of_branch[is_small], canceled[is_small])
-    cases = np.where(is_small, pooled[0][of_branch], cases)
-    canceled = np.where(is_small, pooled[1][of_branch], canceled)
-    decided: Flags = ((cases >= _MIN_CASES) & (canceled >= _MIN_SHARE * cases))[branch]
+    is_long = (n_builds >= _LONG) & (n_builds >= _LONG_SHARE * np.bincount(pipeline, minlength=n_pipelines)[of_branch])
+    is_pooled = (cases < _MIN_CASES) & (~is_long | (cases > 0))
+    pooled = np.zeros((2, n_pipelines), np.int64)
+    np.add.at(pooled[0], of_branch[is_pooled], cases[is_pooled])
+    np.add.at(pooled[1], of_branch[is_pooled], canceled[is_pooled])
+    in_pool = (pooled[0] >= _MIN_CASES) & (pooled[1] >= _MIN_SHARE * pooled[0])
+    alone = (cases >= _MIN_CASES) & (canceled >= _MIN_SHARE * cases)
+    decided: Flags = np.where(is_pooled, in_pool[of_branch] & (canceled == cases), alone)[branch]
     return decided

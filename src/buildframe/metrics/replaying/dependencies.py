@@ -14,8 +14,10 @@ from buildframe.metrics.columns import NAT, Flags, Integers
 from buildframe.metrics.engines.protocol import GROUP
 from buildframe.metrics.predecessors import (
     FAILURE,
+    NEEDS,
     RELEASE,
     SKEW,
+    WANTS,
     Predecessors,
     StepPairs,
     find_predecessors,
@@ -73,7 +75,7 @@ def learn_edges(record: BuildRecord) -> tuple[Predecessors, StepEdges]:
 
 def learn_edges_by_half(record: BuildRecord, half: Integers) -> list[StepEdges]:
     """Return the dependencies of steps that the builds of each half show alone; `half` is 0 or 1 for each build."""
-    table, known = record.table, record.pipelines
+    table, known = record.table[[*NEEDS, *WANTS, GROUP]], record.pipelines
     of_rows = pd.Series(half[record.jobs.build], index=record.jobs.row)
     halves = of_rows.reindex(range(len(table)), fill_value=0).to_numpy(np.int64)
     jobs = read_jobs(table.assign(**{GROUP: table[GROUP].to_numpy(np.int64) * 2 + halves}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from buildframe.metrics.replaying.prepared import PreparedReplay, describe_fleet
 from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
 
 
-def describe_replay(prepared: PreparedReplay) -> dict[str, Any]:
-    """Return the `attrs` of results that come from replays of this record."""
+def describe_replay(prepared: PreparedReplay, fleets: Sequence[Fleet] | None = None, seed: int = 0) -> dict[str, Any]:
+    """Return the `attrs` of results that come from replays of this record, by default on its own fleets."""
     return {
-        "error": blind_error(prepared),
-        "fleet": describe_fleets(prepared, prepared.fleets),
+        "fleet": describe_fleets(prepared, prepared.fleets if fleets is None else fleets),
         "gap_share": prepared.gap_share,
         "n_no_queue": prepared.n_no_queue,
+        "error": blind_error(prepared, seed),
     }
 
 

@@ -12,7 +12,7 @@ from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
 from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END
 from buildframe.metrics.replaying.event_loop import SKIPPED, ReplayTimes
 from buildframe.metrics.replaying.model import ReplayModel
-from buildframe.metrics.replaying.record import AGENT, BLOCK, TRIGGER, BuildRecord
+from buildframe.metrics.replaying.record import AGENT, BLOCK, NO_QUEUE, TRIGGER, BuildRecord
 from buildframe.spec.builds import OPEN_STATES
 
 _BUILD_IDS = ("id", "rebuilt_from_id", "triggered_from_build_id")
@@ -208,7 +208,8 @@ class _Writer:
         killed = is_changed & (states == "canceled") & has_started
         columns.set_where("exit_status", killed, -1)
         columns.set_where("signal_reason", killed, "cancel")
-        without = (job >= 0) & ~(has_started & (times.ended[job] != NAT)) & self._model.jobs.is_live[job]
+        is_script = (job >= 0) & np.isin(self._model.jobs.kind[job], [AGENT, NO_QUEUE])
+        without = is_script & ~(has_started & (times.ended[job] != NAT)) & self._model.jobs.is_live[job]
         for name in _NEVER_RAN:
             columns.set_where(name, without, None)
         is_open = (job >= 0) & self._model.jobs.is_live[job] & (times.ended[job] == NAT)
@@ -276,8 +277,8 @@ class _AgentNames:
 
     def describe(self, name: str, ids: Any) -> Any:
         """Return another column of the agents of these ids; a new agent is named by its id."""
-        known = self._jobs.dropna(subset=["agent_id"]).drop_duplicates("agent_id").set_index("agent_id")[name]
-        found = known.reindex(pd.Index(ids)).astype(object).to_numpy(copy=True)
+        known = self._jobs[["agent_id", name]].drop_duplicates("agent_id").dropna(subset="agent_id")
+        found = known.set_index("agent_id")[name].reindex(pd.Index(ids)).astype(object).to_numpy(copy=True)
         missing = pd.isna(found)
         found[missing] = ids[missing] if name == "agent" else None
         return found
