@@ -15,7 +15,7 @@ from buildframe import metrics, widgets
 from buildframe.errors import BadInput
 from buildframe.metrics.replaying.fleets import Fleet
 from buildframe.widgets import scenario, what_if
-from buildframe.widgets.scenario import Prediction, Scenario
+from buildframe.widgets.scenario import Prediction, ReplayScenario
 from buildframe.widgets.what_if import WhatIf
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
@@ -73,7 +73,7 @@ def row(widget: WhatIf, name: str) -> dict[str, float | None]:
 
 def test_inputs_begin_at_what_was_recorded_and_change_nothing(shown: WhatIf) -> None:
     assert {queue: slider.value for queue, slider in shown.agents.items()} == {"default": 1, "upload": 60}
-    assert shown.scenario == Scenario({}, 1, {}, ())
+    assert shown.scenario == ReplayScenario({}, 1, {}, ())
     values = row(shown, "default")
     recorded = metrics.percentiles(record()[1], by="queue").set_index("queue")
     assert values["p50 before"] == values["p50 after"] == round(recorded["p50_s"]["default"])
@@ -152,7 +152,7 @@ def test_the_last_request_wins_and_no_stale_result_is_shown(monkeypatch: pytest.
     begun, gate = threading.Event(), threading.Event()
     original = scenario.PreparedRecord.replay
 
-    def replay(self: scenario.PreparedRecord, one: Scenario) -> Prediction:
+    def replay(self: scenario.PreparedRecord, one: ReplayScenario) -> Prediction:
         asked.append(dict(one.agents))
         if one.agents == {"default": 3}:
             begun.set()

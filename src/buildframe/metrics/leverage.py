@@ -113,6 +113,12 @@ def leverage(
     --------
     >>> saved = metrics.leverage(builds, jobs, by=0.5, top=5)
     >>> saved[["pipeline", "step", "mean_saved_s_unlimited", "mean_saved_s", "hours_saved", "clear"]].round(1)
+      pipeline          step  mean_saved_s_unlimited  mean_saved_s  hours_saved  clear
+    0   mobile  ios-payments                   170.9         985.1          6.2   True
+    1   mobile   ios-widgets                    13.4         884.5          5.7   True
+    2   mobile     ios-watch                    32.7         857.2          5.4   True
+    3   mobile     ios-build                   386.4         799.4          5.1   True
+    4   mobile  ios-snapshot                    26.0         715.7          4.6   True
     """
     _check_arguments(by, top)
     prepared = prepare(builds, jobs)

@@ -93,25 +93,25 @@ def agents_needed(
     with theme.themed_axes(ax, 9, 4.6) as ax:
         if rows.empty:
             return theme.show_message(ax, f"No job waited for an agent in {theme.shortened(queue, 40)}.")
-        facts = rows.attrs
+        attrs = rows.attrs
         _draw_shares(ax, rows, target)
         _draw_waits(ax, rows)
-        _mark_numbers(ax, facts)
-        _label_axes(ax, rows, facts["days"])
+        _mark_numbers(ax, attrs)
+        _label_axes(ax, rows, attrs["days"])
         limit = format_duration(seconds_of(within, "within"))
-        theme.decorate(ax, _title(facts, queue, limit, target), _note(facts, queue))
+        theme.decorate(ax, _title(attrs, queue, limit, target), _note(attrs, queue))
     return ax
 
 
-def _title(facts: Mapping[Any, Any], queue: str, limit: str, target: float) -> str:
+def _title(attrs: Mapping[Any, Any], queue: str, limit: str, target: float) -> str:
     name, promise = truncate_middle(queue, 40), f"{_percent(target)} of jobs within {limit}"
-    if facts["smallest"] is None:
+    if attrs["smallest"] is None:
         return f"{name}: no number of agents starts {promise}"
-    return f"{name}: {format_count(facts['smallest'], 'agent')} start{'s' * (facts['smallest'] == 1)} {promise}"
+    return f"{name}: {format_count(attrs['smallest'], 'agent')} start{'s' * (attrs['smallest'] == 1)} {promise}"
 
 
-def _note(facts: Mapping[Any, Any], queue: str) -> str:
-    return theme.join_notes("line: 95 % interval", describe_error_of_queue(facts["error"], queue))
+def _note(attrs: Mapping[Any, Any], queue: str) -> str:
+    return theme.join_notes("line: 95 % interval", describe_error_of_queue(attrs["error"], queue))
 
 
 def _draw_shares(ax: Axes, rows: pd.DataFrame, target: float) -> None:
@@ -134,11 +134,11 @@ def _draw_waits(ax: Axes, rows: pd.DataFrame) -> None:
         ax.plot(agents, _place_wait(minutes, most), sign, color=color, markersize=4.5, linewidth=1.2, label=label)
 
 
-def _mark_numbers(ax: Axes, facts: Mapping[Any, Any]) -> None:
+def _mark_numbers(ax: Axes, attrs: Mapping[Any, Any]) -> None:
     """Mark today's number, and the smallest that meets the target, alone and with a margin."""
-    smallest, careful = facts["smallest"], facts["smallest_with_margin"]
-    ax.axvline(facts["today"]["agents"], color=theme.GRAY, linestyle=":", linewidth=2,
-               label=f"today {facts['today']['agents']:.3g}")  # fmt: skip
+    smallest, careful = attrs["smallest"], attrs["smallest_with_margin"]
+    ax.axvline(attrs["today"]["agents"], color=theme.GRAY, linestyle=":", linewidth=2,
+               label=f"today {attrs['today']['agents']:.3g}")  # fmt: skip
     if smallest is not None:
         ax.axvline(smallest, color=theme.PURPLE, linewidth=1.6, label=f"smallest that meets it: {smallest}")
     if careful is not None and careful != smallest:

@@ -26,7 +26,7 @@ Step = tuple[str, str]
 """Pipeline and step."""
 
 
-class Scenario(NamedTuple):
+class ReplayScenario(NamedTuple):
     """What to change: agents per queue, the load, run times of steps as factors, and steps to skip."""
 
     agents: Mapping[str, int]
@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
     skip: tuple[Step, ...]
 
 
-UNCHANGED = Scenario({}, 1.0, {}, ())
+UNCHANGED = ReplayScenario({}, 1.0, {}, ())
 
 
 class Prediction(NamedTuple):
@@ -61,7 +61,7 @@ class PreparedRecord:
         self.by_hour = [queue for queue, fleet in fleets.items() if not isinstance(fleet.agents, int)]
         self.steps = list_steps(self._prepared)
 
-    def replay(self, scenario: Scenario) -> Prediction:
+    def replay(self, scenario: ReplayScenario) -> Prediction:
         """Predict builds and jobs under a scenario."""
         builds, jobs = replay_prepared(self._prepared, self._builds, self._jobs, **scenario._asdict())
         return Prediction(builds, jobs, summarize(builds, jobs))

@@ -22,7 +22,7 @@ from buildframe.widgets.scenario import (
     WALL,
     Prediction,
     PreparedRecord,
-    Scenario,
+    ReplayScenario,
     compare,
     list_builds,
     minutes_of,
@@ -101,20 +101,22 @@ class WhatIf(components.TaskWidget):
         self._tasks.restart(lambda task: self._prepare(task, builds, jobs), lambda ready: self._open(*ready))
 
     @property
-    def scenario(self) -> Scenario:
+    def scenario(self) -> ReplayScenario:
         """
         The change that the inputs describe.
 
         Returns
         -------
-        Scenario
+        ReplayScenario
             Agents per queue (only queues whose number differs from today's), load, run times of steps as factors, and
             steps to skip.
         """
         today = {} if self._record is None else self._record.agents
         agents = {queue: slider.value for queue, slider in self.agents.items() if slider.value != today[queue]}
         scale = {step: self.run_time.value / 100 for step in self.faster.value if step not in self.skipped.value}
-        return Scenario(agents, self.load.value / 100, scale if self.run_time.value != 100 else {}, self.skipped.value)
+        return ReplayScenario(
+            agents, self.load.value / 100, scale if self.run_time.value != 100 else {}, self.skipped.value
+        )
 
     def _create_inputs(self) -> None:
         self.load = _slider("Load, % of recorded", 100, 50, 200, 5)
@@ -131,7 +133,7 @@ class WhatIf(components.TaskWidget):
         record = PreparedRecord(builds, jobs)
         return record, self._predict(task, record, UNCHANGED)
 
-    def _predict(self, task: BackgroundTask, record: PreparedRecord, scenario: Scenario) -> Prediction:
+    def _predict(self, task: BackgroundTask, record: PreparedRecord, scenario: ReplayScenario) -> Prediction:
         with self._lock:
             if task.is_canceled:
                 raise Canceled("A later change replaced this one.")
@@ -240,7 +242,7 @@ class WhatIf(components.TaskWidget):
         self.status.show_error(f"There is no prediction.\n{html.error_text(error)}")
 
 
-def describe(scenario: Scenario) -> str:
+def describe(scenario: ReplayScenario) -> str:
     """Return what a scenario changes, in words."""
     parts = [f"{format_count(n, 'agent')} in {format_name(queue)}" for queue, n in scenario.agents.items()]
     parts += [f"load {100 * scenario.load:.0f} %"] if scenario.load != 1 else []
