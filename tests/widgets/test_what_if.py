@@ -148,12 +148,12 @@ def test_the_chosen_build_is_drawn_before_and_after_on_one_scale(shown: WhatIf) 
 def test_the_last_request_wins_and_no_stale_result_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three changes on the kernel's loop: the first one is replaced before it starts, the second while it runs."""
     monkeypatch.setattr(what_if, "_DELAY", 0.01)
-    asked: list[dict[str, int]] = []
+    replayed: list[dict[str, int]] = []
     begun, gate = threading.Event(), threading.Event()
     original = scenario.PreparedRecord.replay
 
     def replay(self: scenario.PreparedRecord, one: ReplayScenario) -> Prediction:
-        asked.append(dict(one.agents))
+        replayed.append(dict(one.agents))
         if one.agents == {"default": 3}:
             begun.set()
             gate.wait(10)
@@ -186,7 +186,7 @@ def test_the_last_request_wins_and_no_stale_result_is_shown(monkeypatch: pytest.
         widget.close()
 
     asyncio.run(kernel())
-    assert asked == [{}, {"default": 3}, {"default": 4}]
+    assert replayed == [{}, {"default": 3}, {"default": 4}]
 
 
 def test_errors_are_shown_in_words() -> None:
