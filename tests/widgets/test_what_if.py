@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import ipywidgets
 import numpy as np
@@ -146,7 +146,7 @@ def test_the_chosen_build_is_drawn_before_and_after_on_one_scale(shown: WhatIf) 
 
 
 def test_the_last_request_wins_and_no_stale_result_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three changes on the kernel's loop: the first one is replaced before it starts, the second while it runs."""
+    """One change is replaced before it starts, one while it runs, and one while it waits for that."""
     monkeypatch.setattr(what_if, "_DELAY", 0.01)
     replayed: list[dict[str, int]] = []
     begun, gate = threading.Event(), threading.Event()
@@ -156,37 +156,44 @@ def test_the_last_request_wins_and_no_stale_result_is_shown(monkeypatch: pytest.
         replayed.append(dict(one.agents))
         if one.agents == {"default": 3}:
             begun.set()
-            gate.wait(10)
+            gate.wait(30)
         return original(self, one)
 
     monkeypatch.setattr(scenario.PreparedRecord, "replay", replay)
 
-    async def until(condition: object) -> None:
-        for _ in range(2000):
-            if condition():  # type: ignore[operator]
+    async def until(condition: Callable[[], bool]) -> None:
+        for _ in range(6000):
+            if condition():
                 return
             await asyncio.sleep(0.005)
         raise AssertionError("the widget did not get there")
 
+    def is_computing(widget: WhatIf, agents: int) -> bool:
+        has_result = row(widget, "default")["p50 after"] is not None or "(after)" in widget.timelines.value
+        return visible_text(widget.status).startswith(f"Computing: {agents} agents in default") and not has_result
+
     async def kernel() -> None:
         widget = widgets.WhatIf(*record())
-        await until(lambda: not widget._tasks.is_busy and widget.agents)
+        await until(lambda: not widget._tasks.is_busy and bool(widget.agents))
         widget.agents["default"].value = 2
         widget.agents["default"].value = 3
-        assert visible_text(widget.status).startswith("Computing: 3 agents in default")
-        assert row(widget, "default")["p50 after"] is None
-        assert "(after)" not in widget.timelines.value
+        assert is_computing(widget, 3)
         await until(begun.is_set)
         widget.agents["default"].value = 4
+        await until(lambda: len(widget._tasks._started) == 2)
+        monkeypatch.setattr(what_if, "_DELAY", 600)
+        widget.agents["default"].value = 5
         gate.set()
-        await asyncio.sleep(0.05)
-        await until(lambda: visible_text(widget.status).startswith("4 agents in default."))
-        after = metrics.percentiles(metrics.replay(*record(), agents={"default": 4})[1], by="queue")
+        await until(lambda: not widget._tasks._started)
+        assert is_computing(widget, 5)
+        widget._tasks.call_later(0, widget._compute)
+        await until(lambda: visible_text(widget.status).startswith("5 agents in default."))
+        after = metrics.percentiles(metrics.replay(*record(), agents={"default": 5})[1], by="queue")
         assert row(widget, "default")["p95 after"] == round(after.set_index("queue")["p95_s"]["default"])
         widget.close()
 
     asyncio.run(kernel())
-    assert replayed == [{}, {"default": 3}, {"default": 4}]
+    assert replayed == [{}, {"default": 3}, {"default": 5}]
 
 
 def test_errors_are_shown_in_words() -> None:
