@@ -303,3 +303,30 @@ def test_empty_frames_stay_empty() -> None:
         pd.testing.assert_frame_equal(old, new)
     builds, jobs = frames([build(finished=20)], [])
     pd.testing.assert_frame_equal(metrics.replay(builds, jobs)[0], builds)
+
+
+def test_queues_of_organizations_are_kept_apart() -> None:
+    builds, jobs = frames([build("x", 0, 10), build("y", 0, 10)], [job("a", 0, 0, 10, "x"), job("a", 0, 0, 10, "y")])
+    both = ["acme", "globex"]
+    _, together = metrics.replay(builds, jobs, agents=1)
+    assert seconds(together, "started") == {"x/a": (0,), "y/a": (10,)}
+    again, apart = metrics.replay(
+        builds.assign(organization=both), jobs.assign(organization=both), agents={"default": 1}
+    )
+    assert seconds(apart, "started") == {"x/a": (0,), "y/a": (0,)}
+    assert list(again.attrs["fleet"]) == ["acme/default", "globex/default"]
+
+
+def test_rows_that_cannot_be_replayed_stay_as_they_are() -> None:
+    builds, jobs = frames(
+        [build("lost", None, None, state="creating"), build(finished=10)],
+        [job("a", 0, 0, 10), job("w", None, None, None, type="waiter", build_id=None, state=None)],
+    )
+    for old, new in zip((builds, jobs), metrics.replay(builds, jobs, agents=1), strict=True):
+        pd.testing.assert_frame_equal(old, new)
+
+
+def test_a_load_that_leaves_out_all_builds_gives_empty_frames() -> None:
+    builds, jobs = replayed([build(finished=20)], [job("unit", 0, 0, 20)], load=0.001)
+    assert len(builds) == len(jobs) == 0
+    assert list(jobs) == list(job("a"))

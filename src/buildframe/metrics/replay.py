@@ -64,7 +64,8 @@ def replay(
         of builds follow at the end, with `~1`, `~2` and so on after ids, and larger numbers; the index is then a new
         one. Their `attrs` have:
 
-        - `fleet`: a dict by queue of `agents` (a number or 168), `rule` (how it was found) and `single_use`;
+        - `fleet`: a dict by queue (`organization/queue` if several organizations have one of the name) of `agents` (a
+          number or 168), `rule` (how it was found) and `single_use`;
         - `gap_share`: share of the jobs that were ready more than 2 s after all that they are known to wait for. Such
           gaps, which people or concurrency limits cause, stay as they were;
         - `n_no_queue`: script jobs without a known queue. They wait as recorded and take no agent;
@@ -88,7 +89,8 @@ def replay(
 
     Notes
     -----
-    The simulation processes events in the order of their times [1]_:
+    The simulation processes events in the order of their times [1]_. It ends with the record: when rows were last
+    fetched, or else at the last time in it.
 
     - A job is ready when it was created and the steps before it were released, plus its recorded gap. Only `binding`
       dependencies of `step_graph` count. A job that another one uploaded keeps its offset from that job's start,

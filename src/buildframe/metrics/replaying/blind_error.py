@@ -28,11 +28,11 @@ def blind_error(prepared: PreparedReplay, seed: int = 0) -> dict[str, list[Any]]
     waits, walls = _predict(prepared, seed)
     jobs, builds, record = prepared.record.jobs, prepared.record.builds, prepared.record
     recorded = _between(jobs.ready, jobs.started)
-    for queue, name in enumerate(record.queues):
+    for queue, name in enumerate(record.queue_labels):
         chosen = (jobs.kind == AGENT) & (jobs.queue == queue)
         _add_row(table, "queue", name, recorded[chosen], waits[chosen])
     recorded = _between(builds.created, builds.ended)
-    for pipeline, name in enumerate(record.pipeline_names):
+    for pipeline, name in enumerate(record.pipeline_labels):
         chosen = builds.pipeline == pipeline
         _add_row(table, "pipeline", name, recorded[chosen], walls[chosen])
     return table

@@ -221,7 +221,7 @@ def select_builds(model: ReplayModel, builds: Integers, shift: Integers, copy: I
     `shift` moves those that nothing in the record creates, and `copy` is the number of the copy, 0 for the original.
     """
     parts = [_select_once(model, builds[copy == one], shift[copy == one], int(one)) for one in np.unique(copy)]
-    return _join(parts) if parts else model
+    return _join(parts) if parts else _select_once(model, builds, shift, 0)
 
 
 def _select_once(model: ReplayModel, builds: Integers, shift: Integers, copy: int) -> ReplayModel:

@@ -103,8 +103,6 @@ def with_load(model: ReplayModel, load: float, seed: int) -> ReplayModel:
         [np.full((copies > copy).sum(), copy) for copy in range(int(copies.max(initial=0)))] or [root[:0]]
     )
     shift = np.where(copy > 0, random.integers(-_HALF_HOUR, _HALF_HOUR, len(number)), 0)
-    if not len(number):
-        return select_builds(model, number, shift, np.zeros(1, np.int64)[:0])
     return select_builds(model, number, shift, copy)
 
 
@@ -122,8 +120,8 @@ def _roots(model: ReplayModel) -> Integers:
 
 def describe_fleets(prepared: PreparedReplay, fleets: Sequence[Fleet]) -> dict[str, Any]:
     """Return the fleet of each queue by name, and whether its agents run one job each."""
-    single = prepared.agents.is_single_use
+    single = prepared.agents.is_single_use.tolist()
     return {
-        queue: fleet.describe() | {"single_use": bool(single[number])}
-        for number, (queue, fleet) in enumerate(zip(prepared.record.queues, fleets, strict=True))
+        name: fleet.describe() | {"single_use": one}
+        for name, fleet, one in zip(prepared.record.queue_labels, fleets, single, strict=True)
     }

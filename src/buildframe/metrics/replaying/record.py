@@ -95,7 +95,8 @@ class RecordedJobs:
 class BuildRecord:
     """All that is read from both frames. `end` is when the record ends, in microseconds.
 
-    `table` has the columns of all jobs, and `build_of_row` the build of each of its rows, or -1.
+    `table` has the columns of all jobs, and `build_of_row` the build of each of its rows, or -1. Labels have the
+    organization before the name if several have the same.
     """
 
     builds: RecordedBuilds
@@ -104,9 +105,10 @@ class BuildRecord:
     table: pd.DataFrame
     build_of_row: Integers
     queues: list[str]
+    queue_labels: list[str]
     agents: list[str]
     steps: list[tuple[str, str]]
-    pipeline_names: list[str]
+    pipeline_labels: list[str]
     start: int
     end: int
 
@@ -121,7 +123,8 @@ def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     check_states(jobs, "state")
     check_unique_ids(builds)
     keys = pipeline_keys(builds, jobs)
-    names, codes = _number_pipelines(keys, builds, jobs)
+    full_names, codes = _number_pipelines(keys, builds, jobs)
+    names = [_name_of(full) for full in full_names]
     of_builds = _read_builds(builds, codes[0])
     table = _table_of_jobs(jobs, keys, codes[1])
     pipelines = read_jobs(table)
@@ -130,15 +133,28 @@ def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     start, end = _limits(builds, jobs, of_builds)
     ids = pd.Index(builds["id"].iloc[of_builds.row])
     build_of_row = ids.get_indexer(pd.Index(table["build_id"]))
-    return BuildRecord(of_builds, of_jobs, pipelines, table, build_of_row, queues, agents, steps, names, start, end)
+    return BuildRecord(
+        of_builds, of_jobs, pipelines, table, build_of_row, [_name_of(full) for full in queues], _labels(queues),
+        agents, steps, _labels(full_names), start, end,
+    )  # fmt: skip
 
 
 def _number_pipelines(keys: list[str], *frames: pd.DataFrame) -> tuple[list[str], list[Integers]]:
-    """Return the names of all pipelines, and the number of that of each row."""
+    """Return the names of all pipelines, after organizations, and the number of that of each row."""
     texts = [_joined(frame, keys) for frame in frames]
     codes, names = pd.factorize(pd.concat(texts, ignore_index=True), use_na_sentinel=False)
-    short = [str(name).rsplit("\n", 1)[-1] for name in names]
-    return short, np.split(np.asarray(codes, np.int64), [len(texts[0])])
+    return [*map(str, names)], np.split(np.asarray(codes, np.int64), [len(texts[0])])
+
+
+def _name_of(full: str) -> str:
+    """Return the name without its organization."""
+    return full.rsplit("\n", 1)[-1]
+
+
+def _labels(full_names: list[str]) -> list[str]:
+    names = [_name_of(full) for full in full_names]
+    is_unique = len({*names}) == len(names)
+    return names if is_unique else [full.replace("\n", "/") for full in full_names]
 
 
 def _joined(frame: pd.DataFrame, keys: list[str]) -> pd.Series[Any]:
@@ -256,8 +272,7 @@ def _read_jobs(
     }
     replaces = np.where(jobs.replaces >= 0, inverse[jobs.replaces], -1)[order]
     taken: dict[str, Any] = {name: np.asarray(values)[order] for name, values in fields.items()}
-    names = [str(name).split("\n", 1)[1] for name in queues]
-    return RecordedJobs(from_pipeline=order, replaces=replaces, **taken), names, [*agents]
+    return RecordedJobs(from_pipeline=order, replaces=replaces, **taken), [*map(str, queues)], [*agents]
 
 
 def _child_ids(rows: pd.DataFrame) -> pd.Series[Any]:

@@ -59,7 +59,7 @@ class _Columns:
         if name in self.frame:
             dtype: Any = self.frame[name].dtype
             times = pd.Series(pd.DatetimeIndex(micros.view("datetime64[us]"), tz="UTC"), self.frame.index)
-            self.frame[name] = times.astype(dtype) if isinstance(dtype, pd.DatetimeTZDtype) else times
+            self.frame[name] = times.astype(dtype)
 
     def shift(self, name: str, by: Integers, end: int) -> None:
         if name in self.frame:
@@ -95,7 +95,14 @@ class _Writer:
         """Return both frames of one copy of the builds."""
         own = np.flatnonzero((self._model.builds.copy == copy) & (self._times.build_created != NAT))
         own = own[np.argsort(self._record.builds.row[self._model.builds.origin[own]])]
-        return self._write_builds(own, copy), self._write_jobs(own, copy)
+        of_builds, of_jobs = self._write_builds(own, copy), self._write_jobs(own, copy)
+        if copy:
+            return of_builds, of_jobs
+        is_replayed = np.zeros(len(self._builds), np.bool_)
+        is_replayed[self._record.builds.row] = True
+        rows = self._record.builds.row[self._model.builds.origin[own]]
+        of_builds = _with_others(of_builds, self._builds, rows, ~is_replayed)
+        return of_builds, _with_others(of_jobs, self._jobs, self._rows_of_jobs, self._record.build_of_row < 0)
 
     def _write_builds(self, own: Integers, copy: int) -> pd.DataFrame:
         record, times, origin = self._record, self._times, self._model.builds.origin[own]
@@ -121,10 +128,14 @@ class _Writer:
         build = np.full(len(record.builds.row) + 1, -1)
         build[model.builds.origin[own]] = own
         of_row = build[record.build_of_row]
+        if not len(model.jobs.origin):  # nothing ran, so nothing moved
+            self._rows_of_jobs = np.flatnonzero(of_row >= 0)
+            return self._jobs.iloc[self._rows_of_jobs]
         job = np.full(len(self._jobs), -1)
         chosen = np.flatnonzero(model.builds.copy[model.jobs.build] == copy)
         job[record.jobs.row[model.jobs.origin[chosen]]] = chosen
         rows = np.flatnonzero((of_row >= 0) & ((job < 0) | (self._created[job] != NAT)))
+        self._rows_of_jobs = rows
         of_row, job = of_row[rows], job[rows]
         columns = _Columns(self._jobs, rows)
         moved = times.build_created[of_row] - record.builds.created[model.builds.origin[of_row]]
@@ -282,6 +293,14 @@ class _AgentNames:
         missing = pd.isna(found)
         found[missing] = ids[missing] if name == "agent" else None
         return found
+
+
+def _with_others(written: pd.DataFrame, frame: pd.DataFrame, rows: Integers, is_other: Flags) -> pd.DataFrame:
+    """Add the rows that cannot be replayed, because they have no id or creation, as they are and where they were."""
+    others = np.flatnonzero(is_other)
+    if not len(others):
+        return written
+    return pd.concat([written, frame.iloc[others]]).iloc[np.argsort(np.append(rows, others), kind="stable")]
 
 
 def _creations(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> Integers:
