@@ -177,3 +177,12 @@ def test_nothing_is_returned_without_jobs_and_other_queues_are_named() -> None:
 def test_a_queue_in_which_no_job_was_ready_has_no_rows() -> None:
     frame = frames([build("b", 0, 9)], [job("a", None, None, None, state="broken")])
     assert metrics.agents_needed(*frame, "default").empty
+
+
+def test_a_queue_of_several_organizations_is_refused() -> None:
+    builds, jobs = queue(5, 20)
+    names = ["acme", "other"] * 10
+    with pytest.raises(BadInput, match="2 organizations have the queue 'default'"):
+        metrics.agents_needed(builds.assign(organization=names), jobs.assign(organization=names), "default")
+    one = metrics.agents_needed(builds.assign(organization="acme"), jobs.assign(organization="acme"), "default")
+    pd.testing.assert_frame_equal(one, metrics.agents_needed(builds, jobs, "default"))

@@ -108,5 +108,5 @@ def test_an_empty_record_has_no_rows_and_invalid_arguments_are_refused() -> None
         metrics.leverage(builds, jobs, by=0)
     with pytest.raises(BadInput, match="top=0"):
         metrics.leverage(builds, jobs, top=0)
-    with pytest.raises(BadInput, match=r"pipeline='wbe' has no build\. Use one of 'web'"):
+    with pytest.raises(BadInput, match=r"pipeline='wbe' has no job\. Use one of 'web'"):
         metrics.leverage(builds, jobs, pipeline="wbe")

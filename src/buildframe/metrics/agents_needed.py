@@ -88,7 +88,8 @@ def agents_needed(
     Raises
     ------
     BadInput
-        As for `replay`; if no job has this queue, `within` is not a duration above 0, or `target` lies outside (0, 1).
+        As for `replay`; if no job has this queue, or jobs of several organizations have it, `within` is not a duration
+        above 0, or `target` lies outside (0, 1).
 
     See Also
     --------
@@ -131,6 +132,8 @@ def agents_needed(
     prepared = prepare(builds, jobs)
     if (known := prepared.record.queues) and queue not in known:
         raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
+    if known.count(queue) > 1:
+        raise BadInput(f"{known.count(queue)} organizations have the queue {queue!r}. Pass the frames of one of them.")
     if not known:
         return _without_rows(prepared, queue)
     rows, attrs = _try_fleets(prepared, prepared.record.queues.index(queue), limit, target)

@@ -82,7 +82,7 @@ def leverage(
     Raises
     ------
     BadInput
-        As for `replay`; if no build is of `pipeline`, `by` lies outside (0, 1], or `top` is below 1.
+        As for `replay`; if no job is of `pipeline`, `by` lies outside (0, 1], or `top` is below 1.
 
     See Also
     --------
@@ -126,7 +126,7 @@ def leverage(
     unlimited = [Fleet(UNLIMITED)] * model.n_queues
     pairs = {"_unlimited": _Comparison(model, unlimited), "": _Comparison(model, prepared.fleets)}
     rows = []
-    for number, machine_h in _choose_steps(prepared, of_step, pipeline, top):
+    for number, machine_h in _choose_steps(prepared, pipeline, top):
         scale, own = prepared.rows_of({number: 1 - by}), model.builds.pipeline == of_step[number]
         name, step = prepared.record.steps[number]
         row = {"pipeline": name, "step": step, "machine_h": machine_h}
@@ -145,15 +145,13 @@ def _pipelines_of_steps(prepared: PreparedReplay) -> Integers:
     return of_step
 
 
-def _choose_steps(
-    prepared: PreparedReplay, of_step: Integers, pipeline: str | None, top: int
-) -> list[tuple[int, float]]:
+def _choose_steps(prepared: PreparedReplay, pipeline: str | None, top: int) -> list[tuple[int, float]]:
     """Return the numbers of the steps that can save most, and the hours of machine time of each."""
-    names = prepared.record.pipeline_names
+    names = [name for name, _ in prepared.record.steps]
     if pipeline is not None and names and pipeline not in names:
-        raise BadInput(f"pipeline={pipeline!r} has no build. Use one of {', '.join(map(repr, sorted(names)[:20]))}.")
+        raise BadInput(f"pipeline={pipeline!r} has no job. Use one of {', '.join(map(repr, sorted({*names})[:20]))}.")
     machine, possible = _step_hours(prepared)
-    is_own = np.array([pipeline in (None, names[number]) for number in of_step], np.bool_)
+    is_own = np.array([pipeline in (None, name) for name in names], np.bool_)
     order = np.argsort(-np.where(is_own, possible, 0), kind="stable").tolist()
     chosen = [number for number in order if is_own[number] and machine[number] > 0]
     return [(number, float(machine[number])) for number in chosen[:top]]

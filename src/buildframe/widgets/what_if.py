@@ -46,7 +46,7 @@ class WhatIf(components.TaskWidget):
     Parameters
     ----------
     builds : pandas.DataFrame
-        Builds with the columns that `metrics.replay` needs.
+        Builds of one organization, with the columns that `metrics.replay` needs.
     jobs : pandas.DataFrame
         All jobs of these builds, fetched with `include_retried_jobs=True`.
 
