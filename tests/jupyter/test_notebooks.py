@@ -23,6 +23,7 @@ NOTEBOOKS = {
     "04_what_the_service_forgets.ipynb": (3, ["equal: True", "integration", "reopened", "100%"]),
     "05_your_own_report.ipynb": (2, ["complete", "integration +3 min 7 s (run)", "macos significantly exceeds"]),
     "06_a_dashboard.ipynb": (0, ["builds, complete", "running", "flaky tests"]),
+    "07_what_if.ipynb": (2, ["off by", "Decision: two more agents of macos", "No change.", "100%"]),
 }
 """How many images they show, and words of their outputs."""
 OUTPUTS = "[...document.querySelectorAll('.jp-OutputArea-output')]"

@@ -193,9 +193,47 @@ def step_graph(
     return plots.step_graph(of_builds, pd.concat([rows, others]), ax, **options)
 
 
+def builds_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """The builds of these jobs, which end with their last job, and have a time of creation, as replays need.
+
+    Others would be refused.
+    """
+    names = {"build_id": "id", "pipeline": "pipeline", "build_created_at": "created_at"}
+    ended = rows.groupby("build_id", dropna=False)["finished_at"].transform("max")
+    created = rows["build_created_at"].astype(UTC).fillna(START)
+    of_builds = rows.assign(finished_at=ended, build_created_at=created)[[*names, "finished_at"]].rename(columns=names)
+    return of_builds.sort_values("created_at").drop_duplicates("id").assign(state="passed", branch="main")
+
+
+def agents_needed(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw how jobs would wait with other numbers of agents, from the jobs of builds that end with their last job."""
+    known = builds_of(rows) if "finished_at" in rows else builds(id=[f"b{k}" for k in range(60)])
+    return plots.agents_needed(known, rows, ax, **{"queue": "default", "target": 0.9} | options)
+
+
+def leverage(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw what faster steps would save, from the jobs of builds that end with their last job."""
+    known = builds_of(rows) if "finished_at" in rows else builds(id=[f"b{k}" for k in range(60)])
+    return plots.leverage(known, rows, ax, **options)
+
+
 def objective(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
     """Draw the promise that nine of ten builds take at most 15 minutes."""
     return plots.objective(rows, ax, **{"of": metrics.wall_time, "within": "15m", "target": 0.9} | options)
+
+
+def queued(n: int = 60, agents: int = 2) -> pd.DataFrame:
+    """Jobs of builds of their own that take three minutes, one every minute on average, and share two agents."""
+    random, free, started, agent = np.random.default_rng(8), [0.0] * agents, [], []
+    up = np.sort(random.uniform(0, n, n).round(2)) + np.arange(n) // 15 * 1440
+    for at_ in up:
+        agent.append(free.index(min(free)))
+        started.append(max(at_, free[agent[-1]]))
+        free[agent[-1]] = started[-1] + 3
+    return jobs(n, build_id=[f"b{k}" for k in range(n)], agent_id=[f"a{k}" for k in agent], created_at=at(*up),
+                name=[f"step {k % 4}" for k in range(n)], build_created_at=at(*up), runnable_at=at(*up),
+                started_at=at(*started), finished_at=at(*[one + 3 for one in started]),
+                fetched_at=at(*[9000] * n))  # fmt: skip
 
 
 def busy_jobs(n: int = 40, pipelines: int = 4) -> pd.DataFrame:
@@ -213,6 +251,7 @@ def busy_jobs(n: int = 40, pipelines: int = 4) -> pd.DataFrame:
 
 
 ALL = [
+    (agents_needed, queued),
     (plots.concurrency, jobs),
     (plots.contention, busy_jobs),
     (plots.distribution, builds),
@@ -221,6 +260,7 @@ ALL = [
     (plots.flake_scores, flipping),
     (plots.flaky_board, flaky_tests),
     (plots.flips, flipping),
+    (leverage, queued),
     (objective, builds),
     (plots.queue_depth, jobs),
     (plots.queue_times_by_hour, lambda: jobs(40)),

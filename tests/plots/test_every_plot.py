@@ -32,8 +32,8 @@ from buildframe.plots import theme
 
 STAMPS = ("_at",)
 MINUTES = {
-    "contention", "distribution", "duration_trend", "explain", "queue_times_by_hour", "step_times", "survival",
-    "time_spent", "timeline",
+    "agents_needed", "contention", "distribution", "duration_trend", "explain", "queue_times_by_hour", "step_times",
+    "survival", "time_spent", "timeline",
 }  # fmt: skip
 every = pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from plot_frames import (
+    agents_needed,
     at,
     builds,
     busy_jobs,
@@ -21,7 +22,9 @@ from plot_frames import (
     flaky_tests,
     flipping,
     jobs,
+    leverage,
     objective,
+    queued,
     segments,
     step_graph,
 )
@@ -94,6 +97,16 @@ def thousand_jobs() -> pd.DataFrame:
         runnable_at=at(*up), started_at=at(*started), finished_at=at(*(started + random.gamma(4, 2, 1000))),
         fetched_at=at(*[200] * 1000),
     )  # fmt: skip
+
+
+@image
+def test_image_agents_needed():
+    return wordless(agents_needed, queued())
+
+
+@image
+def test_image_leverage():
+    return wordless(leverage, queued())
 
 
 @image

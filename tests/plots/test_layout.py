@@ -10,7 +10,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import at, builds, flaky_tests, flipping, jobs, labels, legend, note, objective, overlaps, ticks, title
+from plot_frames import (
+    agents_needed,
+    at,
+    builds,
+    flaky_tests,
+    flipping,
+    jobs,
+    labels,
+    legend,
+    leverage,
+    note,
+    objective,
+    overlaps,
+    queued,
+    ticks,
+    title,
+)
 
 from buildframe import plots
 
@@ -70,6 +86,8 @@ DRAWN = [
     lambda ax: plots.survival(much_of_jobs(), ax, by="queue"),
     lambda ax: plots.contention(much_of_jobs(), ax, by="name"),
     lambda ax: objective(much_of_builds(), ax, within="20m"),
+    lambda ax: agents_needed(queued(), ax),
+    lambda ax: leverage(queued(), ax),
     lambda ax: plots.flaky_board(flaky(), ax),
     lambda ax: plots.flaky_board(flaky(0), ax),
 ]

@@ -57,7 +57,7 @@ def test_limits_are_read_from_a_file(tmp_path: Path, text: str) -> None:
         ),
         ("macos = '5m'\n", "'macos' is not a table of limits"),
         ("queue_time = '5m'\n", "queue_time is not a table. Write [queue_time] above"),
-        ("[queue_time]\nmacos = '10min'\n", "[queue_time] 'macos' is '10min'. Use a duration above 0"),
+        ("[queue_time]\nmacos = '10mins'\n", "[queue_time] 'macos' is '10mins'. Use a duration above 0"),
         ("[queue_time]\nmacos = 10\n", "[queue_time] 'macos' is 10. Use a duration"),
         ("[queue_time]\nmacos = '0s'\n", "'0s'"),
         ("[queue_time]\nmacos = '-5m'\n", "'-5m'"),

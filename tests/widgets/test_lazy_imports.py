@@ -37,14 +37,14 @@ def test_widgets_load_at_first_use() -> None:
 
 
 def test_only_public_names_are_offered() -> None:
-    assert widgets.__all__ == ["BuildBrowser", "BuildMonitor", "FlakyBoard", "actions"]
+    assert widgets.__all__ == ["BuildBrowser", "BuildMonitor", "FlakyBoard", "WhatIf", "actions"]
     assert dir(widgets) == widgets.__all__
     assert all(getattr(widgets, name).__doc__ for name in widgets.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Browser'"):
         _ = widgets.Browser
 
 
-@pytest.mark.parametrize("name", ["BuildBrowser", "BuildMonitor", "FlakyBoard"])
+@pytest.mark.parametrize("name", ["BuildBrowser", "BuildMonitor", "FlakyBoard", "WhatIf"])
 def test_a_missing_package_is_named(name: str) -> None:
     assert error_without("anywidget", name) == f"MissingExtra {MissingExtra('This widget', 'widgets')}"
 

@@ -6,6 +6,7 @@ columns that end in `_s`, and accept pandas, Polars, DuckDB and PySpark. No func
 
 from __future__ import annotations
 
+from buildframe.metrics.agents_needed import agents_needed
 from buildframe.metrics.attempts import flips, outcomes_by_commit, retry_rate
 from buildframe.metrics.branches import outages, recovery_time, red_share
 from buildframe.metrics.build_times import (
@@ -26,6 +27,7 @@ from buildframe.metrics.durations import dependency_wait, queue_time, run_time, 
 from buildframe.metrics.explain import explain
 from buildframe.metrics.flake_score import detection_power, flake_score
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
+from buildframe.metrics.leverage import leverage
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.objective import objective
 from buildframe.metrics.outcomes import failed
@@ -41,12 +43,12 @@ from buildframe.metrics.time_ledger import time_ledger
 from buildframe.metrics.waste import waste
 
 __all__ = [
-    "active_time", "blocked_time", "build_success_change", "change_points", "concurrency", "contention", "cost",
-    "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score", "flaky_board",
-    "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest", "machine_time", "newcombe", "objective",
-    "outages", "outcomes_by_commit", "parallelism", "percentile_change", "percentiles", "queue_depth", "queue_time",
-    "recovery_time", "red_share", "remaining_time", "replay", "retry_rate", "run_time", "step", "step_graph",
-    "success_rate", "success_trend", "survival",
+    "active_time", "agents_needed", "blocked_time", "build_success_change", "change_points", "concurrency",
+    "contention", "cost", "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score",
+    "flaky_board", "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest", "leverage",
+    "machine_time", "newcombe", "objective", "outages", "outcomes_by_commit", "parallelism", "percentile_change",
+    "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time", "replay",
+    "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
     "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
     "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.replaying.blind_error import blind_error
-from buildframe.metrics.replaying.event_loop import Changes, simulate
-from buildframe.metrics.replaying.options import Agents, Step, check_options, read_fleets, read_scale, read_skipped
-from buildframe.metrics.replaying.prepared import describe_fleets, prepare, with_load
-from buildframe.metrics.replaying.result_frames import write_frames
+from buildframe.metrics.replaying.description import describe_replay
+from buildframe.metrics.replaying.options import Agents, Step, check_options, read_fleets
+from buildframe.metrics.replaying.prepared import prepare
+from buildframe.metrics.replaying.scenarios import replay_prepared
 
 
 @checked_names
@@ -83,6 +81,8 @@ def replay(
 
     See Also
     --------
+    agents_needed : Waits in a queue with each number of agents.
+    leverage : The steps whose speed-up saves most.
     step_graph : The dependencies between steps.
     percentiles : Summarize queue times and wall times of the result.
     time_ledger : Where each second of each build went.
@@ -137,21 +137,8 @@ def replay(
     """
     check_options(agents, run_scale, skip, load, seed)
     prepared = prepare(builds, jobs)
-    fleets = read_fleets(agents, prepared)
-    scale, skipped = read_scale(run_scale, prepared), read_skipped(skip, prepared)
-    model = with_load(prepared.model, load, seed)
-    origin = model.jobs.origin
-    changes = Changes(
-        fleets, scale=None if scale is None else scale[origin], is_skipped=None if skipped is None else skipped[origin]
-    )
-    times = simulate(model, changes)
-    frames = write_frames(builds, jobs, prepared.record, model, times, prepared.agents.is_single_use)
-    attrs: dict[str, Any] = {
-        "fleet": describe_fleets(prepared, fleets),
-        "gap_share": prepared.gap_share,
-        "n_no_queue": prepared.n_no_queue,
-        "error": blind_error(prepared, seed),
-    }
+    frames = replay_prepared(prepared, builds, jobs, agents, run_scale, skip, load, seed)
+    attrs = describe_replay(prepared, read_fleets(agents, prepared), seed)
     for frame in frames:
         frame.attrs |= attrs
     return frames

@@ -13,11 +13,13 @@ In the examples, `ci` is a workspace such as `bf.sandbox()`.
 
 from __future__ import annotations
 
+from buildframe.plots.agents import agents_needed
 from buildframe.plots.build_timeline import timeline
 from buildframe.plots.contention import contention
 from buildframe.plots.durations import distribution, queue_times_by_hour
 from buildframe.plots.explanation import explain
 from buildframe.plots.flakiness import flake_scores, flaky_board, flips
+from buildframe.plots.leverage import leverage
 from buildframe.plots.load import concurrency, queue_depth
 from buildframe.plots.objective import objective
 from buildframe.plots.step_graph import step_graph
@@ -27,8 +29,8 @@ from buildframe.plots.theme import shortened
 from buildframe.plots.trends import duration_trend, success_trend
 
 __all__ = [
-    "concurrency", "contention", "distribution", "duration_trend", "explain", "flake_scores", "flaky_board", "flips",
-    "objective", "queue_depth",
+    "agents_needed", "concurrency", "contention", "distribution", "duration_trend", "explain", "flake_scores",
+    "flaky_board", "flips", "leverage", "objective", "queue_depth",
     "queue_times_by_hour", "shortened", "step_graph", "step_times", "success_trend", "survival", "time_spent",
     "timeline",
 ]  # fmt: skip

@@ -12,8 +12,8 @@ from buildframe.terminal import show
 When = str | dt.date | dt.timedelta
 """A point in time that a user passes: see `when`."""
 
-_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-_AGO = re.compile(r"(\d{1,18})\s*([wdhms])")
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "min": "minutes", "m": "minutes", "s": "seconds"}
+_AGO = re.compile(r"(\d{1,18})\s*(min|[wdhms])")
 _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 
@@ -200,7 +200,7 @@ def parse_duration(value: str | dt.timedelta, name: str) -> dt.timedelta:
     Parameters
     ----------
     value : str or timedelta
-        A timedelta, or a string such as "90s", "10m" or "12h".
+        A timedelta, or a string such as "90s", "10m" (or "10min") or "12h".
     name : str
         Name of the argument in error messages.
 

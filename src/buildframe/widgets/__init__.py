@@ -1,6 +1,7 @@
-"""Notebook widgets that list builds, follow running builds, rank flaky tests, and cancel, rebuild or create builds.
+"""Notebook widgets that list builds, follow running builds, rank flaky tests, cancel, rebuild or create builds, and
+predict what other agents or faster steps would change.
 
-Requests run in background threads, and errors appear in the widget. Needs the extra `widgets`.
+Requests and computations run in background threads, and errors appear in the widget. Needs the extra `widgets`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ if TYPE_CHECKING:
     from buildframe.widgets.build_browser import BuildBrowser
     from buildframe.widgets.build_monitor import BuildMonitor
     from buildframe.widgets.flaky_board import FlakyBoard
+    from buildframe.widgets.what_if import WhatIf
 
-__all__ = ["BuildBrowser", "BuildMonitor", "FlakyBoard", "actions"]
+__all__ = ["BuildBrowser", "BuildMonitor", "FlakyBoard", "WhatIf", "actions"]
 
 _MODULES = {
     "BuildBrowser": "build_browser",
     "BuildMonitor": "build_monitor",
     "FlakyBoard": "flaky_board",
+    "WhatIf": "what_if",
     "actions": "build_actions",
 }
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import ipywidgets
-import pandas as pd
 
-from buildframe import metrics, spec
-from buildframe.errors import BadInput
+from buildframe import spec
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import BuildActions, OnBuildChanged
@@ -22,7 +20,7 @@ from buildframe.widgets.build_summary import (
 )
 from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
-from buildframe.widgets.timeline import render_timeline
+from buildframe.widgets.timeline import compute_ledger, render_timeline
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 _FAILED_STATES = ("failed", "timed_out", "expired")
@@ -137,17 +135,9 @@ def _load(pipeline: PipelineWorkspace, number: int) -> LoadedBuild:
     builds, jobs = pipeline.history_of(number)
     build, name = {**to_rows(builds)[0], "pipeline": pipeline.slug}, f"{pipeline.slug} #{number}"
     shown = [job for job in to_rows(jobs) if job["type"] != "waiter"]
-    ledger = _compute_ledger(*(frame.assign(pipeline=pipeline.slug) for frame in (builds, jobs)))
+    ledger = compute_ledger(*(frame.assign(pipeline=pipeline.slug) for frame in (builds, jobs)))
     timeline = render_timeline(jobs, name, ledger, is_unfinished=is_unfinished(build) or bool(build["blocked"]))
     return LoadedBuild(build, sorted(shown, key=_severity_rank), build_properties(build), timeline)
-
-
-def _compute_ledger(builds: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the ledger of a build; None if its ids or states are not those of the service."""
-    try:
-        return metrics.time_ledger(builds, jobs)
-    except BadInput:
-        return None
 
 
 def _severity_rank(job: Row) -> int:

@@ -79,18 +79,10 @@ class StatusLine(ipywidgets.HTML):
         return add_classes(button, *css_class.split())
 
 
-class WorkspaceWidget(CompositeWidget):
-    """A widget of a workspace or pipeline. Its status line shows errors and waits of the requests in `_tasks`."""
+class TaskWidget(CompositeWidget):
+    """A widget that works in background tasks. Its status line shows their errors and waits."""
 
-    def __init__(self, ws: Workspace | PipelineWorkspace, *, may_be_pipeline: bool = True, **traits: Any) -> None:
-        if not isinstance(ws, Workspace | PipelineWorkspace if may_be_pipeline else Workspace):
-            pipelines = ", or one of its pipelines" if may_be_pipeline else ""
-            raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
-        if ws.organization is None:
-            raise BadInput(
-                'ws is of all organizations; a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.'
-            )
-        self._ws: Workspace | PipelineWorkspace = ws
+    def __init__(self, **traits: Any) -> None:
         self.status = StatusLine()
         self._tasks = TaskRunner(self._on_error, self._on_wait)
         self.closables = (self._tasks,)
@@ -105,6 +97,21 @@ class WorkspaceWidget(CompositeWidget):
 
     def _on_wait(self, seconds: float, reason: str) -> None:
         self.status.show_wait(seconds, reason)
+
+
+class WorkspaceWidget(TaskWidget):
+    """A widget of a workspace or pipeline, whose tasks send requests."""
+
+    def __init__(self, ws: Workspace | PipelineWorkspace, *, may_be_pipeline: bool = True, **traits: Any) -> None:
+        if not isinstance(ws, Workspace | PipelineWorkspace if may_be_pipeline else Workspace):
+            pipelines = ", or one of its pipelines" if may_be_pipeline else ""
+            raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
+        if ws.organization is None:
+            raise BadInput(
+                'ws is of all organizations; a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.'
+            )
+        self._ws: Workspace | PipelineWorkspace = ws
+        super().__init__(**traits)
 
 
 def pipeline_of(ws: Workspace | PipelineWorkspace, slug: str | None) -> PipelineWorkspace:

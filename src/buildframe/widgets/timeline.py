@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration
+from buildframe.metrics import time_ledger
 from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, is_negative, sum_kinds
 from buildframe.widgets import html
@@ -30,13 +32,24 @@ _WITH_BARS = {"queue", "run", "retry", "trigger"}
 _END_SIGNS = {"retried": "↻", "unblocked": "◆", "not finished": "▶"}
 
 
-def render_timeline(jobs: pd.DataFrame, name: str, ledger: pd.DataFrame | None, *, is_unfinished: bool) -> str:
+def compute_ledger(builds: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the ledger of one build; None if its ids or states are not those of the service."""
+    try:
+        return time_ledger(builds, jobs)
+    except BadInput:
+        return None
+
+
+def render_timeline(
+    jobs: pd.DataFrame, name: str, ledger: pd.DataFrame | None, *, is_unfinished: bool, minutes: float = 0
+) -> str:
     """
     Return the timeline of a build's jobs as HTML: a legend, one bar per job, and an axis in minutes.
 
     `jobs` are those of `history_of`, and `name` is the build's. If `ledger` has segments of the build, its critical
     chain is marked, and a stacked bar shows what the build spent its time on. In an unfinished build, jobs that are not
-    runnable yet may still become so. All text is escaped.
+    runnable yet may still become so. The axis has at least `minutes`, so that timelines can share a scale. All text is
+    escaped.
     """
     from matplotlib.ticker import MaxNLocator  # takes longer than all other imports of a widget
 
@@ -46,14 +59,14 @@ def render_timeline(jobs: pd.DataFrame, name: str, ledger: pd.DataFrame | None, 
     chain = compute_chain(jobs, bars, ledger)
     times = [*bars[["first", "wait_to", "run_from", "end"]].to_numpy().ravel(), *chain["start"], *chain["end"]]
     low = min(0.0, float(np.nanmin(times)))  # minutes, as all positions
-    high = max(float(np.nanmax(times)), low + 1 / 60)
+    high = max(float(np.nanmax(times)), low + 1 / 60, minutes)
     waiting = int(jobs["type"].isin(["script", "trigger", "manual"]).sum()) - len(bars)
     marks = _chain_marks(chain, len(bars))
     rows = [_describe(bar) | of_row for bar, of_row in zip(bars.to_dict("records"), marks, strict=True)]
     return html.render(
         "timeline",
         name=name,
-        caption=f"Timeline of {name}: {_summary(bars, high - low, waiting, is_unfinished)}",
+        caption=f"Timeline of {name}: {_summary(bars, float(np.nanmax(times)) - low, waiting, is_unfinished)}",
         bars=rows,
         low=low,
         length=high - low,

@@ -1,0 +1,197 @@
+"""Predict how long jobs of a queue wait with each number of agents, and find the smallest number that suffices."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import math
+from typing import Any
+
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import NAT
+from buildframe.metrics.replaying.description import describe_replay, mean_number
+from buildframe.metrics.replaying.event_loop import Changes, simulate
+from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
+from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
+from buildframe.metrics.replaying.record import AGENT
+from buildframe.metrics.waits_by_agents import Waits, busy_hours, most_at_once, summarize_waits, try_numbers
+from buildframe.spec.times import seconds_of
+
+_COLUMNS = {
+    "agents": "Int64", "started": "Int64", "canceled_waiting": "Int64", "undecided": "Int64", "wait_p50_s": "float64",
+    "wait_p95_s": "float64", "share_within": "float64", "utilization": "float64", "agent_hours": "float64",
+    "low": "float64", "high": "float64",
+}  # fmt: skip
+
+
+@checked_names
+def agents_needed(
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    queue: str,
+    within: str | dt.timedelta = "5min",
+    target: float = 0.95,
+) -> pd.DataFrame:
+    """
+    Predict how long the jobs of a queue would wait with each number of agents.
+
+    The recorded builds are replayed with fixed numbers of agents in this queue; all other queues keep theirs. So jobs
+    that start earlier also end earlier, and let others start.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with the columns that `replay` needs.
+    jobs : pandas.DataFrame
+        All jobs of these builds, fetched with `include_retried_jobs=True`, with the columns that `replay` needs.
+    queue : str
+        Queue whose number of agents changes.
+    within : str or timedelta, default "5min"
+        Longest wait that counts as in time.
+    target : float, default 0.95
+        Share of jobs that should start in time, a fraction in (0, 1).
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per number of agents that was tried, in ascending order. These include today's number, the numbers
+        beside it, and the smallest that meets the target:
+
+        ================ ======= ======================================================================
+        agents           Int64   agents of the queue, at all times
+        started          Int64   jobs that started
+        canceled_waiting Int64   jobs that were canceled before they started; they missed the limit
+        undecided        Int64   jobs that wait at the end of the record, for less than `within`;
+                                 they do not count in `share_within`
+        wait_p50_s       float64 median wait in seconds, from the curve of Kaplan and Meier if jobs did
+                                 not start; NaN if it is unknown
+        wait_p95_s       float64 the same for the 95th percentile
+        share_within     float64 share of jobs that started within `within`
+        utilization      float64 share of the agents' time in which they ran jobs
+        agent_hours      float64 price: hours of all agents in the time of the record
+        low, high        float64 95 % interval of `share_within`; NaN with jobs in fewer than five of
+                                 eight spans of the time
+        ================ ======= ======================================================================
+
+        Its `attrs` have:
+
+        - `smallest`: the smallest number of agents with `share_within >= target`, as all larger ones have; None if no
+          number has it.
+        - `smallest_with_margin`: the same for `low >= target`, so that the target is probably met in other weeks, too.
+        - `today`: the same columns, as a dict, with the fleet that the record shows; `agents` is its mean number.
+        - `queue`, `within_s`, `target`; `days`, the length of the record.
+        - `error`, `fleet` and `gap_share` of `replay`.
+
+    Raises
+    ------
+    BadInput
+        As for `replay`; if no job has this queue, or jobs of several organizations have it, `within` is not a duration
+        above 0, or `target` lies outside (0, 1).
+
+    See Also
+    --------
+    replay : The prediction behind each row, as frames.
+    leverage : What faster steps would save instead.
+    objective : The share of recorded jobs that started in time.
+    buildframe.plots.agents_needed : Plot these numbers.
+
+    Notes
+    -----
+    A wait that was canceled, or is open for longer than `within` at the end of the record, missed the limit. Nobody
+    knows whether a shorter open one did. `objective`, which describes what happened, leaves canceled waits undecided,
+    too. But here each number of agents has its own cancellations: with few agents, newer builds cancel more of the
+    waiting jobs, and these would make the number look better than it is.
+
+    Numbers between those that were tried are as good as their neighbors. At most as many agents are tried as jobs would
+    run at once if no job had to wait. If even these do not meet the target, agents take longer than `within` to start a
+    job.
+
+    `agent_hours` are those of agents that stay. Agents that start on demand cost about `utilization * agent_hours`.
+
+    All numbers come from one record. `attrs["error"]` says how far off such predictions are; `low` and `high` say how
+    much the share varies between parts of the record.
+
+    Examples
+    --------
+    >>> needed = metrics.agents_needed(builds, jobs, "macos", within="5min", target=0.9)
+    >>> needed.attrs["today"]["agents"], needed.attrs["smallest"]
+    (1, 10)
+    >>> columns = ["agents", "wait_p50_s", "wait_p95_s", "share_within", "low", "high", "utilization"]
+    >>> needed[columns].head(3).round(2)
+       agents  wait_p50_s  wait_p95_s  share_within   low  high  utilization
+    0       1     2314.70     8763.10          0.18  0.10  0.28         0.22
+    1       2      676.06     3948.82          0.35  0.24  0.48         0.11
+    2       3      457.29     2488.38          0.46  0.33  0.60         0.07
+    """
+    limit = seconds_of(within, "within")
+    if isinstance(target, bool) or not isinstance(target, float) or not 0 < target < 1:
+        raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
+    prepared = prepare(builds, jobs)
+    if (known := prepared.record.queues) and queue not in known:
+        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
+    if known.count(queue) > 1:
+        raise BadInput(f"{known.count(queue)} organizations have the queue {queue!r}. Pass the frames of one of them.")
+    if not known:
+        return _without_rows(prepared, queue)
+    rows, attrs = _try_fleets(prepared, prepared.record.queues.index(queue), limit, target)
+    if not rows:
+        return _without_rows(prepared, queue)
+    result = pd.DataFrame([rows[n] for n in sorted(rows)]).astype(_COLUMNS)[[*_COLUMNS]]
+    result.attrs |= {"queue": queue, "within_s": limit, "target": target} | attrs | describe_replay(prepared)
+    return result
+
+
+def _try_fleets(
+    prepared: PreparedReplay, number: int, limit: float, target: float
+) -> tuple[dict[int, dict[str, float]], dict[str, Any]]:
+    """Return the rows of all numbers of agents that are worth trying, and what is found; no rows without waits."""
+    unlimited = _simulate_waits(prepared, number, Fleet(UNLIMITED))
+    if (unlimited.runnable == NAT).all():
+        return {}, {}
+    rows: dict[int, dict[str, float]] = {}
+
+    def reaches(column: str, agents: int) -> bool:
+        if agents not in rows:
+            rows[agents] = _measure(prepared, number, Fleet(agents), limit, target)
+        return rows[agents][column] >= target
+
+    recorded, hours = _measure(prepared, number, prepared.fleets[number], limit, target), _hours(prepared)
+    today = max(round(recorded["agents"]), 1)
+    least = max(min(math.ceil(busy_hours(unlimited) / hours), today), 1)
+    tests = [functools.partial(reaches, column) for column in ("share_within", "low")]
+    smallest, careful = try_numbers(least, max(most_at_once(unlimited), least), today, tests)
+    found = {"days": hours / 24, "today": recorded, "smallest": smallest, "smallest_with_margin": careful}
+    return rows, found
+
+
+def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Waits:
+    """Return the waits in a queue if it has this fleet, and all others theirs."""
+    fleets = [*prepared.fleets]
+    fleets[number] = fleet
+    times, model = simulate(prepared.model, Changes(fleets)), prepared.model
+    own = (model.jobs.queue == number) & (model.jobs.kind == AGENT)
+    return Waits(times.ready[own], times.started[own], times.ended[own], model.end)
+
+
+def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float) -> dict[str, float]:
+    """Return the row of a fleet."""
+    waits = _simulate_waits(prepared, number, fleet)
+    agents = mean_number(prepared, fleet)
+    agent_hours = agents * _hours(prepared)
+    used = busy_hours(waits) / agent_hours if agent_hours else math.nan
+    return {"agents": agents, "utilization": used, "agent_hours": agent_hours} | summarize_waits(waits, limit, target)
+
+
+def _hours(prepared: PreparedReplay) -> float:
+    return (prepared.model.end - prepared.model.start) / HOUR
+
+
+def _without_rows(prepared: PreparedReplay, queue: str) -> pd.DataFrame:
+    """Return the result for a queue in which no job was runnable."""
+    result = pd.DataFrame(columns=[*_COLUMNS]).astype(_COLUMNS)
+    attrs = {"queue": queue, "smallest": None, "smallest_with_margin": None, "today": None}
+    result.attrs |= attrs | describe_replay(prepared)
+    return result

@@ -1,0 +1,119 @@
+"""Plot which steps would save most time if they were faster."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from buildframe import metrics
+from buildframe.formatting import format_count
+from buildframe.guards.arguments import checked_call
+from buildframe.plots import theme
+from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
+from buildframe.plots.predictions import describe_error_of_builds
+
+_CHARACTERS = 40
+_POINTS = 18.0  # height of a row
+_KINDS = (
+    ("", theme.BLUE, 0.19, "", "agents as recorded"),
+    ("_unlimited", theme.ORANGE, -0.19, "///", "enough agents for all"),
+)
+"""Suffix of columns, color, offset of the bar, hatch and label."""
+
+_WHY = "blue also counts less waiting for agents; orange is the critical path alone"
+
+
+@checked_call
+def leverage(
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    ax: Axes | None = None,
+    by: float = 0.1,
+    pipeline: str | None = None,
+    top: int = 10,
+) -> Axes:
+    """
+    Plot how many hours of wall time builds would save if a step took less time, for the steps that save most.
+
+    Each step has two bars: with the agents that were recorded, and with enough agents for all jobs. Steps whose saving
+    is clear come in full color. A thin line is the 95 % interval.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with the columns that `metrics.replay` needs.
+    jobs : pandas.DataFrame
+        All jobs of these builds, with every attempt (`include_retried_jobs=True`).
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    by : float, default 0.1
+        Share of its run time that a step saves, in (0, 1].
+    pipeline : str, optional
+        Slug of the pipeline whose steps are tried. By default those of all pipelines.
+    top : int, default 10
+        Maximum number of steps, at least 1.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on.
+
+    Raises
+    ------
+    BadInput
+        As for `metrics.leverage`.
+
+    See Also
+    --------
+    buildframe.metrics.leverage : The numbers of this plot.
+    agents_needed : What more agents would save instead.
+
+    Notes
+    -----
+    The two savings differ, because a faster step frees its agents, too. With few agents, other jobs wait less, so a
+    step that is on no critical path can save time. But time that is saved before a busy queue may be spent waiting
+    there, so the saving can also be smaller than with enough agents.
+
+    All numbers are predictions of `metrics.replay`. The note says how far off it is.
+
+    Examples
+    --------
+    >>> builds, jobs = ci.history(created_from="7d", include_retried_jobs=True)
+    >>> ax = plots.leverage(builds, jobs, top=5)
+    >>> ax.get_xlabel()
+    'wall time saved (hours of all builds)'
+    """
+    rows = metrics.leverage(builds, jobs, by, pipeline, theme.check_top(top))
+    with theme.themed_axes(ax, 9, 1.9 + 0.36 * float(np.clip(len(rows), 3, top))) as ax:
+        if rows.empty:
+            return theme.show_message(ax, "No step ran in a build that ended.")
+        shown = rows.head(count_rows_that_fit(ax, top, _POINTS)).iloc[::-1].reset_index(drop=True)
+        _draw_bars(ax, shown)
+        ax.set_xlabel("wall time saved (hours of all builds)")
+        hidden = f"{len(shown):,} of {format_count(len(rows), 'step')} shown" if len(shown) < len(rows) else ""
+        pale = "" if shown["clear"].all() else "pale: may be chance"
+        error = describe_error_of_builds(rows.attrs["error"])
+        title = f"What builds save if one step takes {100 * by:.3g} % less time"
+        theme.decorate(ax, title, theme.join_notes(_WHY, "line: 95 % interval", pale, hidden, error), grid="x")
+    return ax
+
+
+def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
+    y, edge = np.arange(len(shown)), theme.background(ax)
+    is_clear = shown["clear"].to_numpy(np.bool_)
+    for suffix, color, offset, hatch, label in _KINDS:
+        columns = [f"hours_saved{suffix}", f"low_h{suffix}", f"high_h{suffix}"]
+        hours, low, high = shown[columns].to_numpy(np.float64).T
+        bars = ax.barh(y + offset, hours, 0.36, color=color, hatch=hatch, edgecolor=edge, linewidth=0)
+        ax.barh(0, 0, color=color, hatch=hatch, edgecolor=edge, linewidth=0, label=label)
+        for bar, clear in zip(bars, is_clear, strict=True):
+            bar.set_alpha(1 if clear else 0.45)
+        known = ~np.isnan(low)
+        ax.hlines(y[known] + offset, low[known], high[known], color=theme.text_color(), linewidth=1)
+    ax.axvline(0, color=theme.GRAY, linewidth=0.8)
+    names = theme.prefix_if_several(shown["step"].fillna(theme.NO_NAME), shown["pipeline"])
+    labels = theme.unique_labels(names, max_characters(ax, _CHARACTERS))
+    ax.set_yticks(y, [labels[name] for name in names], parse_math=False)
+    ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
+    ax.margins(x=max(0.04, 20 / plot_area(ax, label_width(ax, _CHARACTERS))[0]))
