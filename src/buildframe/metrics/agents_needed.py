@@ -118,13 +118,13 @@ def agents_needed(
     --------
     >>> needed = metrics.agents_needed(builds, jobs, "macos", within="5min", target=0.9)
     >>> needed.attrs["today"]["agents"], needed.attrs["smallest"]
-    (1, 10)
+    (1, 9)
     >>> columns = ["agents", "wait_p50_s", "wait_p95_s", "share_within", "low", "high", "utilization"]
     >>> needed[columns].head(3).round(2)
        agents  wait_p50_s  wait_p95_s  share_within   low  high  utilization
-    0       1     2314.70     8763.10          0.18  0.10  0.28         0.22
-    1       2      676.06     3948.82          0.35  0.24  0.48         0.11
-    2       3      457.29     2488.38          0.46  0.33  0.60         0.07
+    0       1     2504.42     8746.54          0.18  0.10  0.30         0.21
+    1       2      695.97     3860.44          0.35  0.24  0.48         0.10
+    2       3      452.90     2411.02          0.47  0.32  0.62         0.07
     """
     limit = seconds_of(within, "within")
     if isinstance(target, bool) or not isinstance(target, float) or not 0 < target < 1:

@@ -114,11 +114,11 @@ def leverage(
     >>> saved = metrics.leverage(builds, jobs, by=0.5, top=5)
     >>> saved[["pipeline", "step", "mean_saved_s_unlimited", "mean_saved_s", "hours_saved", "clear"]].round(1)
       pipeline          step  mean_saved_s_unlimited  mean_saved_s  hours_saved  clear
-    0   mobile  ios-payments                   170.9         985.1          6.2   True
-    1   mobile   ios-widgets                    13.4         884.5          5.7   True
-    2   mobile     ios-watch                    32.7         857.2          5.4   True
-    3   mobile     ios-build                   386.4         799.4          5.1   True
-    4   mobile  ios-snapshot                    26.0         715.7          4.6   True
+    0   mobile  ios-payments                   260.9        1054.1          7.0   True
+    1   mobile   ios-widgets                    19.0         849.0          5.7   True
+    2   mobile     ios-build                   375.9         812.8          5.4   True
+    3   mobile     ios-watch                     3.3         776.1          5.2   True
+    4   mobile  ios-snapshot                     0.0         743.1          5.0   True
     """
     _check_arguments(by, top)
     prepared = prepare(builds, jobs)
