@@ -193,7 +193,7 @@ def show_flake_scores(n: int) -> Table:
     yield "world", "rates", "coverage (90 %)", "width", "Brier score", "of the raw rate", "of Wilson's bound"
     for (world, settings), kind in itertools.product(FLAKE_WORLDS.items(), KINDS):
         results = []
-        for seed in range(100, 100 + max(2, n // 8)):
+        for seed in range(100, 100 + max(1, n // 8)):
             jobs, rates = simulated_flakes.simulate(seed, kind, **settings)
             scores, flips = metrics.flake_score(jobs), metrics.flips(jobs)
             results.append(simulated_flakes.calibrate(scores, rates, flips, THRESHOLD))

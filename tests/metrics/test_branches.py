@@ -353,7 +353,7 @@ def naive_outages(outcomes: list[tuple[float, int, bool, str]]) -> list[list[flo
 
 @pytest.mark.slow
 @given(drawn_builds, st.randoms(use_true_random=False))
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_outages_by_the_naive_definition_in_whatever_order(drawn, random):
     frame = frame_of(drawn)
     shuffled = frame.iloc[random.sample(range(len(frame)), len(frame))]
@@ -390,7 +390,7 @@ def test_red_time_minute_by_minute(drawn, start, length):
 
 @pytest.mark.slow
 @given(drawn_builds, st.lists(st.integers(0, 101), max_size=4, unique=True).map(sorted))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_slices_add_up_to_the_whole_which_is_the_time_of_its_outages(drawn, cuts):
     frame = frame_of(drawn)
     whole = red_share(frame, branch="main")

@@ -244,7 +244,7 @@ def span(rows: list[dict]) -> tuple[set[int], set[int], set[int]] | None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(drawn_jobs, st.randoms())
 def test_against_the_plain_definitions(rows, random):
     jobs, shuffled = frame(*rows), frame(*random.sample(rows, len(rows)))

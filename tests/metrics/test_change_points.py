@@ -241,9 +241,9 @@ def test_series_in_which_nothing_changes_seldom_have_a_change() -> None:
 
 
 def test_changes_are_found_where_they_are_and_intervals_contain_their_place_and_size() -> None:
-    found = metrics.change_points(many(0.25, 120, seed=1), "x_s", "pipeline")
+    found = metrics.change_points(many(0.25, 60, seed=1), "x_s", "pipeline")
     near = found[np.abs(np.array(days_of(found)) - 30) <= 3].drop_duplicates("pipeline")
-    assert len(near) / 120 >= 0.9 - 2 * np.sqrt(0.9 * 0.1 / 120)
+    assert len(near) / 60 >= 0.9 - 2 * np.sqrt(0.9 * 0.1 / 60)
     assert near["at"].between(near["at_low"], near["at_high"]).all()
     place = pd.Series(START + pd.Timedelta(30, "D"), near.index)
     assert place.between(near["at_low"], near["at_high"]).mean() >= 0.9
@@ -254,9 +254,9 @@ def test_changes_are_found_where_they_are_and_intervals_contain_their_place_and_
 
 
 def test_a_recent_change_is_found() -> None:
-    found = metrics.change_points(many(0.5, 60, seed=2, at=56), "x_s", "pipeline")
+    found = metrics.change_points(many(0.5, 40, seed=2, at=56), "x_s", "pipeline")
     near = found[np.abs(np.array(days_of(found)) - 56) <= 3]
-    assert near["pipeline"].nunique() / 60 >= 0.9
+    assert near["pipeline"].nunique() / 40 >= 0.9
     assert near["p50_change_low_s"].notna().mean() >= 0.8
 
 

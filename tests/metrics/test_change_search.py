@@ -98,7 +98,7 @@ def test_a_burst_is_as_certain_wherever_it_lies(first: int) -> None:
 
 
 def test_correlated_days_make_the_search_more_careful() -> None:
-    found = [search(Series(correlated(60, 0.6, seed), np.ones(60))) for seed in range(60)]
+    found = [search(Series(correlated(60, 0.6, seed), np.ones(60))) for seed in range(30)]
     assert np.mean([bool(one.changes) for one in found]) < 0.5  # three of four without the correction
     assert all(one.inflation >= 1 for one in found)
     assert np.mean([one.inflation > 1.5 for one in found if one.changes]) > 0.5

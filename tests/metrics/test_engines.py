@@ -13,7 +13,6 @@ from tests.metrics.engine_frames import (
     OF_BUILDS,
     OF_JOBS,
     PER_BUILD,
-    ROWS_IN_SPARK,
     ROWS_OF_BUILDS,
     ROWS_OF_JOBS,
     as_series,
@@ -68,8 +67,7 @@ def test_of_builds_in_spark(summary: str, kind: str) -> None:
     assert_same(result, expected_of(OF_BUILDS[summary], "builds", kind))
 
 
-@pytest.mark.parametrize("kind", ROWS_IN_SPARK)
-@pytest.mark.parametrize("metric", sorted(PER_BUILD))
+@pytest.mark.parametrize(("metric", "kind"), cases_in_spark(sorted(PER_BUILD)))
 def test_of_builds_from_their_jobs_in_spark(metric: str, kind: str) -> None:
     compute = getattr(metrics, metric)
     result = compute(frame_on("spark", "jobs", kind))
@@ -93,6 +91,8 @@ def test_no_summary_is_forgotten() -> None:
     others |= {"agents_needed", "explain", "leverage", "time_ledger", "replay"}  # take two frames
     named = {name.split()[0].strip(",") for name in (*OF_JOBS, *OF_BUILDS)}
     assert set(metrics.__all__) - rows - others - PER_BUILD <= named
+    in_spark = {name.split()[0].strip(",") for name, kind in cases_in_spark([*OF_JOBS, *OF_BUILDS]) if kind == "many"}
+    assert in_spark == named - {"wall"}  # the percentiles of builds, whose seconds a trend needs, too
 
 
 @pytest.mark.parametrize("summary", OF_JOBS)

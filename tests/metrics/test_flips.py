@@ -204,7 +204,7 @@ def naive_verdict(hows: list[str]) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(one, max_size=14), st.sampled_from(WAYS), st.randoms(use_true_random=False))
 def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, way, random):
     frame = way(attempts(*random.sample(drawn, len(drawn))))

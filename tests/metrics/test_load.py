@@ -225,7 +225,7 @@ CASES = pytest.mark.parametrize(
 
 @pytest.mark.slow
 @CASES
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(rows=drawn_jobs, random=st.randoms())
 def test_each_moment_against_the_definition(summary, name, intervals, rows, random):
     result = summary(frame(*rows))
@@ -242,7 +242,7 @@ def test_each_moment_against_the_definition(summary, name, intervals, rows, rand
 
 @pytest.mark.slow
 @CASES
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(rows=drawn_jobs, edges=st.lists(st.integers(-3, 22), min_size=2, max_size=2, unique=True))
 def test_it_integrates_to_the_time_spent_and_slices_add_up(summary, name, intervals, rows, edges):
     jobs, (start, end) = frame(*rows), sorted(edges)

@@ -23,8 +23,10 @@ def jobs(null_queue: bool = False) -> pd.DataFrame:
     return frame.assign(queue=known.where(is_script))
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
-@pytest.mark.parametrize("of", [metrics.queue_time, "queue_time_s"], ids=["metric", "column"])
+@pytest.mark.parametrize(
+    ("of", "engine"),
+    [*((metrics.queue_time, engine) for engine in EVERYWHERE), *(("queue_time_s", engine) for engine in ENGINES)],
+)
 def test_percentiles_of_queue_time_have_no_group_of_jobs_that_do_not_queue(of: Any, engine: str) -> None:
     found = metrics.percentiles(EVERYWHERE[engine](jobs()), of, by="queue")
     assert found["queue"].tolist() == ["default", "linux", "macos"]

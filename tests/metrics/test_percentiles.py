@@ -167,7 +167,7 @@ def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
 def test_the_order_of_rows_never_matters(drawn, random):
     shuffled = random.sample(drawn, len(drawn))

@@ -80,8 +80,13 @@ def in_spark(frame):
     return spark_session.get_session().createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
 
 
-@pytest.mark.parametrize("kind", ["all null", "many", "none", "only waiters"])
-@pytest.mark.parametrize("of", [builds_of, jobs_of])
+@pytest.mark.parametrize(
+    ("of", "kind"),
+    [
+        *((builds_of, kind) for kind in ("many", "all null")),
+        *((jobs_of, kind) for kind in ("many", "none", "only waiters")),
+    ],
+)
 def test_spark_gives_the_same_to_the_last_digit(of, kind):
     expected = metrics.with_seconds(of(kind))
     found = metrics.with_seconds(in_spark(of(kind)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import at
 
@@ -94,6 +94,7 @@ def test_missing_columns_are_named(name):
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(STATES), st.booleans())))
 def test_order_never_matters_and_counts_add_up(drawn):
     frame = builds([state for state, _ in drawn], [blocked for _, blocked in drawn])

@@ -135,7 +135,7 @@ def test_missing_columns_are_named(name):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.integers(0, 4 * 10**14), min_size=1, max_size=20),
     st.sampled_from(["1D", "W-MON", "MS", "7D"]),

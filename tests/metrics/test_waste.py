@@ -129,8 +129,10 @@ def test_in_groups_failures_and_repeats_are_those_of_the_whole_build():
     ]
 
 
-@pytest.mark.parametrize("way", [*WAYS, in_spark])
-@pytest.mark.parametrize(("seen", "repeats"), [(True, [2, 4]), (False, [3])], ids=["fetched", "never fetched"])
+@pytest.mark.parametrize(
+    ("seen", "repeats", "way"),
+    [*((True, [2, 4], way) for way in (*WAYS, in_spark)), *((False, [3], way) for way in WAYS)],
+)
 def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_counts(way, seen, repeats):
     summary = {
         1: [("failed", 1), ("passed", 2)],
@@ -243,7 +245,7 @@ def naive(of_builds: list[dict], of_jobs: list[dict]) -> dict[object, list[int]]
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     st.lists(builds, min_size=5, max_size=5),
     st.lists(jobs, max_size=12),
