@@ -150,15 +150,15 @@ def points(calls: list[str], way: str) -> list[int]:
     """The calls to try: of the many writes of one file the first and the last. No space is missing for what only reads
     or deletes; an I/O error takes the same way as no space, so it is tried at the others. A process that dies at what
     only reads leaves the same as one that dies at the next change, and one that dies before it makes a folder or opens
-    a file the same as one that dies after the change before. Of the reads of one file, the first and the last are tried.
+    a file the same as one that dies after the change before. Of the reads of one file too, the first and the last.
     """
     last = {name: i for i, name in enumerate(calls)}
     found = [i for i, name in enumerate(calls) if last[name] == i or name not in calls[:i]]
     if way == "EIO":
-        followed = {
-            i for i in found if calls[i].startswith("open ") and calls[i + 1] == calls[i].replace("open", "fsync")
-        }
-        return [i for i in found if calls[i].startswith(_NEEDS_NO_SPACE) and i not in followed]
+        is_flushed = [
+            f"fsync {call.removeprefix('open ')}" == after for call, after in zip(calls, [*calls[1:], ""], strict=True)
+        ]
+        return [i for i in found if calls[i].startswith(_NEEDS_NO_SPACE) and not is_flushed[i]]
     skipped = (*_READING, "mkdir ", "open(wb) ") if way == "death" else _NEEDS_NO_SPACE
     return [i for i in found if not calls[i].startswith(skipped)]
 
