@@ -30,7 +30,8 @@ from plot_frames import (
 
 from buildframe import plots
 
-LAYOUTS = pytest.mark.parametrize("layout", ["constrained", "tight", None])
+EACH_LAYOUT = ["constrained", "tight", None]
+LAYOUTS = pytest.mark.parametrize("layout", EACH_LAYOUT)
 
 
 @functools.cache
@@ -114,9 +115,12 @@ def check(figure: plt.Figure) -> None:
 
 
 @pytest.mark.slow
-@LAYOUTS
 @pytest.mark.parametrize(
-    "four", [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-5:-1], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]]
+    ("layout", "four"),
+    zip(
+        itertools.cycle(EACH_LAYOUT),
+        [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-5:-1], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]],
+    ),
 )
 def test_dashboards_have_room_for_all(four, layout):
     figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)
@@ -135,8 +139,7 @@ def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
 
 
 @pytest.mark.slow
-@LAYOUTS
-@pytest.mark.parametrize("draw", DRAWN)
+@pytest.mark.parametrize(("layout", "draw"), zip(itertools.cycle(EACH_LAYOUT), DRAWN))
 def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
     figure, ax = plt.subplots(figsize=(3, 2), layout=layout)
     with warnings.catch_warnings():

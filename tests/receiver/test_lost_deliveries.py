@@ -32,7 +32,7 @@ def test_a_sync_heals_what_the_line_did(tmp_path: Path) -> None:
         store.sync(ci, since="4d", progress=False)
         for _ in range(2):
             with receiver(tmp_path) as served, line(ci.sandbox, served.url, chance) as way:
-                live(ci, 8, chance)
+                live(ci, 4, chance)
             assert min(way.did[what] for what in ("lost", "late", "twice")) > 0
             assert store.sync(ci, since="4d", progress=False).complete
             equal(ci, store)

@@ -21,7 +21,6 @@ from buildframe.report.plots import render_plots
 from buildframe.report.thresholds import Thresholds, check_limits
 from buildframe.store.store import Store
 from buildframe.workspace import Workspace
-from tests.report.reports import report_of
 
 WHOLE = """
 [objectives."jobs start"]
@@ -143,9 +142,9 @@ def test_an_objective_without_rows_is_unknown() -> None:
 
 
 @pytest.fixture(scope="module")
-def report(ci: Workspace) -> Report:
+def report(ci: Workspace, small_report: Report) -> Report:
     """A report with objectives and rates."""
-    plain = report_of(ci, 3)
+    plain = small_report
     objectives = {
         "start": Objective("queue_time", 60.0, 0.99, by="queue"),
         "start | <b>fast</b>": Objective("queue_time", 86400.0, 0.01, queue="default"),
@@ -157,6 +156,12 @@ def report(ci: Workspace) -> Report:
     measurements = measure(builds, jobs, ci.pipelines(), None, plain.period, since=since,
                            objectives=objectives, rates=limits.rates)  # fmt: skip
     return replace(plain, measurements=measurements, verdicts=tuple(check_limits(limits, measurements)))
+
+
+@pytest.fixture
+def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the plots empty, because drawing takes most of the time."""
+    monkeypatch.setattr(plots_module, "_draw_pngs", lambda _: ("", ""))
 
 
 def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(report: Report) -> None:
@@ -182,6 +187,7 @@ def test_verdicts_name_each_group(report: Report) -> None:
     assert found["gone"] == "unknown"
 
 
+@pytest.mark.usefixtures("without_drawing")
 def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
     html, text = page.render(report), page.summary(report)
     assert '<h3 id="objectives">' in html
@@ -216,8 +222,9 @@ def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
     assert [plot.light for plot in render_plots(report)[4:]] == [plot.dark for plot in drawn]
 
 
-def test_without_objectives_and_rates_the_page_has_neither(ci: Workspace) -> None:
-    plain = report_of(ci, 3)
+@pytest.mark.usefixtures("without_drawing")
+def test_without_objectives_and_rates_the_page_has_neither(small_report: Report) -> None:
+    plain = small_report
     html, text = page.render(plain), page.summary(plain)
     assert "Objective" not in html + text
     assert "achine time cost" not in html + text

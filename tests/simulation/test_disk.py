@@ -149,17 +149,22 @@ def test_a_write_that_fails_inside_a_commit_of_delta_leaves_the_store_as_it_was(
 def points(calls: list[str], way: str) -> list[int]:
     """The calls to try: of the many writes of one file the first and the last. No space is missing for what only reads
     or deletes; an I/O error takes the same way as no space, so it is tried at the others. A process that dies at what
-    only reads leaves the same as one that dies at the next change.
+    only reads leaves the same as one that dies at the next change, and one that dies before it makes a folder or opens
+    a file the same as one that dies after the change before. Of the reads of one file too, the first and the last.
     """
-    last = {name: i for i, name in enumerate(calls) if name.startswith("write ")}
-    found = [i for i, name in enumerate(calls) if last.get(name, i) == i or calls[i - 1] != name]
-    needs_no_space = (*_READING, "delete ", "unlink ")
+    last = {name: i for i, name in enumerate(calls)}
+    found = [i for i, name in enumerate(calls) if last[name] == i or name not in calls[:i]]
     if way == "EIO":
-        return [i for i in found if calls[i].startswith(needs_no_space)]
-    return [i for i in found if not calls[i].startswith(_READING if way == "death" else needs_no_space)]
+        is_flushed = [
+            f"fsync {call.removeprefix('open ')}" == after for call, after in zip(calls, [*calls[1:], ""], strict=True)
+        ]
+        return [i for i in found if calls[i].startswith(_NEEDS_NO_SPACE) and not is_flushed[i]]
+    skipped = (*_READING, "mkdir ", "open(wb) ") if way == "death" else _NEEDS_NO_SPACE
+    return [i for i in found if not calls[i].startswith(skipped)]
 
 
 _READING = ("read ", "list ", "open ", "open(rb) ", "fsync ")
+_NEEDS_NO_SPACE = (*_READING, "delete ", "unlink ")
 
 
 def left_over(folder: Path) -> set[str]:

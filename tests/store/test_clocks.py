@@ -106,15 +106,15 @@ SKEWS: dict[str, Skew] = ONE_AHEAD | {
 }
 
 
-@pytest.mark.parametrize("between", [1, 30])
 @pytest.mark.parametrize("name", list(SKEWS))
-def test_a_sync_with_wrong_dates_loses_nothing(service, ws, store, name, between):
+def test_a_sync_with_wrong_dates_loses_nothing(service, ws, store, name):
+    """The first sync after it is before the dates that were two days ahead, the second one is after them."""
     live(service, 12)
     sync(service, ws, store)
     live(service, 5)
     sync(service, ws, store, SKEWS[name])
-    for _ in range(2):
-        live(service, between)
+    for hours in (1, 50):
+        live(service, hours)
         sync(service, ws, store)
     assert lost(service, store) == NOTHING
     assert store.as_of <= service.now
@@ -132,7 +132,7 @@ def test_the_first_sync_may_be_the_wrong_one(service, ws, store, name):
     assert lost(service, store) == NOTHING
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_after_two_right_syncs_a_store_equals_the_service_whatever_was_before(service, ws, store, seed, here):
     chance = random.Random(seed)
     for _ in range(6):
@@ -289,18 +289,17 @@ def test_the_past_is_found_though_the_time_of_a_sync_went_back(service, ws, stor
 BEHIND = SKEWS["all are of 1970"](0)
 
 
-@pytest.mark.parametrize("days", [2, 60])
 @pytest.mark.parametrize("hours", [(0, 0, 720), (0, 720, 720), (0, BEHIND, 0), (0, 720, 0), (0, 720, BEHIND)])
-def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ws, store, hours, days):
-    """By the clock of this machine all was done two days ago, or, as that is wrong, too, 60 days ago."""
+def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ws, store, hours):
+    """By the clock of this machine all was done two days ago, and then, as that is wrong, too, 60 days ago."""
     versions = []
     for ahead in hours:
         live(service, 2)
         versions.append(sync(service, ws, store, lambda i, ahead=ahead: ahead).version)
-    make_older(Path(store.url), days)
-    assert store.clean("7d") == 0
-    for version in versions:
-        if days == 2 or version == versions[0]:
+    for days, readable in ((2, versions), (60, versions[:1])):
+        make_older(Path(store.url), days)
+        assert store.clean("7d") == 0
+        for version in readable:
             assert len(bf.Store(store.url, as_of=version).builds())
 
 

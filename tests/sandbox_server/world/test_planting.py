@@ -1,4 +1,4 @@
-"""The anomalies that `truth` lists are in the simulated builds of 50 seeds, and others are not; counted by pandas."""
+"""The anomalies that `truth` lists are in the simulated builds of 30 seeds, and others are not; counted by pandas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from buildframe.sandbox_server.world.planting import EXAMPLE_SEED
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(2, 52)
+SEEDS = range(2, 32)
 SIZE = 280, 14  # builds and days
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -130,15 +130,15 @@ def assert_rate(failed: int, n: int, rate: float) -> None:
 
 def test_seeds_differ_in_what_is_planted(months):
     empty = [month for month in months if month.truth == Truth()]
-    assert 5 <= len(empty) <= 15
+    assert 3 <= len(empty) <= 9
     for field in dataclasses.fields(Truth):
         many = sum(bool(getattr(month.truth, field.name)) for month in months)
-        assert 10 <= many <= 40, field.name
+        assert 6 <= many <= 24, field.name
     slower = [one for _, one in planted(months, "slower_steps")]
-    assert len({(one.pipeline, one.step_key) for one in slower}) >= 15
-    assert len({one.factor for one in slower}) >= 20
+    assert len({(one.pipeline, one.step_key) for one in slower}) >= 9
+    assert len({one.factor for one in slower}) >= 12
     fresh = [one for one in slower if UNTIL.us - one.at.us < 8 * 24 * HOUR]
-    assert len(fresh) >= 10
+    assert len(fresh) >= 6
     assert {one.exit_status for _, one in planted(months, "storms")} == {-1, 1}
 
 
