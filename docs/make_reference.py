@@ -39,7 +39,7 @@ from buildframe.workspace.pipeline import PipelineWorkspace
 
 FOLDER = Path(__file__).with_name("reference")
 SHOWN_AS = "https://api.example.com"
-SEED, BUILDS, DAYS = 1, 150, 7
+SEED, BUILDS, DAYS = 1, 160, 7
 DTYPES = {
     "text": ("`str`", "–"),
     "integer": ("`Int64`", "whole number"),

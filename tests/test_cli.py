@@ -219,6 +219,37 @@ def test_an_error_of_the_store_is_printed_and_exits_with_status_1(
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--agents", "macos"], "'macos' is not a queue with a number of agents"),
+        (["--agents", "macos=many"], "'macos=many' is not a queue with a number of agents"),
+        (["--run-scale", "e2e=fast"], "'e2e=fast' is not a step with a factor"),
+    ],
+)
+def test_wrong_agents_and_factors_of_a_sandbox_are_wrong_usage(
+    option: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["sandbox", *option])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--agents", "macos=8", "--agents", "docker=0"], "agents['docker']=0 must be between"),
+        (["--run-scale", "e2e=0.5", "--run-scale", "e3e=2"], "there is no step 'e3e'"),
+    ],
+)
+def test_the_sandbox_checks_agents_and_factors(
+    option: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sandbox", *option]) == 1
+    assert words in capsys.readouterr().err
+
+
 def test_an_error_is_printed_without_a_traceback_and_exits_with_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

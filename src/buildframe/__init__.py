@@ -8,7 +8,7 @@ The modules `metrics`, `plots`, `report`, `spec`, `webhooks` and `widgets` are l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from buildframe import metrics, plots, report, spec, webhooks, widgets
-    from buildframe.sandbox_server import Fault, Patience, Quota
+    from buildframe.sandbox_server import EphemeralAgents, Fault, Patience, Quota
     from buildframe.spec import When
     from buildframe.store.files import load, save
     from buildframe.store.store import Store
@@ -153,6 +153,8 @@ def sandbox(
     builds: int = 2600,
     days: int = 30,
     until: When = "2026-10-30T15:00:00Z",
+    agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
+    run_scale: Mapping[str, float] | None = None,
     quota: Quota | None = None,
     deepest: int = 10_000,
     host: str = "127.0.0.1",
@@ -174,7 +176,7 @@ def sandbox(
         Slug of the organization: `acme` or `globex`. None: all organizations.
     path : str or Path, optional
         SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
-        `builds`, `days` and `until` are ignored.
+        `builds`, `days`, `until`, `agents` and `run_scale` are ignored.
     seed : int, default 1
         Seed of the random history.
     builds : int, default 2600
@@ -183,6 +185,12 @@ def sandbox(
         Length of the history in days, from 1 to 3650.
     until : datetime, date or str, default "2026-10-30T15:00:00Z"
         End of the history, and the time of the clock.
+    agents : mapping of str to int, sequence of int or EphemeralAgents, optional
+        Agents of queues, by the name of the queue. A number from 1 to 1000; or 168 numbers from 0, one for each hour of
+        the week from Monday 00:00 UTC; or agents that run one job each. By default, and in the queues that are not
+        named, as many as the number of builds needs.
+    run_scale : mapping of str to float, optional
+        Factors of run times, by the key of the step, above 0 and at most 100: `{"e2e": 0.5}` halves them.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000

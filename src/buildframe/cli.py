@@ -138,6 +138,21 @@ def _age(text: str) -> dt.timedelta:
     return parse_duration(text, "every")
 
 
+def _agents(text: str) -> tuple[str, int]:
+    queue, _, number = text.rpartition("=")
+    if not queue or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a queue with a number of agents. Use macos=8, for example.")
+    return queue, int(number)
+
+
+def _factor(text: str) -> tuple[str, float]:
+    step, _, factor = text.rpartition("=")
+    try:
+        return step, float(factor)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a step with a factor. Use e2e=0.5, for example.") from None
+
+
 def _date(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
@@ -181,7 +196,8 @@ def _demo(args: argparse.Namespace) -> None:
 def _sandbox(args: argparse.Namespace) -> None:
     from buildframe.sandbox_server import SCOPES, Sandbox
 
-    with Sandbox(args.path, host=args.host, port=args.port, seed=args.seed, speed=args.speed) as service:
+    options = {name: getattr(args, name) for name in ("host", "port", "seed", "speed")}
+    with Sandbox(args.path, **options, agents=dict(args.agents), run_scale=dict(args.run_scale)) as service:
         print(f"export BUILDFRAME_URL={service.url}")
         print("export BUILDFRAME_ORG=acme")
         print(f"export BUILDFRAME_TOKEN={service.token(SCOPES)}")
@@ -331,7 +347,7 @@ def _clean(args: argparse.Namespace) -> None:
 
 CONVERTERS: dict[str, Callable[[str], Any]] = {
     converter.__name__.strip("_").lower(): converter
-    for converter in (_age, _date, _deadline, float, int, _names, Path, _port, _zone)
+    for converter in (_age, _agents, _date, _deadline, _factor, float, int, _names, Path, _port, _zone)
 }
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     command.__name__.strip("_"): command

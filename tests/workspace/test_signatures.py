@@ -36,7 +36,7 @@ PROJECT = jedi.Project(Path(bf.__file__).parent.parent)
 
 @pytest.fixture(scope="module")
 def ci() -> Iterator[Workspace]:
-    with bf.sandbox(builds=150, days=7) as workspace:
+    with bf.sandbox(builds=160, days=7) as workspace:
         yield workspace
 
 

@@ -120,15 +120,15 @@ def outages(
     >>> outages = metrics.outages(builds, pipelines=pipelines)
     >>> outages[["pipeline", "branch", "recovery_time_s", "failed"]].head(3)
       pipeline branch  recovery_time_s  failed
-    0      api   main        19055.338       1
-    1     data   main              NaN       1
-    2     docs   main        24863.461       1
+    0      api   main       151702.203       1
+    1      api   main       265664.535       1
+    2     data   main        34938.486       1
     >>> suspects = metrics.outages(builds, branch="main", jobs=jobs)
     >>> suspects[["pipeline", "last_good_number", "first_number", "first_failed_step"]].head(3)
       pipeline  last_good_number  first_number first_failed_step
-    0      api                 2            11        migrations
-    1     data                17            18      checks-fresh
-    2     docs                 3             6             links
+    0      api                 1             2         unit-jobs
+    1      api                12            15              load
+    2     data                11            13             spark
     """
     more = _existing_columns(engine_of(builds).column_names(builds), "commit")
     if jobs is None:
@@ -254,15 +254,15 @@ def recovery_time(
     Examples
     --------
     >>> metrics.recovery_time(builds, pipelines=pipelines, q=0.5)[["pipeline", "n", "n_censored", "p50_s"]].round(0)
-       pipeline  n  n_censored    p50_s
-    0       api  1           0      NaN
-    1   billing  0           0      NaN
-    2      data  0           1      NaN
-    3      docs  1           0      NaN
-    4    mobile  1           0      NaN
-    5  platform  1           0      NaN
-    6   release  0           0      NaN
-    7       web  4           1  52629.0
+       pipeline  n  n_censored     p50_s
+    0       api  2           0  208683.0
+    1   billing  0           0       NaN
+    2      data  1           1   34938.0
+    3      docs  1           0       NaN
+    4    mobile  0           1       NaN
+    5  platform  1           0       NaN
+    6   release  0           0       NaN
+    7       web  4           0   16555.0
     """
     summarize = functools.partial(_recovery_time, check_percentiles(q, "linear"))
     return _summarize_branches(builds, branch, pipelines, summarize)
@@ -350,9 +350,9 @@ def red_share(
     >>> red = metrics.red_share(builds, branch="main")
     >>> red[["pipeline", "red_share_of_time", "builds", "commits", "red_commits"]].head(3).round(2)
       pipeline  red_share_of_time  builds  commits  red_commits
-    0      api               0.03       5        5            1
+    0      api               0.74       5        5            2
     1  billing               0.00       6        6            0
-    2     data               0.13      12       12            1
+    2     data               0.19      12       12            2
     """
     return _summarize_branches(builds, branch, pipelines, functools.partial(_red_share, start, end), "commit")
 

@@ -59,9 +59,9 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> spent = builds.assign(spent=builds["id"].map(metrics.machine_time(jobs)))
     >>> spent.groupby("pipeline")["spent"].sum().nlargest(3).dt.round("1min")
     pipeline
-    mobile   1 days 15:54:00
-    web      1 days 00:51:00
-    api      0 days 21:36:00
+    mobile   1 days 13:41:00
+    web      1 days 01:22:00
+    api      0 days 19:53:00
     Name: spent, dtype: timedelta64[us]
     """
     return _compute_per_build(jobs, ("started_at", "finished_at"), _machine_time)
@@ -110,7 +110,7 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Examples
     --------
     >>> builds["id"].map(metrics.active_time(jobs)).median().round("1s")
-    Timedelta('0 days 00:15:27')
+    Timedelta('0 days 00:15:17')
     """
     return _compute_per_build(jobs, ("started_at", "finished_at", "retried"), _active_time)
 
@@ -160,8 +160,8 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     --------
     >>> metrics.parallelism(jobs).describe()[["min", "50%", "max"]].round(2)
     min    1.00
-    50%    2.27
-    max    4.13
+    50%    2.31
+    max    4.35
     Name: parallelism, dtype: float64
     """
     return _compute_per_build(jobs, ("started_at", "finished_at", "retried"), _parallelism)
@@ -219,12 +219,12 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> idle.groupby("pipeline")["idle"].median().dt.round("1s")
     pipeline
     api        0 days 00:00:05
-    billing    0 days 00:00:04
+    billing    0 days 00:00:05
     data       0 days 00:00:05
-    docs       0 days 00:00:01
-    mobile     0 days 00:15:40
+    docs       0 days 00:00:02
+    mobile     0 days 00:06:55
     platform   0 days 00:00:04
-    release    0 days 00:00:04
+    release    0 days 00:00:03
     web        0 days 00:00:05
     Name: idle, dtype: timedelta64[us]
     """
@@ -266,7 +266,7 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     --------
     >>> blocked = metrics.blocked_time(jobs)
     >>> (blocked > pd.Timedelta(0)).sum().item()
-    4
+    3
     """
     return _compute_per_build(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "blocked_time", True))
 
@@ -299,7 +299,7 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Examples
     --------
     >>> metrics.time_to_first_failure(jobs).dropna().median().round("1s")
-    Timedelta('0 days 00:05:30')
+    Timedelta('0 days 00:05:46')
     """
     return _compute_per_build(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
 
@@ -341,7 +341,7 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Examples
     --------
     >>> metrics.time_to_pass(jobs).dropna().median().round("1s")
-    Timedelta('0 days 00:16:40')
+    Timedelta('0 days 00:16:10')
     """
     return _compute_per_build(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
 

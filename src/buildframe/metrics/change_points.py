@@ -160,7 +160,7 @@ def change_points(
     0 2026-11-11 00:00:00+00:00 2026-11-11 00:00:00+00:00 2026-11-11 00:00:00+00:00           16          12     True
     >>> changes[["p50_before_s", "p50_after_s", "p50_change_low_s", "p50_change_high_s"]].round(0)
        p50_before_s  p50_after_s  p50_change_low_s  p50_change_high_s
-    0         959.0       1565.0             554.0              681.0
+    0         948.0       1546.0             558.0              647.0
     """
     if unit not in get_args(Unit):
         raise BadInput(f"unit={unit!r} is not a unit of change. Use 'day' or 'commit'.")

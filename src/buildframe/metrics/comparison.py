@@ -153,7 +153,7 @@ def percentile_change(
     >>> change = metrics.percentile_change(builds[is_now], builds[~is_now])
     >>> change[["n", "n_before", "p50_change_s", "p50_change_low_s", "p50_change_high_s"]].round(0)
         n  n_before  p50_change_s  p50_change_low_s  p50_change_high_s
-    0  78        84          56.0             -99.0              299.0
+    0  75        83          22.0            -147.0              230.0
     """
     q = check_percentiles(q, "linear")
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
@@ -230,8 +230,8 @@ def build_success_change(
     >>> is_now = builds["created_at"] >= "2026-10-29"
     >>> change = metrics.build_success_change(builds[is_now], builds[~is_now])
     >>> change[["rate", "rate_before", "change", "low", "high"]].round(3)
-       rate  rate_before  change    low   high
-    0  0.84        0.783   0.057 -0.233  0.328
+        rate  rate_before  change    low   high
+    0  0.865         0.79   0.075 -0.149  0.286
     """
     settled, passed = expressions.IS_SETTLED, expressions.HAS_PASSED
     needs = ("state", "blocked", at)
@@ -299,10 +299,10 @@ def job_failure_change(
     >>> change = metrics.job_failure_change(jobs[is_now], jobs[~is_now], by="queue")
     >>> change[["queue", "failed", "n", "change"]].round(3)
          queue  failed     n  change
-    0  default      15  1038  -0.005
-    1   deploy       1    18   0.020
-    2   docker       5    66   0.053
-    3    macos       1    93  -0.002
+    0  default      19  1005  -0.003
+    1   deploy       2    21   0.095
+    2   docker       2    66  -0.017
+    3    macos       0    85  -0.013
     """
     failed = expressions.HAS_FAILED_HARD
     needs = ("type", "state", "soft_failed", at)

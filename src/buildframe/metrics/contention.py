@@ -92,15 +92,15 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     >>> waits = metrics.contention(jobs)
     >>> waits.nlargest(3, "wait_s").round(0)[["queue", "waiting", "holding", "wait_s"]]
           queue   waiting   holding    wait_s
-    50    macos    mobile    mobile  516389.0
-    28  default  platform  platform   56618.0
-    37  default       web       web   22768.0
+    55    macos    mobile    mobile  491685.0
+    32  default  platform  platform   57807.0
+    0   default       api       api   22269.0
     >>> minutes = waits.pivot_table(index="waiting", columns="holding", values="wait_s", aggfunc="sum") / 60
     >>> minutes.loc[["api", "web"], ["api", "web", "unexplained"]].round()
     holding    api    web  unexplained
     waiting
-    api      341.0   13.0        114.0
-    web        9.0  379.0         49.0
+    api      371.0   17.0         32.0
+    web        5.0  361.0         53.0
     """
     if not isinstance(by, str) and not callable(by):
         raise BadInput(f"by={by!r} is not one key. Use one column such as 'pipeline', or a function.")

@@ -86,9 +86,9 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     >>> prices = metrics.cost(jobs, {"macos": 0.08, "*": 0.01}, by="pipeline")
     >>> prices[["pipeline", "machine_s", "cost", "wasted_cost", "wasted_share"]].nlargest(3, "cost").round(2)
       pipeline  machine_s    cost  wasted_cost  wasted_share
-    4   mobile  143669.15  179.75         1.09          0.01
-    7      web   89457.28   14.91         1.93          0.13
-    0      api   77766.15   12.96         1.27          0.10
+    4   mobile  135681.44  168.89         0.27          0.00
+    7      web   91336.46   15.22         1.60          0.11
+    0      api   71575.51   11.93         1.03          0.09
     """
     prices = _check_rates(rates)
     keys = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]

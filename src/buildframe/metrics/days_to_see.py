@@ -140,9 +140,9 @@ def days_to_see(
     >>> timed = pd.concat(weeks).assign(wall_s=pd.concat([metrics.wall_time(builds).dt.total_seconds()] * 4))
     >>> metrics.days_to_see(timed, "wall_s", "pipeline", change=1.0).round(2).head(3)
       pipeline    n  days  days_to_see  smallest_change
-    0      api  132    28            7             0.87
-    1  billing   44    24           24              NaN
-    2     data   72    28            7             0.76
+    0      api  128    28            7             0.78
+    1  billing   44    24           27              NaN
+    2     data   72    28            7             0.24
     """
     _check_arguments(change, days, tests)
     rows, buckets = measure_rows(frame, of, by, at, tz)

@@ -49,10 +49,10 @@ def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     >>> waits = jobs.assign(queued=metrics.queue_time)
     >>> waits.groupby("queue")["queued"].max().dt.round("1s")
     queue
-    default   0 days 00:09:29
+    default   0 days 00:08:48
     deploy    0 days 00:00:02
-    docker    0 days 00:04:24
-    macos     0 days 03:51:43
+    docker    0 days 00:03:56
+    macos     0 days 03:27:35
     Name: queued, dtype: timedelta64[us]
     """
     return _between(jobs, "runnable_at", "started_at").where(is_script(jobs)).rename("queue_time")
@@ -87,7 +87,7 @@ def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     Examples
     --------
     >>> metrics.dependency_wait(jobs).dt.total_seconds().median().item()
-    52.605
+    57.948
     """
     return _between(jobs, "created_at", "runnable_at").rename("dependency_wait")
 
@@ -124,10 +124,10 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     --------
     >>> jobs.assign(ran=metrics.run_time).groupby("queue")["ran"].sum().dt.round("1min")
     queue
-    default   3 days 00:10:00
-    deploy    0 days 01:09:00
-    docker    0 days 06:45:00
-    macos     1 days 13:06:00
+    default   2 days 23:47:00
+    deploy    0 days 01:06:00
+    docker    0 days 06:41:00
+    macos     1 days 10:50:00
     Name: ran, dtype: timedelta64[us]
     """
     return _between(jobs, "started_at", "finished_at").rename("run_time")
@@ -158,7 +158,7 @@ def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     Examples
     --------
     >>> metrics.turnaround(jobs).notna().sum().item()
-    2687
+    2638
     """
     return _between(jobs, "runnable_at", "finished_at").rename("turnaround")
 
@@ -200,14 +200,14 @@ def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     --------
     >>> builds.assign(wall=metrics.wall_time).groupby("pipeline")["wall"].median().dt.round("1s")
     pipeline
-    api        0 days 00:19:43
-    billing    0 days 00:05:42
-    data       0 days 00:13:27
-    docs       0 days 00:01:46
-    mobile     0 days 02:03:09
-    platform   0 days 00:15:03
-    release    0 days 00:22:16
-    web        0 days 00:16:05
+    api        0 days 00:19:16
+    billing    0 days 00:06:05
+    data       0 days 00:13:24
+    docs       0 days 00:01:41
+    mobile     0 days 01:55:00
+    platform   0 days 00:15:19
+    release    0 days 00:27:14
+    web        0 days 00:16:12
     Name: wall, dtype: timedelta64[us]
     """
     return _between(builds, "created_at", "finished_at").mask(is_blocked(builds)).rename("wall_time")

@@ -130,11 +130,12 @@ def explain(before: Frame, after: Frame, by: By = None, tail: float | None = Non
     Examples
     --------
     >>> ledger = metrics.time_ledger(builds, jobs)
-    >>> is_late = ledger["build_created_at"] >= "2026-10-30"
-    >>> changes = metrics.explain(ledger[~is_late], ledger[is_late], by="pipeline")
+    >>> api = ledger[ledger["pipeline"] == "api"]
+    >>> is_late = api["build_created_at"] >= "2026-10-30"
+    >>> changes = metrics.explain(api[~is_late], api[is_late], by="pipeline")
     >>> changes.loc[changes["notable"], ["pipeline", "effect", "kind", "step", "change_s", "low_s", "high_s"]]
-      pipeline effect kind         step   change_s      low_s     high_s
-    6      api   time  run  integration  53.625527  34.053583  73.197471
+      pipeline effect kind         step    change_s       low_s      high_s
+    0      api   time  run  integration  206.251433  109.197443  303.305423
     >>> difference = changes.attrs["after_s"] - changes.attrs["before_s"]
     >>> (abs(changes["change_s"].sum() - difference) < 1e-6).item()
     True

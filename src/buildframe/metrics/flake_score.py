@@ -157,10 +157,10 @@ def flake_score(
     --------
     >>> scores = metrics.flake_score(jobs, branch="main")
     >>> scores[["pipeline", "step", "rate", "low", "high", "p_above", "suspected"]].head(3).round(3)
-       pipeline          step   rate    low   high  p_above  suspected
-    0       web           e2e  0.058  0.002  0.120    0.921          0
-    1       web       install  0.016  0.000  0.039    0.451          1
-    2  platform  test-billing  0.015  0.000  0.038    0.406          0
+       pipeline           step   rate    low   high  p_above  suspected
+    0       web            e2e  0.141  0.054  0.225    1.000          0
+    1  platform      test-http  0.044  0.000  0.127    0.563          0
+    2       web  unit-checkout  0.002  0.000  0.002    0.025          1
     """
     _check_arguments(threshold, retries, branch, pipelines)
     needs = [] if branch is None and pipelines is None else ["branch", "build_created_at", "build_number"]

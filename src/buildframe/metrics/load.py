@@ -82,7 +82,7 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     >>> load.groupby("queue")["running"].max()
     queue
     default    6
-    deploy     1
+    deploy     2
     docker     2
     macos      1
     Name: running, dtype: Int64
@@ -140,7 +140,7 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     >>> waiting = metrics.queue_depth(jobs, start="2026-10-29", end="2026-10-30")
     >>> waiting.groupby("queue")["waiting"].max()
     queue
-    default    18
+    default    22
     deploy      1
     docker      4
     macos      12
@@ -203,7 +203,7 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     0  default       5        0.09
     1   deploy       2        0.00
     2   docker       2        0.02
-    3    macos       1        0.29
+    3    macos       1        0.27
     """
     agents = engine_of(jobs).agent_sums(jobs, by)
     busy_s, seen_s = (agents.sums[name].to_numpy(np.float64) / 1e6 for name in ("busy", "seen"))

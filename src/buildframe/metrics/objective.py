@@ -134,21 +134,21 @@ def objective(
     >>> by_queue = metrics.objective(jobs, **promise, by="queue")
     >>> by_queue[["queue", "met", "missed", "undecided", "share", "low", "high", "budget_used"]].round(2)
          queue   met  missed  undecided  share   low  high  budget_used
-    0  default  2151     135         18   0.94  0.91  0.96         0.59
+    0  default  2130     140          1   0.94  0.90  0.96         0.62
     1   deploy    46       0          0   1.00  0.89  1.00         0.00
-    2   docker   156       0          0   1.00  0.97  1.00         0.00
-    3    macos    30     140          0   0.18  0.10  0.28         8.24
+    2   docker   151       0          0   1.00  0.96  1.00         0.00
+    3    macos    29     132          0   0.18  0.10  0.30         8.20
     >>> by_day = metrics.objective(jobs, **promise, freq="1D")
     >>> columns = ["share", "budget_used", "budget_remaining"]
     >>> by_day[["bucket", "n", *columns]].round(dict.fromkeys(columns, 2))
                          bucket    n  share  budget_used  budget_remaining
-    0 2026-10-26 00:00:00+00:00  435   0.93         0.12              0.88
-    1 2026-10-27 00:00:00+00:00  441   0.87         0.21              0.67
-    2 2026-10-28 00:00:00+00:00  553   0.88         0.26              0.41
-    3 2026-10-29 00:00:00+00:00  526   0.85         0.29              0.12
-    4 2026-10-30 00:00:00+00:00  460   0.94         0.10              0.01
-    5 2026-10-31 00:00:00+00:00   93   0.86         0.05             -0.03
-    6 2026-11-01 00:00:00+00:00  150   1.00         0.00             -0.03
+    0 2026-10-26 00:00:00+00:00  414   0.91         0.14              0.86
+    1 2026-10-27 00:00:00+00:00  481   0.90         0.19              0.67
+    2 2026-10-28 00:00:00+00:00  550   0.88         0.25              0.41
+    3 2026-10-29 00:00:00+00:00  476   0.85         0.27              0.14
+    4 2026-10-30 00:00:00+00:00  471   0.94         0.11              0.03
+    5 2026-10-31 00:00:00+00:00  113   0.84         0.07             -0.04
+    6 2026-11-01 00:00:00+00:00  123   1.00         0.00             -0.04
     """
     limit = seconds_of(within, "within")
     _check_arguments(target, at)

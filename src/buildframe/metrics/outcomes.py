@@ -46,10 +46,10 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     --------
     >>> jobs.assign(failed=metrics.failed).groupby("queue")["failed"].mean().round(3)
     queue
-    default    0.017
+    default    0.021
     deploy     0.043
-    docker     0.045
-    macos      0.012
+    docker      0.04
+    macos      0.006
     Name: failed, dtype: Float64
     """
     check_is_pandas(frame, "row metrics need.")

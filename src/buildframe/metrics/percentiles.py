@@ -126,20 +126,20 @@ def percentiles(
     >>> waits = metrics.percentiles(jobs, by="queue")
     >>> waits[["queue", "n", "n_censored", "p50_s", "p50_low_s", "p50_high_s", "p50_n_effective", "p95_s"]].round(1)
          queue     n  n_censored   p50_s  p50_low_s  p50_high_s  p50_n_effective   p95_s
-    0  default  2286          18     1.8        1.7         1.9           2286.0   326.2
-    1   deploy    46           0     1.5        1.2         1.6             46.0     2.1
-    2   docker   156           0     1.5        1.2         1.9             87.3    98.8
-    3    macos   170           0  2314.7      915.3      4152.9             39.6  8763.1
+    0  default  2270           1     1.8        1.7         1.9            939.0   326.7
+    1   deploy    46           0     1.3        0.9         1.6             46.0     2.0
+    2   docker   151           0     1.6        1.3         1.8            151.0   100.5
+    3    macos   161           0  2504.4      772.6      4476.3             34.7  8746.5
     >>> metrics.percentiles(builds, of=metrics.wall_time, by="pipeline", q=0.9)[["pipeline", "n", "p90_s"]].round(0)
        pipeline   n    p90_s
-    0       api  33   1439.0
-    1   billing  11    691.0
-    2      data  18    971.0
-    3      docs  12    117.0
-    4    mobile  23  13018.0
-    5  platform  21   1245.0
+    0       api  32   1418.0
+    1   billing  11    690.0
+    2      data  18    936.0
+    3      docs  11    291.0
+    4    mobile  23  12219.0
+    5  platform  21   1046.0
     6   release   3      NaN
-    7       web  41   1272.0
+    7       web  39   1339.0
     """
     q = check_percentiles(q, method)
     groups = measure_groups(frame, of, by)
@@ -218,13 +218,13 @@ def trend(
     --------
     >>> metrics.trend(builds, q=0.5)[["bucket", "n", "p50_s", "partial"]].round({"p50_s": 1})
                          bucket   n   p50_s  partial
-    0 2026-10-26 00:00:00+00:00  27   909.3    False
-    1 2026-10-27 00:00:00+00:00  25   958.7    False
-    2 2026-10-28 00:00:00+00:00  32   963.1    False
-    3 2026-10-29 00:00:00+00:00  31   965.0    False
-    4 2026-10-30 00:00:00+00:00  29  1014.4    False
-    5 2026-10-31 00:00:00+00:00   8  1117.6    False
-    6 2026-11-01 00:00:00+00:00  10   980.2    False
+    0 2026-10-26 00:00:00+00:00  25   932.7    False
+    1 2026-10-27 00:00:00+00:00  26  1003.2    False
+    2 2026-10-28 00:00:00+00:00  32   923.6    False
+    3 2026-10-29 00:00:00+00:00  30   944.9    False
+    4 2026-10-30 00:00:00+00:00  29  1018.4    False
+    5 2026-10-31 00:00:00+00:00   8   871.9    False
+    6 2026-11-01 00:00:00+00:00   8   960.3    False
     """
     q = check_percentiles(q, "linear")
     if not isinstance(at, str):

@@ -85,7 +85,7 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     >>> history.loc[0, "fetched_at"] = history.loc[0, "started_at"] + pd.Timedelta("10min")
     >>> metrics.remaining_time(history)[["pipeline", "elapsed_s", "n", "p50_s", "p90_s"]].round(0)
       pipeline  elapsed_s   n  p50_s  p90_s
-    0      api      600.0  31  581.0  836.0
+    0      api      600.0  27  561.0  818.0
     """
     q = check_percentiles(q, "linear")
     check_states(builds, "state")

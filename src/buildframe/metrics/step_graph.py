@@ -66,8 +66,8 @@ def step_graph(jobs: Frame) -> pd.DataFrame:
     >>> docs = graph[(graph["pipeline"] == "docs") & (graph["status"] != "refuted")]
     >>> docs.drop(columns="organization")
         pipeline  before after  builds  refuted  binding    status
-    636     docs   prose  site      12        0       12   binding
-    643     docs  upload  site      12        0        0  possible
+    636     docs   prose  site      11        0       11   binding
+    643     docs  upload  site      11        0        0  possible
     """
     check_states(jobs, "state")
     engine = engine_of(jobs)

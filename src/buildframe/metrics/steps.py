@@ -72,10 +72,10 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     web         21
     Name: step, dtype: int64
     >>> metrics.percentiles(jobs, by=["pipeline", metrics.step], q=0.5)[["pipeline", "step", "n", "p50_s"]].tail(3)
-        pipeline         step    n    p50_s
-    111      web  unit-shared   38  106.273
-    112      web       upload   41    1.569
-    113      web       visual  111    1.536
+        pipeline         step    n     p50_s
+    111      web  unit-shared   38  106.5765
+    112      web       upload   39    1.3660
+    113      web       visual  115    1.3560
     """
     keys, names = column(jobs, "step_key").astype("str"), column(jobs, "name").astype("str")
     of_key, key = pd.factorize(keys)

@@ -96,10 +96,10 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     --------
     >>> metrics.survival(jobs, of=metrics.run_time, points=4).round(3)
        after_s  share    low   high  n_at_risk  n_ended  n_censored
-    0     63.0  0.745  0.724  0.764       1979      679           0
-    1    111.0  0.497  0.467  0.527       1322      657           0
-    2    171.0  0.250  0.213  0.288        664      658           0
-    3   1493.0  0.000    NaN    NaN          0      664           0
+    0     63.0  0.748  0.727  0.767       1965      663           0
+    1    114.0  0.498  0.473  0.522       1309      656           0
+    2    172.0  0.248  0.214  0.283        651      658           0
+    3   1543.0  0.000    NaN    NaN          0      651           0
     """
     if not isinstance(points, int) or isinstance(points, bool) or points < 2:
         raise BadInput(f"points={points!r} is not a whole number of at least 2. Use one such as 200.")

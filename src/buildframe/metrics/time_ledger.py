@@ -130,17 +130,17 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     >>> ledger = metrics.time_ledger(builds, jobs)
     >>> ledger.loc[ledger["pipeline"] == "docs", ["build_number", "kind", "step", "duration_s"]].head(6)
          build_number   kind    step  duration_s
-    719             1  queue  upload       2.136
-    720             1    run  upload       6.338
-    721             1  queue   prose       1.664
-    722             1    run   prose      26.576
-    723             1  queue    site       1.345
-    724             1    run    site      68.693
+    709             1  queue  upload       0.701
+    710             1    run  upload       4.952
+    711             1  queue   prose       1.607
+    712             1    run   prose      40.196
+    713             1  queue    site       1.762
+    714             1    run    site      52.055
     >>> ledger.groupby("kind")["duration_s"].sum().round().nlargest(3)
     kind
-    queue      192508.0
-    run        134002.0
-    blocked      7068.0
+    queue           180604.0
+    run             129813.0
+    manual_retry      4461.0
     Name: duration_s, dtype: float64
     >>> spent = builds["id"].map(ledger.groupby("build_id")["duration_s"].sum())
     >>> wall = metrics.wall_time(builds).dt.total_seconds()

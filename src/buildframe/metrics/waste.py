@@ -79,7 +79,7 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     --------
     >>> metrics.waste(jobs)[["machine_s", "retried_s", "after_failure_s", "useful_s"]].round(0)
        machine_s  retried_s  after_failure_s  useful_s
-    0   421808.0     2680.0          17314.0  394336.0
+    0   411818.0     2749.0          15554.0  389175.0
     """
     check_states(jobs, "state", "build_state")
     rows = engine_of(jobs).attribute_run_time(jobs, by)

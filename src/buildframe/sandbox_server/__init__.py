@@ -14,6 +14,7 @@ from buildframe.sandbox_server.http.rate_limit import Quota
 from buildframe.sandbox_server.http.webhook_sender import Patience
 from buildframe.sandbox_server.sandbox import Sandbox
 from buildframe.sandbox_server.simulation.clock import Clock
+from buildframe.sandbox_server.world.fleets import EphemeralAgents
 from buildframe.sandbox_server.world.ground_truth import (
     BrokenBranch,
     FailingStep,
@@ -31,6 +32,7 @@ __all__ = [
     "BrokenBranch",
     "Clock",
     "Delivery",
+    "EphemeralAgents",
     "FailingStep",
     "Fault",
     "FlakyStep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +24,7 @@ from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import BuildRun
 from buildframe.sandbox_server.world.creation import make_world
+from buildframe.sandbox_server.world.fleets import EphemeralAgents, check_agents, check_run_scale
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.planting import EXAMPLE_SEED
@@ -52,7 +53,7 @@ class Sandbox:
     ----------
     path : str or Path, optional
         SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
-        `builds`, `days` and `until` are ignored.
+        `builds`, `days`, `until`, `agents` and `run_scale` are ignored.
     seed : int, default 1
         Seed of the random history and of the anomalies in it; see `truth`. Those of seed 1 are fixed.
     builds : int, default 2600
@@ -61,6 +62,12 @@ class Sandbox:
         Length of the history in days, from 1 to 3650.
     until : datetime, date or str, default 2026-10-30 15:00 UTC
         End of the history, and the time of the clock.
+    agents : mapping of str to int, sequence of int or EphemeralAgents, optional
+        Agents of queues, by the name of the queue. A number from 1 to 1000; or 168 numbers from 0, one for each hour of
+        the week from Monday 00:00 UTC; or agents that run one job each. By default, and in the queues that are not
+        named, as many as the number of builds needs.
+    run_scale : mapping of str to float, optional
+        Factors of run times, by the key of the step, above 0 and at most 100: `{"e2e": 0.5}` halves them.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000
@@ -102,6 +109,8 @@ class Sandbox:
         builds: int = 2600,
         days: int = 30,
         until: When = UNTIL,
+        agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
+        run_scale: Mapping[str, float] | None = None,
         quota: Quota | None = None,
         deepest: int = 10_000,
         host: str = "127.0.0.1",
@@ -118,12 +127,13 @@ class Sandbox:
                 raise BadInput(f"{name}={value} must be at most {most:,}.")
         if deepest < 1:
             raise BadInput(f"deepest={deepest} must be at least 1.")
+        fleets, scales = check_agents(agents or {}), check_run_scale(run_scale or {})
         start_server = _import_server()
         self._db = Database(Path(path) if path is not None else None)
         try:
             world = self._db.load_world()
             if world is None:
-                world = make_world(seed, builds, days, when(until, "until"))
+                world = make_world(seed, builds, days, when(until, "until"), fleets, scales)
                 self._db.create_world(world)
             self._simulator = Simulator(self._db, cancels_at_once)
             self._simulator.run_until(world.until)

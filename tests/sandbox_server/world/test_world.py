@@ -175,7 +175,8 @@ def test_retries_are_chained(attempts):
     for _, job in attempts:
         if job.retried_in:
             follower = by_id[job.retried_in]
-            assert (job.state, follower.retry_of, follower.attempt) == ("failed", job.id, job.attempt + 1)
+            assert (follower.retry_of, follower.attempt) == (job.id, job.attempt + 1)
+            assert job.state in {"failed", "timed_out"}
             assert follower.created >= job.finished
             kinds.add((follower.retry_type, job.exit_status == -1))
     assert {("automatic", True), ("automatic", False), ("manual", False)} <= kinds
@@ -255,7 +256,7 @@ def test_the_flaky_step_fails_at_its_rate_and_others_do_not(default, attempts):
     for build, job in attempts:
         if job.exit_status not in (None, -1):
             rates[build.pipeline_key, job.step].append(job.state == "failed")
-    shares = {key: sum(ends) / len(ends) for key, ends in rates.items() if len(ends) > 100}
+    shares = {key: sum(ends) / len(ends) for key, ends in rates.items() if len(ends) > 200}
     planted = f"{flaky.organization}/{flaky.pipeline}", flaky.step_key
     assert shares.pop(planted) == pytest.approx(flaky.rate, abs=0.03)
     assert max(shares.values()) < flaky.rate / 2

@@ -24,7 +24,7 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
-_VERSION = 6
+_VERSION = 7
 _SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
@@ -197,33 +197,44 @@ class Database:
         rows = self.query("SELECT id, number FROM builds WHERE pipeline_key = ?", (pipeline_key,))
         return {id for id, number in rows if numbers is None or number in numbers}
 
+    def find_one_job_agents(self, organization: str, id: str | None = None) -> list[str]:
+        """Return the names of agents with a UUID, by the jobs that they ran; None means agents of active jobs."""
+        agent = "json_extract(CAST(jobs.body AS TEXT), '$.agent.{}')".format
+        condition = "jobs.active" if id is None else f"{agent('id')} = ?"
+        sql = (
+            f"SELECT DISTINCT {agent('name')} FROM jobs JOIN builds ON jobs.build = builds.seq"  # noqa: S608
+            f" WHERE builds.organization = ? AND {agent('name')} IS NOT NULL AND {condition} ORDER BY 1"
+        )
+        return [name for (name,) in self.query(sql, (organization,) if id is None else (organization, id))]
+
     def load_events(self) -> list[ScheduledEvent]:
         """Return the scheduled events."""
         about = msgspec.json.Decoder(tuple[str, ...])
         rows = self.query("SELECT at, seq, kind, about FROM events")
         return [ScheduledEvent(at, seq, kind, about.decode(text)) for at, seq, kind, text in rows]
 
-    def load_counters(self) -> tuple[int, dict[str, int]]:
-        """Return the count of all builds created so far, and the last build number of each pipeline."""
+    def load_counters(self) -> tuple[int, int, dict[str, int]]:
+        """Return the count of all builds created so far, that of requests, and the last number of each pipeline."""
         counters: dict[str, int] = dict(self.query("SELECT what, last FROM counters WHERE what <> 'pipelines'"))
-        return counters.pop("builds", 0), counters
+        return counters.pop("builds", 0), counters.pop("requests", 0), counters
 
     def save(
         self,
         builds: Sequence[BuildRun],
         events: Iterable[ScheduledEvent] | None,
         now: int,
+        requests: int,
         deleted: Collection[str],
         deleted_pipeline: PipelineEntry | None,
     ) -> None:
-        """Write changed builds, scheduled events (None: unchanged) and the clock, and delete builds and a pipeline."""
+        """Write changed builds, scheduled events (None: unchanged), clock and requests, and delete a part."""
         with self.transaction():
             if events is not None:
                 self._connection.execute("DELETE FROM events")
                 pending = [(at, seq, kind, msgspec.json.encode(about).decode()) for at, seq, kind, about in events]
                 self._put_rows("events", pending)
             self._put_builds(builds)
-            self._count(builds)
+            self._count(builds, requests)
             self._connection.executemany("DELETE FROM builds WHERE id = ?", [(id,) for id in deleted])
             if deleted_pipeline is not None:
                 self._connection.execute("DELETE FROM pipelines WHERE key = ?", (deleted_pipeline.key,))
@@ -237,9 +248,10 @@ class Database:
         meta = [(build.seq, *pair) for build in builds for pair in build.commit.meta_data.items()]
         self._put_rows("meta_data", meta)
 
-    def _count(self, builds: Iterable[BuildRun]) -> None:
+    def _count(self, builds: Iterable[BuildRun], requests: int) -> None:
         """Store the last numbers, so that numbers of deleted builds are not used again."""
         numbers = [pair for build in builds for pair in ((build.pipeline_key, build.number), ("builds", build.seq))]
+        numbers.append(("requests", requests))
         self._connection.executemany(
             "INSERT INTO counters VALUES (?, ?) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)", numbers
         )

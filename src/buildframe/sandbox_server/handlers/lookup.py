@@ -8,7 +8,7 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import get_first_or_404
 from buildframe.sandbox_server.pagination import parse_number
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
-from buildframe.sandbox_server.world.model import Organization, agent_names
+from buildframe.sandbox_server.world.model import Organization, agent_names, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 PathParameters = Mapping[str, str]
@@ -41,10 +41,21 @@ def find_job(db: Database, path: PathParameters) -> tuple[BuildRun, JobRun]:
 def find_agent(db: Database, path: PathParameters) -> tuple[Organization, str]:
     """Return the name of the agent with the UUID `agent`, with its organization."""
     organization, id = find_organization(db, path), path["agent"].lower()
-    ids = {name: db.serializer.serialize_agent(organization, name)["id"] for name in list_agent_names(organization)}
-    return organization, get_first_or_404((name for name in ids if ids[name] == id), "agent")
+    names = (name for queue in organization.agents for name in agent_names(queue, organization.agents[queue]))
+    ids = {name: db.serializer.serialize_agent(organization, name)["id"] for name in names}
+    found = [name for name in ids if ids[name] == id] or db.find_one_job_agents(organization.slug, id)
+    return organization, get_first_or_404(iter(found), "agent")
 
 
-def list_agent_names(organization: Organization) -> list[str]:
-    """Return the names of all agents of an organization."""
-    return [name for queue, count in organization.agents.items() for name in agent_names(queue, count)]
+def list_agent_names(db: Database, organization: Organization) -> list[str]:
+    """Return the names of the agents that an organization has now."""
+    return [name for queue in organization.agents for name in _agents_now(db, organization, queue)]
+
+
+def _agents_now(db: Database, organization: Organization, queue: str) -> list[str]:
+    fleet = organization.fleets.get(queue)
+    if fleet is None:
+        return agent_names(queue, organization.agents[queue])
+    if fleet.boot_s is None:
+        return agent_names(queue, fleet.count_at(db.load_now()))
+    return [name for name in db.find_one_job_agents(organization.slug) if queue_of_agent(name) == queue]

@@ -46,7 +46,7 @@ class OrganizationHandlers(HandlerGroup):
     @handles(routes.list_agents)
     def _list_agents(self, request: ApiRequest) -> ApiResponse:
         organization = lookup.find_organization(self._db, request.path)
-        names = lookup.list_agent_names(organization)
+        names = lookup.list_agent_names(self._db, organization)
         serialize = self._db.serializer.serialize_full_agent
         return ApiResponse([serialize(organization, name) for name in request.page.slice(names)], len(names))
 

@@ -23,7 +23,7 @@ from buildframe.sandbox_server.world.ground_truth import (
     Storm,
 )
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-from buildframe.sandbox_server.world.model import DAY, SECOND, World
+from buildframe.sandbox_server.world.model import DAY, SECOND, World, machine_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
 from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Trigger
 
@@ -166,23 +166,25 @@ class Scenario:
             env=trigger.env or own.env,
         )
 
-    def with_meta_data(self, entry: PipelineEntry, commit: Commit, number: int) -> Commit:
-        """Return a commit with the tag and the meta-data of its build number."""
+    def with_meta_data(self, entry: PipelineEntry, commit: Commit, id: str, number: int) -> Commit:
+        """Return a commit with the tag and the meta-data of its build."""
         if commit.branch != entry.pipeline.default_branch:
             preview = {"preview": commit.branch} if commit.pull_request else {}
             return msgspec.structs.replace(commit, tag=None, meta_data=preview)
-        release = {"release": f"2026.{number}", "channel": "stable" if number % 5 == 0 else "edge"}
+        is_stable = self.random.happens(0.2, id, "stable")
+        release = {"release": f"2026.{number}", "channel": "stable" if is_stable else "edge"}
         tag = f"v2.{number}.0" if commit.source == "api" else None
         return msgspec.structs.replace(commit, tag=tag, meta_data=release)
 
-    def skipped_numbers(self, entry: PipelineEntry, number: int) -> int:
-        """Return how many build numbers are skipped before this one."""
-        return int(self.random.happens(0.02, entry.key, number, "gap")) * (1 + number % 3)
+    def skipped_numbers(self, id: str) -> int:
+        """Return how many build numbers are skipped before that of a build."""
+        return self.random.choice((1, 2, 3), id, "skipped numbers") if self.random.happens(0.02, id, "gap") else 0
 
     def outcome(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> JobOutcome:
         """Return the outcome of an attempt, limited by the timeout of its step."""
-        outcome = self._unlimited(entry, build, job)
-        minutes = self._step(build, job).timeout_in_minutes
+        outcome, step = self._unlimited(entry, build, job), self._step(build, job)
+        outcome = outcome._replace(microseconds=round(outcome.microseconds * self.world.run_scale.get(step.key, 1)))
+        minutes = step.timeout_in_minutes
         if minutes is None or outcome.microseconds <= minutes * MINUTE:
             return outcome
         return JobOutcome(minutes * MINUTE, LOST, "cancel", "timed_out")
@@ -214,8 +216,9 @@ class Scenario:
     def _storm(self, entry: PipelineEntry, job: JobRun) -> Storm | None:
         """Return the storm in which a job started."""
         for storm in self.world.truth.storms:
-            is_affected = storm.organization == entry.organization.slug and job.agent in storm.agents
-            if is_affected and job.started is not None and storm.since.us <= job.started < storm.until.us:
+            if storm.organization != entry.organization.slug or job.agent is None or job.started is None:
+                continue
+            if machine_of_agent(job.agent) in storm.agents and storm.since.us <= job.started < storm.until.us:
                 return storm
         return None
 
@@ -268,6 +271,10 @@ class Scenario:
 
     def _person(self, entry: PipelineEntry, *key: str) -> int:
         return self.random.choice(range(len(entry.organization.people)), *key)
+
+    def boot_time(self, median_s: float, id: str) -> int:
+        """Return how long the agent of a job boots."""
+        return int(self.random.lognormal(median_s * SECOND, _SPREAD, id, "boot")) if median_s else 0
 
     def delay(self, action: Action, id: str) -> int:
         """Return how long an action of a build or a job takes."""

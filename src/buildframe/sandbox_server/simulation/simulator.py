@@ -69,7 +69,7 @@ class Simulator(Simulation):
         """Call the handler of an event with the records that the event is about."""
         handle = getattr(self, f"_on_{event.kind}")
         first, *others = event.about
-        if event.kind == "return":
+        if event.kind in ("return", "resize"):
             handle(first, *others)
         elif event.kind in ("push", "night", "repair"):
             handle(self.pipelines[first], *others)
@@ -122,9 +122,17 @@ class Simulator(Simulation):
     def push(self, entry: PipelineEntry, count: int) -> list[int]:
         """Push random commits now; return the numbers of their builds."""
         with self._action():
-            first = self._built
-            commits = [self.scenario.commit(entry, f"pushed {first + place}", self.now) for place in range(count)]
-            return [build.number for commit in commits if (build := self._build_commit(entry, commit))]
+            pushed = [self._push_requested(entry) for _ in range(count)]
+            return [build.number for build in pushed if build is not None]
+
+    def _push_requested(self, entry: PipelineEntry) -> BuildRun | None:
+        origin = self._request()
+        return self._build_commit(entry, self.scenario.commit(entry, f"pushed {origin[1]}", self.now), *origin)
+
+    def _request(self) -> tuple[str, int]:
+        """Count a request that creates a build, and return the origin of the build."""
+        self._requests += 1
+        return "request", self._requests
 
     def create_build(self, entry: PipelineEntry, commit: Commit, *, ignore_branch_filters: bool = False) -> BuildRun:
         """Create a build. Raises `ActionRejected` if the pipeline is archived, has no steps or excludes the branch."""
@@ -132,7 +140,7 @@ class Simulator(Simulation):
             self._check(entry)
             if not ignore_branch_filters and not rules.matches(entry.pipeline.branch_configuration, commit.branch):
                 raise ActionRejected(f"Branch {commit.branch} is not built by this pipeline's branch configuration.")
-            return self._create(entry, commit, is_requested=True)
+            return self._create(entry, commit, *self._request(), is_requested=True)
 
     def _check(self, entry: PipelineEntry) -> None:
         if entry.pipeline.archived_at is not None:
@@ -158,7 +166,7 @@ class Simulator(Simulation):
             if not entry.pipeline.allow_rebuilds:
                 raise ActionRejected("The pipeline does not allow rebuilds.")
             commit = msgspec.structs.replace(build.commit, source="api", creator=who)
-            return self._create(entry, commit, rebuilt_from=(build.id, build.number), is_requested=True)
+            return self._create_rebuild(build, commit, is_requested=True)
 
     def unblock(self, build_id: str, job_id: str, who: Actor, fields: Mapping[str, str] | None = None) -> JobRun:
         """Unblock a block step; the values of its fields become meta-data of the build.
@@ -212,33 +220,34 @@ class Simulator(Simulation):
 
     # --- event handlers ---
 
-    def _build_commit(self, entry: PipelineEntry, commit: Commit) -> BuildRun | None:
+    def _build_commit(self, entry: PipelineEntry, commit: Commit, *origin: str | int) -> BuildRun | None:
         """Create a build of a pushed commit; None if the pipeline does not build commits of the branch."""
         is_built = entry.can_be_built and rules.matches(entry.pipeline.branch_configuration, commit.branch)
-        return self._create(entry, commit) if is_built else None
+        return self._create(entry, commit, *origin) if is_built else None
 
     def _on_push(self, entry: PipelineEntry, n: str) -> None:
         following = int(n) + 1
         self._schedule(self.scenario.next_push(entry, following), "push", entry.key, str(following))
         if not self.scenario.push_happens(entry, int(n), self.now):
             return
-        build = self._build_commit(entry, self.scenario.commit(entry, n, self.now))
+        build = self._build_commit(entry, self.scenario.commit(entry, n, self.now), "push", n)
         if build is not None:
             self._schedule(self.scenario.follow_up_delay(entry, n), "follow_up", build.id)
             self._schedule(self.scenario.repeat_delay(entry, build), "repeat", build.id)
 
     def _on_follow_up(self, build: BuildRun) -> None:
-        self._build_commit(self._entry(build), self.scenario.follow_up_commit(build))
+        self._build_commit(self._entry(build), self.scenario.follow_up_commit(build), "follow_up", build.id)
 
     def _on_repeat(self, build: BuildRun) -> None:
-        self._build_commit(self._entry(build), build.commit)
+        self._build_commit(self._entry(build), build.commit, "repeat", build.id)
 
     def _on_night(self, entry: PipelineEntry) -> None:
-        self._build_commit(entry, self.scenario.nightly_commit(entry, f"night {self.now // DAY}"))
+        day = self.now // DAY
+        self._build_commit(entry, self.scenario.nightly_commit(entry, f"night {day}"), "night", day)
         self._schedule(DAY, "night", entry.key)
 
     def _on_repair(self, entry: PipelineEntry) -> None:
-        self._build_commit(entry, self.scenario.repair_commit(entry, f"repair {self.now}"))
+        self._build_commit(entry, self.scenario.repair_commit(entry, f"repair {self.now}"), "repair", self.now)
 
     def _on_begin(self, build: BuildRun) -> None:
         if build.state != "scheduled":  # canceled or skipped meanwhile
@@ -280,9 +289,8 @@ class Simulator(Simulation):
         self._settle(build)
         self._build(cause.root).n_triggered += 1
         self._dirty.add(cause.root)
-        child = self._create(
-            target, self.scenario.triggered_commit(build, trigger), cause=cause, is_requested=build.is_requested
-        )
+        commit = self.scenario.triggered_commit(build, trigger)
+        child = self._create(target, commit, "trigger", job.id, cause=cause, is_requested=build.is_requested)
         job.triggered = child.link()
         if trigger.is_async and job.state == "running":  # a newer build may have canceled this one
             self._finish_job(build, job, "passed")
@@ -320,7 +328,13 @@ class Simulator(Simulation):
     def _on_rebuild(self, build: BuildRun) -> None:
         entry = self._entry(build)
         if entry.pipeline.allow_rebuilds and entry.can_be_built:
-            self._create(entry, self.scenario.rebuild_commit(entry, build), rebuilt_from=(build.id, build.number))
+            self._create_rebuild(build, self.scenario.rebuild_commit(entry, build))
+
+    def _on_resize(self, organization: str, name: str) -> None:
+        queue = self._queues[organization, name]
+        queue.resize(self.now)
+        self._schedule(queue.next_resize(self.now), "resize", organization, name)
+        self._dispatch((organization, name))
 
     def _on_return(self, organization: str, agent: str) -> None:
         self._release((organization, queue_of_agent(agent)), agent)

@@ -120,6 +120,7 @@ class BuildRun(msgspec.Struct, omit_defaults=True):
     `is_requested`: created by a request, not by the scenario, so that simulated people do not act on it. `pending`:
     not started yet, so its jobs do not advance. `ended` is set if the end does not follow from the jobs.
     `n_triggered` counts the builds that trigger jobs created in this chain; only the root of the chain counts.
+    `n_rebuilt` counts the rebuilds.
     """
 
     seq: int
@@ -143,6 +144,7 @@ class BuildRun(msgspec.Struct, omit_defaults=True):
     rebuilt_from: tuple[str, int] | None = None
     triggered_from: TriggerCause | None = None
     n_triggered: int = 0
+    n_rebuilt: int = 0
     jobs: list[JobRun] = []
 
     @property

@@ -4,27 +4,72 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 import msgspec
 
 from buildframe.sandbox_server.world import planting, work_hours
-from buildframe.sandbox_server.world.model import ORGANIZATIONS, Organization, World
+from buildframe.sandbox_server.world.fleets import agents_in_busy_hours
+from buildframe.sandbox_server.world.ground_truth import ShortQueue, Truth
+from buildframe.sandbox_server.world.model import ORGANIZATIONS, Fleet, Organization, World
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
+from buildframe.sandbox_server.world.planting import storm_agents
 from buildframe.sandbox_server.world.steps import Plan
 from buildframe.spec import Moment
 
 
-def make_world(seed: int, builds: int, days: int, until: Moment) -> World:
-    """Create a world with about `builds` builds until a timestamp; the first organization has the anomalies."""
+def make_world(
+    seed: int,
+    builds: int,
+    days: int,
+    until: Moment,
+    fleets: Mapping[str, Fleet] = MappingProxyType({}),
+    run_scale: Mapping[str, float] = MappingProxyType({}),
+) -> World:
+    """Create a world with about `builds` builds until a timestamp; the first organization has the anomalies.
+
+    `fleets` replaces the agents of queues. Anomalies are drawn for the default agents, so others do not change them.
+    """
     last = until - dt.timedelta(microseconds=1)
     midnight = dt.datetime(last.year, last.month, last.day, tzinfo=dt.UTC)
     start = Moment.of(midnight - dt.timedelta(days=days - 1)).us
     first, *others = (_scale_organization(each, builds, start, until.us) for each in ORGANIZATIONS)
     first = _with_agents(first, planting.draw_short_queues(seed))
     truth = planting.plant(seed, first, start, until.us)
-    organizations = (first, *(_with_agents(each) for each in others))
-    return World(seed=seed, start=start, until=until.us, organizations=organizations, truth=truth)
+    changed = _with_fleets(first, fleets)
+    return World(
+        seed=seed,
+        start=start,
+        until=until.us,
+        organizations=(changed, *(_with_fleets(_with_agents(each), fleets) for each in others)),
+        truth=_truth_with_fleets(truth, first, changed, fleets),
+        run_scale=dict(run_scale),
+    )
+
+
+def _with_fleets(organization: Organization, fleets: Mapping[str, Fleet]) -> Organization:
+    own = {queue: fleet for queue, fleet in fleets.items() if queue in organization.agents}
+    agents = organization.agents | {queue: max(fleet.counts) for queue, fleet in own.items()}
+    changing = {queue: fleet for queue, fleet in own.items() if len(fleet.counts) > 1 or fleet.boot_s is not None}
+    return msgspec.structs.replace(organization, agents=agents, fleets=changing)
+
+
+def _truth_with_fleets(
+    truth: Truth, default: Organization, changed: Organization, fleets: Mapping[str, Fleet]
+) -> Truth:
+    """Return the anomalies with other agents: which queues are short, and which agents fail in storms."""
+    short = [queue for queue in truth.short_queues if queue.queue not in fleets]
+    for queue, fleet in fleets.items():
+        count = agents_in_busy_hours(fleet)
+        if count < sum(_load(pipeline, queue) for pipeline in default.pipelines):
+            short.append(ShortQueue(default.slug, queue, count))
+    storms = [
+        replace(storm, agents=storm_agents(storm.queue, changed, len(storm.agents) == default.agents[storm.queue]))
+        for storm in truth.storms
+    ]
+    return replace(truth, short_queues=tuple(short), storms=tuple(storms))
 
 
 def _scale_organization(organization: Organization, builds: int, start: int, until: int) -> Organization:

@@ -131,7 +131,8 @@ class Storm:
     queue : str
         Name of the queue.
     agents : tuple of str
-        Names of the agents: all of the queue, or a part.
+        Names of the agents: all of the queue, or a part. Of agents that run one job each, the names of the machines,
+        with which the names of the agents begin.
     since, until : Moment
         Time range of the affected jobs: started at or after `since` and before `until`.
     exit_status : int

@@ -5,12 +5,14 @@ A `World` is created once per sandbox, by `creation`, and stored. What happens i
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from typing import Literal
 
 import msgspec
 
 from buildframe.errors import BadInput
+from buildframe.sandbox_server.world import work_hours
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.spec import AccessLevel, Moment
@@ -44,8 +46,30 @@ class Suite(msgspec.Struct, frozen=True):
     tests: int
 
 
+HOURS_A_WEEK = 168
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """The agents of a queue.
+
+    `counts` has one number of agents, or one for each hour of the week from Monday 00:00 UTC. `boot_s` is the median
+    boot time of agents that run one job each; None: agents run any number of jobs.
+    """
+
+    counts: tuple[int, ...]
+    boot_s: float | None = None
+
+    def count_at(self, timestamp: int) -> int:
+        """Return the number of agents in the hour of a timestamp."""
+        return self.counts[work_hours.hour_of_week(timestamp) if len(self.counts) == HOURS_A_WEEK else 0]
+
+
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization: its people, teams, pipelines and test suites, and the number of agents in each queue."""
+    """An organization: its people, teams, pipelines, test suites and agents.
+
+    `agents` has the largest number of agents of each queue at a time. `fleets` has the queues whose agents are not
+    always the same: their number depends on the hour, or they run one job each.
+    """
 
     slug: str
     name: str
@@ -55,6 +79,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[Suite, ...]
     pipelines: tuple[PipelineRecord, ...]
     agents: dict[str, int] = {}
+    fleets: dict[str, Fleet] = {}
     has_cluster: bool = True
 
 
@@ -66,13 +91,17 @@ ORGANIZATIONS = msgspec.json.decode(
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
-    """The seed, the time range of the history, the organizations and the planted anomalies."""
+    """The seed, the time range of the history, the organizations and the planted anomalies.
+
+    `run_scale` multiplies the run times of steps, by step key.
+    """
 
     seed: int
     start: int
     until: int
     organizations: tuple[Organization, ...]
     truth: Truth
+    run_scale: dict[str, float] = {}
 
     def get_organization(self, slug: str) -> Organization:
         """Return the organization with a slug. Raises `BadInput` if there is none."""
@@ -91,15 +120,33 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 MACOS = "macos"
 
+_AGENT = re.compile(r"(?P<queue>.+?)-(?P<number>\d{2,})(-[0-9a-f]{8})?")
+
 
 def agent_names(queue: str, count: int) -> list[str]:
     """Return the names of a queue's agents."""
     return [f"{queue}-{number:02d}" for number in range(1, count + 1)]
 
 
+def one_job_agent(machine: str, job: str) -> str:
+    """Return the name of an agent that runs one job on a machine."""
+    return f"{machine}-{job[:8]}"
+
+
+def machine_of_agent(name: str) -> str:
+    """Return the machine of an agent: itself, unless it runs one job only."""
+    return "-".join(_match_agent(name).group("queue", "number"))
+
+
 def queue_of_agent(name: str) -> str:
     """Return the queue of an agent, by the agent's name."""
-    return name.rsplit("-", 1)[0]
+    return _match_agent(name)["queue"]
+
+
+def _match_agent(name: str) -> re.Match[str]:
+    match = _AGENT.fullmatch(name)
+    assert match is not None
+    return match
 
 
 def agent_tags(queue: str) -> list[str]:

@@ -54,6 +54,12 @@ def flaky_test_id(random: SeededRandom, organization: str, suite: str, number: i
     return random.uuid("flaky test", organization, suite, number)
 
 
+def storm_agents(queue: str, organization: Organization, is_whole: bool) -> tuple[str, ...]:
+    """Return the agents of a queue that fail in a storm: all, or a third."""
+    names = agent_names(queue, organization.agents[queue])
+    return tuple(names if is_whole else names[: math.ceil(len(names) / 3)])
+
+
 def plant(seed: int, organization: Organization, start: int, until: int) -> Truth:
     """Return the anomalies of an organization in the time range of its history. They affect different steps."""
     short = tuple(ShortQueue(organization.slug, name, organization.agents[name]) for name in draw_short_queues(seed))
@@ -191,15 +197,14 @@ class _Planter:
             return
         short = {queue.queue for queue in self._short}
         queue = self._random.choice(sorted({"default", "docker", MACOS} - short), "plant", "storm")
-        names = agent_names(queue, self._organization.agents[queue])
-        agents = names if self._random.happens(0.5, "plant", "storm", "whole") else names[: math.ceil(len(names) / 3)]
+        agents = storm_agents(queue, self._organization, self._random.happens(0.5, "plant", "storm", "whole"))
         calm = [day for day in self._middle(0.15, 0.9) if all(abs(day - one.since.us) > 2 * DAY for one in broken)]
         day = self._random.choice(calm, "plant", "storm", "day")
         since = day + int(self._between(8, 13, "storm", "hour") * _HOUR)
         until = since + int(self._between(1, 3, "storm", "hours") * _HOUR)
         status = self._random.choice((-1, 1), "plant", "storm", "status")
         times = Moment.from_us(since), Moment.from_us(until)
-        yield Storm(self._organization.slug, queue, tuple(agents), *times, status)
+        yield Storm(self._organization.slug, queue, agents, *times, status)
 
     # --- draws
 

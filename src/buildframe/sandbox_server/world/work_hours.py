@@ -18,6 +18,17 @@ def weekday(timestamp: int) -> int:
     return (timestamp // _DAY + _THURSDAY) % 7
 
 
+def hour_of_week(timestamp: int) -> int:
+    """Return the hour of the week of a timestamp, from 0: Monday 00:00 UTC."""
+    return weekday(timestamp) * _HOURS_A_DAY + timestamp // _HOUR % _HOURS_A_DAY
+
+
+def next_hours(timestamp: int) -> range:
+    """Return the timestamps of the 168 full hours after a timestamp."""
+    first = timestamp - timestamp % _HOUR + _HOUR
+    return range(first, first + 7 * _DAY, _HOUR)
+
+
 def activity(timestamp: int) -> float:
     """Return the activity in the hour of a timestamp; 1 in the busiest hours."""
     share = _WEEKDAY[timestamp // _HOUR % _HOURS_A_DAY]
