@@ -9,7 +9,7 @@ from tests.benchmarks.reporting import ROOT
 
 NAMES = (
     "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "interval_costs", "ledger",
-    "explanations", "what_if", "calibration", "looks", "storing", "receiving", "recovery",
+    "explanations", "what_if", "reruns", "calibration", "looks", "storing", "receiving", "recovery",
 )  # fmt: skip
 
 if __name__ == "__main__":
