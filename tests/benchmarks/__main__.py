@@ -9,7 +9,8 @@ from tests.benchmarks.reporting import ROOT
 
 NAMES = (
     "importing", "decoding", "memory", "listing", "quota", "peers", "summaries", "interval_costs", "ledger",
-    "explanations", "what_if", "contention_ranking", "calibration", "looks", "storing", "receiving", "recovery",
+    "explanations", "what_if", "reruns", "contention_ranking", "calibration", "looks", "storing", "receiving",
+    "recovery",
 )  # fmt: skip
 
 if __name__ == "__main__":
