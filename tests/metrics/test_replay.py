@@ -13,6 +13,7 @@ import simpy
 from tests.metrics import true_dependencies
 from tests.metrics.replay_frames import build, frames, job, queue_record, seconds
 
+import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
 
@@ -194,6 +195,8 @@ def test_what_depends_on_a_faster_step_moves() -> None:
         ({"run_scale": {"untt": 0.5}}, "Did you mean 'unit'"),
         ({"run_scale": {"unit": -1}}, "not a factor"),
         ({"run_scale": 0.5}, "not a mapping"),
+        ({"skip": 5}, "skip=5 is neither a step nor a list of steps"),
+        ({"skip": ("web", "nope")}, r"there is no step \('web', 'nope'\)"),
         ({"skip": "nonsense"}, "there is no step 'nonsense'"),
         ({"load": 0}, "load=0"),
         ({"load": float("nan")}, "load=nan"),
@@ -217,3 +220,12 @@ def test_frames_that_cannot_be_replayed_are_refused() -> None:
         metrics.replay(builds, jobs.assign(started_at=jobs["started_at"].dt.tz_localize(None)))
     with pytest.raises(BadInput, match="not a pandas DataFrame"):
         metrics.replay(builds.to_dict(), jobs)
+
+
+@pytest.mark.slow
+def test_jobs_without_queues_wait_as_recorded() -> None:
+    with bf.sandbox(builds=200, days=4) as ci:
+        builds, jobs = ci.history(include_retried_jobs=True, progress=False)
+    _, then = metrics.replay(builds, jobs.assign(queue=pd.Series(pd.NA, jobs.index, jobs["queue"].dtype)))
+    assert then.attrs["n_no_queue"] == (jobs["type"] == "script").sum()
+    assert (then["started_at"] - jobs["started_at"]).abs().quantile(0.9) < pd.Timedelta("1s")

@@ -48,7 +48,7 @@ def test_the_price_is_below_each_number():
 def test_notes_say_how_far_off_the_replay_is():
     rows = queued()
     assert note(agents_needed(rows)).endswith("p95 with today's agents 9 min 44 s, a blind replay says 9 min 44 s")
-    assert "blind replay off by 0.0 % at p50" in note(leverage(rows)).replace("\n", " ")
+    assert "blind replay off by at most 0.0 % at p50" in note(leverage(rows)).replace("\n", " ")
     one_day = rows[rows["created_at"] < "2026-03-11"]
     for draw in (agents_needed, leverage):
         assert note(draw(one_day)).replace("\n", " ").endswith("error of the replay unknown: it needs two days")

@@ -36,7 +36,8 @@ def replay(
         Builds with the columns `id`, `pipeline`, `state`, `created_at` and `finished_at`. Uses `number`, `branch`,
         `blocked`, `rebuilt_from_id`, `triggered_from_build_id` and `fetched_at`. Ids must be unique.
     jobs : pandas.DataFrame
-        All jobs of these builds, fetched with `include_retried_jobs=True` and with unique ids. Needs the columns `id`,
+        All jobs of these builds, fetched with `include_retried_jobs=True` and with unique ids. Keep the order in which
+        they were fetched: jobs of a build that are ready at once get agents in this order. Needs the columns `id`,
         `build_id`, `pipeline`, `type`, `state`, `queue`, `created_at`, `runnable_at`, `started_at`, `finished_at`, and
         `step` or `step_key` and `name`. Uses `agent_id`, `priority`, `soft_failed`, `retried_in_job_id`, `retry_type`,
         `signal_reason`, `triggered_build`, `async`, `label`, `unblocked_at` and `fetched_at`; if one is missing, it

@@ -92,8 +92,9 @@ def leverage(
         _draw_bars(ax, shown)
         ax.set_xlabel("wall time saved (hours of all builds)")
         hidden = f"{len(shown):,} of {format_count(len(rows), 'step')} shown" if len(shown) < len(rows) else ""
-        pale = "" if shown["clear"].all() else "pale: may be chance"
-        error = describe_error_of_builds(rows.attrs["error"])
+        lows = shown[[f"low_h{kind[0]}" for kind in _KINDS]]
+        pale = "" if (lows > 0).all(axis=None) else "pale: may be chance"
+        error = describe_error_of_builds(rows.attrs["error"], shown["pipeline"])
         title = f"What builds save if one step takes {100 * by:.3g} % less time"
         theme.decorate(ax, title, theme.join_notes(_WHY, "line: 95 % interval", pale, hidden, error), grid="x")
     return ax
@@ -101,14 +102,13 @@ def leverage(
 
 def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
     y, edge = np.arange(len(shown)), theme.background(ax)
-    is_clear = shown["clear"].to_numpy(np.bool_)
     for suffix, color, offset, hatch, label in _KINDS:
         columns = [f"hours_saved{suffix}", f"low_h{suffix}", f"high_h{suffix}"]
         hours, low, high = shown[columns].to_numpy(np.float64).T
         bars = ax.barh(y + offset, hours, 0.36, color=color, hatch=hatch, edgecolor=edge, linewidth=0)
         ax.barh(0, 0, color=color, hatch=hatch, edgecolor=edge, linewidth=0, label=label)
-        for bar, clear in zip(bars, is_clear, strict=True):
-            bar.set_alpha(1 if clear else 0.45)
+        for bar, is_clear in zip(bars, low > 0, strict=True):
+            bar.set_alpha(1 if is_clear else 0.45)
         known = ~np.isnan(low)
         ax.hlines(y[known] + offset, low[known], high[known], color=theme.text_color(), linewidth=1)
     ax.axvline(0, color=theme.GRAY, linewidth=0.8)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from buildframe.formatting import format_duration, format_percent
+from buildframe.formatting import format_count, format_duration, format_percent
 
 _UNKNOWN = "error of the replay unknown: it needs two days"
 
@@ -25,12 +25,13 @@ def describe_error_of_queue(errors: Mapping[str, Sequence[Any]], queue: str) -> 
     return _UNKNOWN
 
 
-def describe_error_of_builds(errors: Mapping[str, Sequence[Any]]) -> str:
-    """Return how far off a blind replay is at the wall times of pipelines, for a note."""
+def describe_error_of_builds(errors: Mapping[str, Sequence[Any]], pipelines: Collection[Any]) -> str:
+    """Return how far off a blind replay is at most at the wall times of these pipelines, for a note."""
     table = pd.DataFrame(errors)
-    builds = table[table["of"] == "pipeline"]
+    builds = table[(table["of"] == "pipeline") & table["name"].isin(pipelines)]
     parts = []
     for p in ("p50", "p95"):
         off = (builds[f"predicted_{p}_s"] / builds[f"recorded_{p}_s"] - 1).abs().replace(np.inf, np.nan).dropna()
-        parts += [f"{format_percent(off.median())} at {p}"] if len(off) else []
-    return f"blind replay off by {' and '.join(parts)} of wall times (median of pipelines)" if parts else _UNKNOWN
+        parts += [f"{format_percent(off.max())} at {p}"] if len(off) else []
+    which = f" of {format_count(builds['name'].nunique(), 'pipeline')}"
+    return f"blind replay off by at most {' and '.join(parts)} of wall times{which}" if parts else _UNKNOWN

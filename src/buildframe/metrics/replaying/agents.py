@@ -39,7 +39,7 @@ def measure_agents(record: BuildRecord) -> AgentTimes:
     lag = np.where(is_run, np.maximum(jobs.started - np.maximum(jobs.ready, freed), 0), 0)
     is_single = _find_single_use(jobs, is_run, n_queues)
     lag = _limit_first_lags(record, lag, is_run, previous, n_queues)
-    typical = np.zeros(n_queues, np.int64)
+    typical = np.zeros(n_queues + 1, np.int64)  # the last one is that of jobs without a known queue, -1
     for queue in range(n_queues):
         own = is_run & (jobs.queue == queue) & (jobs.agent >= 0)
         typical[queue] = int(np.median(lag[own])) if own.any() else _shortest_wait(jobs, is_run, queue)

@@ -81,10 +81,11 @@ def _candidates(use: AgentUse, chosen: Flags) -> list[Fleet]:
     agents = use.agent[chosen]
     most = max(peak(use.assigned[chosen], use.freed[chosen]), 1)
     distinct = len(np.unique(agents)) if len(agents) and (agents >= 0).all() else most
+    by_hour = _busy_by_hour(use, chosen, most)
     return [
         Fleet(max(distinct, 1), DISTINCT),
         Fleet(most, CONCURRENCY),
-        Fleet(_busy_by_hour(use, chosen, most), BY_HOUR),
+        Fleet(by_hour if len(set(by_hour)) > 1 else by_hour[0], BY_HOUR),
     ]
 
 

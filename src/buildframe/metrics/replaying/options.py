@@ -32,15 +32,23 @@ def check_options(agents: Any, run_scale: Any, skip: Any, load: Any, seed: Any) 
     for own in agents.values() if isinstance(agents, Mapping) else (agents,):
         if own is not None or isinstance(agents, Mapping):
             _fleet(own)
+    _check_steps(run_scale, skip)
+    if not _is_number(load) or not 0 < load <= MAX_LOAD:
+        raise BadInput(f"load={load!r} is not a factor above 0 and at most {MAX_LOAD}. Use 1.5 for half as many again.")
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise BadInput(f"seed={seed!r} is not a whole number. Use 0 or a larger one.")
+
+
+def _check_steps(run_scale: Any, skip: Any) -> None:
     if run_scale is not None and not isinstance(run_scale, Mapping):
         raise BadInput(f"run_scale={run_scale!r} is not a mapping. Pass factors by step, such as {{'e2e': 0.5}}.")
     for step, factor in (run_scale or {}).items():
         if not _is_number(factor) or not 0 <= factor < math.inf:
             raise BadInput(f"run_scale[{step!r}]={factor!r} is not a factor. Use a number such as 0.5, at least 0.")
-    if not _is_number(load) or not 0 < load <= MAX_LOAD:
-        raise BadInput(f"load={load!r} is not a factor above 0 and at most {MAX_LOAD}. Use 1.5 for half as many again.")
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise BadInput(f"seed={seed!r} is not a whole number. Use 0 or a larger one.")
+    if skip is not None and not isinstance(skip, (str, Collection)):
+        raise BadInput(
+            f"skip={skip!r} is neither a step nor a list of steps. Use one such as 'lint' or ['lint', 'docs']."
+        )
 
 
 def read_fleets(agents: Agents | None, prepared: PreparedReplay) -> list[Fleet]:
@@ -104,7 +112,8 @@ def read_skipped(skip: Step | Collection[Step] | None, prepared: PreparedReplay)
 
 
 def _is_pair(skip: Any, prepared: PreparedReplay) -> bool:
-    return isinstance(skip, tuple) and len(skip) == 2 and skip in set(prepared.record.steps)
+    """Return whether a tuple is a pipeline and its step, not two steps."""
+    return isinstance(skip, tuple) and len(skip) == 2 and skip[0] in {pipeline for pipeline, _ in prepared.record.steps}
 
 
 def _steps(step: Any, prepared: PreparedReplay, option: str) -> list[int]:
@@ -113,7 +122,8 @@ def _steps(step: Any, prepared: PreparedReplay, option: str) -> list[int]:
     runs = np.unique(jobs.step[np.isin(jobs.kind, [AGENT, NO_QUEUE])]).tolist()
     found = [number for number in runs if step in (steps[number][1], steps[number])]
     if not found:
-        _check_known(step, [one for number in runs for one in (steps[number][1], steps[number])], option, "step")
+        of_pipeline = [steps[n][1] for n in runs if isinstance(step, tuple) and step[:1] == steps[n][:1]]
+        _check_known(step, of_pipeline or [steps[number][1] for number in runs], option, "step")
     return found
 
 
@@ -121,6 +131,6 @@ def _check_known(name: Any, known: Sequence[Any], option: str, what: str) -> Non
     if name in known:
         return
     texts = sorted({one for one in known if isinstance(one, str)})
-    close = difflib.get_close_matches(str(name), texts, 1)
+    close = difflib.get_close_matches(str(name[-1] if isinstance(name, tuple) and name else name), texts, 1)
     hint = f" Did you mean {close[0]!r}?" if close else f" Use one of {', '.join(map(repr, texts[:20])) or 'none'}."
     raise BadInput(f"{option}: there is no {what} {name!r} with script jobs in the record.{hint}")
