@@ -72,7 +72,7 @@ GOOD = '[objectives.a]\nof = "queue_time"\nwithin = "5m"\ntarget = 0.9\n'
         (GOOD.replace("target = 0.9\n", ""), "[objectives.'a'] has no 'target'. Add a share between 0 and 1"),
         (GOOD.replace("queue_time", "wait"), "[objectives.'a'] 'of' is 'wait'. Use one of 'queue_time'"),
         (GOOD.replace('"queue_time"', "3"), "[objectives.'a'] 'of' is 3. Use one of"),
-        (GOOD.replace("5m", "5 min"), "'within' is '5 min'. Use a duration above 0"),
+        (GOOD.replace("5m", "5 minutes"), "'within' is '5 minutes'. Use a duration above 0"),
         (GOOD.replace('"5m"', "300"), "'within' is 300. Use a duration above 0"),
         (GOOD.replace("0.9", "95"), "'target' is 95. Use a share between 0 and 1"),
         (GOOD.replace("0.9", "1"), "'target' is 1. Use a share"),

@@ -52,6 +52,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         first = bf.Store(folder).sync(ci, suites=suites, progress=False)
         flaky = ci.flaky_tests("rspec", progress=False)
         ci.pipeline("docs").update(name="Handbook")
+        ci.sandbox.push("handbook")
         ci.sandbox.clock.advance(dt.timedelta(days=2))
         bf.Store(folder).sync(ci, suites=suites, progress=False)
         yield Filled(folder, ci, first.version, flaky)

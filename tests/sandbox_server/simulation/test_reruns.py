@@ -19,7 +19,7 @@ from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.sandbox_server.world.build_state import BuildRun
 from buildframe.sandbox_server.world.creation import make_world
 from buildframe.sandbox_server.world.fleets import check_agents, check_run_scale
-from buildframe.sandbox_server.world.model import DAY, SECOND, Fleet, machine_of_agent, queue_of_agent
+from buildframe.sandbox_server.world.model import DAY, SECOND, AgentSchedule, machine_of_agent, queue_of_agent
 from buildframe.sandbox_server.world.work_hours import hour_of_week
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
@@ -112,7 +112,7 @@ def test_each_job_of_ephemeral_agents_has_an_agent_of_its_own_that_boots_first(d
 
 def test_a_queue_that_shrinks_lets_busy_machines_finish() -> None:
     monday = 4 * DAY  # 1970-01-05
-    queue = AgentQueue("linux", Fleet(FOUR_AND_TWO), monday)
+    queue = AgentQueue("linux", AgentSchedule(FOUR_AND_TWO), monday)
     assert queue.idle == ["linux-01", "linux-02", "linux-03", "linux-04"]
     for machine in ("linux-01", "linux-04"):
         queue.occupy(machine)
@@ -123,7 +123,7 @@ def test_a_queue_that_shrinks_lets_busy_machines_finish() -> None:
     for machine in ("linux-04", "linux-01"):
         queue.free(machine)
     assert queue.idle == ["linux-01", "linux-02"]
-    assert AgentQueue("linux", Fleet((3,)), 0).next_resize(0) is None
+    assert AgentQueue("linux", AgentSchedule((3,)), 0).next_resize(0) is None
 
 
 def test_truth_describes_the_changed_agents() -> None:

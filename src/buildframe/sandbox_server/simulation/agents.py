@@ -6,7 +6,7 @@ from bisect import insort
 
 from buildframe.sandbox_server.simulation.rules import QueuePosition
 from buildframe.sandbox_server.world import work_hours
-from buildframe.sandbox_server.world.model import Fleet, agent_names
+from buildframe.sandbox_server.world.model import AgentSchedule, agent_names
 
 
 class AgentQueue:
@@ -16,7 +16,7 @@ class AgentQueue:
     depends on the hour grows at once. If it shrinks, busy machines finish their job.
     """
 
-    def __init__(self, name: str, fleet: Fleet, now: int) -> None:
+    def __init__(self, name: str, fleet: AgentSchedule, now: int) -> None:
         self._name, self.fleet = name, fleet
         self._busy: set[str] = set()
         self.jobs: list[tuple[QueuePosition, str, str]] = []

@@ -17,7 +17,13 @@ from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.agents import AgentQueue
 from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
-from buildframe.sandbox_server.world.model import Fleet, agent_tags, machine_of_agent, one_job_agent, queue_of_agent
+from buildframe.sandbox_server.world.model import (
+    AgentSchedule,
+    agent_tags,
+    machine_of_agent,
+    one_job_agent,
+    queue_of_agent,
+)
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES, FINISHED_STATES
@@ -54,7 +60,9 @@ class Simulation:
         self._built, self._requests, self._numbers = self.db.load_counters()
         self.now = self.db.load_now()
         self._queues = {
-            (organization.slug, queue): AgentQueue(queue, organization.fleets.get(queue, Fleet((count,))), self.now)
+            (organization.slug, queue): AgentQueue(
+                queue, organization.fleets.get(queue, AgentSchedule((count,))), self.now
+            )
             for organization in self.world.organizations
             for queue, count in organization.agents.items()
         }
@@ -310,7 +318,7 @@ class Simulation:
     def _agents(self, queue: QueueKey) -> AgentQueue:
         """Return the agents of a queue; none if no agent meets the query rules."""
         if queue not in self._queues:
-            self._queues[queue] = AgentQueue(queue[1], Fleet((0,)), self.now)
+            self._queues[queue] = AgentQueue(queue[1], AgentSchedule((0,)), self.now)
         return self._queues[queue]
 
     def _enqueue(self, build: BuildRun, job: JobRun) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from buildframe.sandbox_server.world import planting, work_hours
 from buildframe.sandbox_server.world.fleets import agents_in_busy_hours
 from buildframe.sandbox_server.world.ground_truth import ShortQueue, Truth
-from buildframe.sandbox_server.world.model import ORGANIZATIONS, Fleet, Organization, World
+from buildframe.sandbox_server.world.model import ORGANIZATIONS, AgentSchedule, Organization, World
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.planting import storm_agents
 from buildframe.sandbox_server.world.steps import Plan
@@ -25,7 +25,7 @@ def make_world(
     builds: int,
     days: int,
     until: Moment,
-    fleets: Mapping[str, Fleet] = MappingProxyType({}),
+    fleets: Mapping[str, AgentSchedule] = MappingProxyType({}),
     run_scale: Mapping[str, float] = MappingProxyType({}),
 ) -> World:
     """Create a world with about `builds` builds until a timestamp; the first organization has the anomalies.
@@ -49,7 +49,7 @@ def make_world(
     )
 
 
-def _with_fleets(organization: Organization, fleets: Mapping[str, Fleet]) -> Organization:
+def _with_fleets(organization: Organization, fleets: Mapping[str, AgentSchedule]) -> Organization:
     own = {queue: fleet for queue, fleet in fleets.items() if queue in organization.agents}
     agents = organization.agents | {queue: max(fleet.counts) for queue, fleet in own.items()}
     changing = {queue: fleet for queue, fleet in own.items() if len(fleet.counts) > 1 or fleet.boot_s is not None}
@@ -57,7 +57,7 @@ def _with_fleets(organization: Organization, fleets: Mapping[str, Fleet]) -> Org
 
 
 def _truth_with_fleets(
-    truth: Truth, default: Organization, changed: Organization, fleets: Mapping[str, Fleet]
+    truth: Truth, default: Organization, changed: Organization, fleets: Mapping[str, AgentSchedule]
 ) -> Truth:
     """Return the anomalies with other agents: which queues are short, and which agents fail in storms."""
     short = [queue for queue in truth.short_queues if queue.queue not in fleets]

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_fields
 from buildframe.sandbox_server.world import work_hours
-from buildframe.sandbox_server.world.model import HOURS_A_WEEK, ORGANIZATIONS, Fleet
+from buildframe.sandbox_server.world.model import HOURS_A_WEEK, ORGANIZATIONS, AgentSchedule
 from buildframe.sandbox_server.world.steps import PipelineStep
 from buildframe.spec.times import parse_duration
 from buildframe.terminal import nearest, show
@@ -71,7 +71,7 @@ Agents: TypeAlias = int | Sequence[int] | EphemeralAgents
 """Agents of a queue: a number, one number for each hour of the week, or agents that run one job each."""
 
 
-def check_agents(agents: Mapping[str, Agents]) -> dict[str, Fleet]:
+def check_agents(agents: Mapping[str, Agents]) -> dict[str, AgentSchedule]:
     """Return the fleet of each queue. Raises `BadInput` if no organization has a queue, or a number is invalid."""
     _check_names("agents", "queue", agents, {step.queue for step in _script_steps()})
     return {queue: _fleet(f"agents[{queue!r}]", chosen) for queue, chosen in agents.items()}
@@ -88,7 +88,7 @@ def check_run_scale(run_scale: Mapping[str, float]) -> dict[str, float]:
     return {key: float(factor) for key, factor in run_scale.items()}
 
 
-def agents_in_busy_hours(fleet: Fleet) -> int:
+def agents_in_busy_hours(fleet: AgentSchedule) -> int:
     """Return the smallest number of agents in the busiest hours of the week."""
     return min(fleet.count_at(hour) for hour in work_hours.next_hours(0) if work_hours.activity(hour) == 1)
 
@@ -99,11 +99,11 @@ def _script_steps() -> Iterator[PipelineStep]:
             yield from (step for step in pipeline.steps if step.kind == "script")
 
 
-def _fleet(name: str, chosen: Agents) -> Fleet:
+def _fleet(name: str, chosen: Agents) -> AgentSchedule:
     if isinstance(chosen, EphemeralAgents):
-        return Fleet(_counts(chosen.count), chosen.boot_s)
+        return AgentSchedule(_counts(chosen.count), chosen.boot_s)
     _check_count(name, chosen)
-    return Fleet(_counts(chosen))
+    return AgentSchedule(_counts(chosen))
 
 
 def _counts(count: int | Sequence[int]) -> tuple[int, ...]:

@@ -49,7 +49,7 @@ class Suite(msgspec.Struct, frozen=True):
 HOURS_A_WEEK = 168
 
 
-class Fleet(msgspec.Struct, frozen=True):
+class AgentSchedule(msgspec.Struct, frozen=True):
     """The agents of a queue.
 
     `counts` has one number of agents, or one for each hour of the week from Monday 00:00 UTC. `boot_s` is the median
@@ -79,7 +79,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     suites: tuple[Suite, ...]
     pipelines: tuple[PipelineRecord, ...]
     agents: dict[str, int] = {}
-    fleets: dict[str, Fleet] = {}
+    fleets: dict[str, AgentSchedule] = {}
     has_cluster: bool = True
 
 
