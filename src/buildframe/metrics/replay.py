@@ -116,10 +116,10 @@ def replay(
     `error` says how well the unchanged record is predicted if agents, lags and dependencies are inferred from the other
     half of the days. It does not include the error of your assumption, such as a run time that is half as long.
 
-    Predictions were compared with months of the sandbox that ran again with other agents or step speeds: 100 pairs of 20
-    months. The percentiles of queue and wall times that moved by more than 10 % and 5 s, 1,026 in number, were predicted
-    with a median error of 0.5 %, and 93.8 % of them within 10 % or 5 s. Time limits of steps are not known to a replay,
-    so a much slower step may be predicted wrongly; `docs/performance.md` lists all misses.
+    Predictions were compared with months of the sandbox that ran again with other agents or step speeds: 100 pairs of
+    20 months. The percentiles of queue and wall times that moved by more than 10 % and 5 s, 1,026 in number, were
+    predicted with a median error of 0.5 %, and 93.8 % of them within 10 % or 5 s. Time limits of steps are not known to
+    a replay, so a much slower step may be predicted wrongly; `docs/performance.md` lists all misses.
 
     References
     ----------
