@@ -45,6 +45,7 @@ OF_JOBS: dict[str, Summary] = {
     "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
     "trend in Berlin": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, tz="Europe/Berlin", at="runnable_at"),
     "trend by hours": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, freq="6h", tz="America/New_York"),
+    "trend by queue": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, by=["queue", "pipeline"], freq="2D"),
     "trend by weeks": lambda jobs: metrics.trend(jobs, of=metrics.run_time, freq="W-MON", tz="Asia/Kathmandu"),
     "survival": lambda jobs: metrics.survival(jobs, by="queue", points=20),
     "survival of all": lambda jobs: metrics.survival(jobs, of="run_time_s"),
@@ -136,7 +137,14 @@ ROWS_OF_JOBS = ("many", "few", "one", "none", "all null", "only waiters", "only 
 ROWS_OF_BUILDS = ("many", "few", "one", "none", "all null", "only running")
 ALIKE_IN_SPARK = {
     *("percentiles by a null key", "percentiles, hazen", "percentiles, averaged", "wall time", "survival of all"),
-    *("trend by hours", "trend by weeks", "trend by months", "survival of wall time", "percentile_change of waits"),
+    *(
+        "trend by hours",
+        "trend by queue",
+        "trend by weeks",
+        "trend by months",
+        "survival of wall time",
+        "percentile_change of waits",
+    ),
     *("flake_score", "flake_score of a branch", "outages", "cost of all", "concurrency", "remaining_time of all"),
     *("objective of all", "objective of seconds", "objective of wall time", "objective by weeks"),
     *("contention of steps", "contention of builds", "change_points of wall time", "change_points of failed builds"),

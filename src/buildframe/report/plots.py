@@ -166,7 +166,7 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
     )
 
     by_queue = {
-        str(queue): metrics.trend(own, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
+        str(queue): metrics.trend(own, metrics.queue_time, q=0.95, tz=tz, at="runnable_at")
         for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))
     }
     waits = {
