@@ -137,14 +137,8 @@ ROWS_OF_JOBS = ("many", "few", "one", "none", "all null", "only waiters", "only 
 ROWS_OF_BUILDS = ("many", "few", "one", "none", "all null", "only running")
 ALIKE_IN_SPARK = {
     *("percentiles by a null key", "percentiles, hazen", "percentiles, averaged", "wall time", "survival of all"),
-    *(
-        "trend by hours",
-        "trend by queue",
-        "trend by weeks",
-        "trend by months",
-        "survival of wall time",
-        "percentile_change of waits",
-    ),
+    *("trend in Berlin", "trend by hours", "trend by weeks", "trend by months"),
+    *("survival of wall time", "percentile_change of waits"),
     *("flake_score", "flake_score of a branch", "outages", "cost of all", "concurrency", "remaining_time of all"),
     *("objective of all", "objective of seconds", "objective of wall time", "objective by weeks"),
     *("contention of steps", "contention of builds", "change_points of wall time", "change_points of failed builds"),
