@@ -260,7 +260,7 @@ class Simulator(Simulation):
 
     def _on_start(self, build: BuildRun, job: JobRun) -> None:
         job.state, job.started = "running", self.now
-        outcome = self.scenario.outcome(self._entry(build), build, job)
+        outcome = self._outcomes[job.id] = self.scenario.outcome(self._entry(build), build, job)
         self._schedule(outcome.microseconds, "finish", build.id, job.id)
         if job.step == UPLOAD and outcome.exit_status == 0:
             self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build.id, job.id)
@@ -273,7 +273,7 @@ class Simulator(Simulation):
         self._settle(build)
 
     def _on_finish(self, build: BuildRun, job: JobRun) -> None:
-        outcome = self.scenario.outcome(self._entry(build), build, job)
+        outcome = self._outcomes.pop(job.id, None) or self.scenario.outcome(self._entry(build), build, job)
         job.exit_status, job.signal_reason = outcome.exit_status, outcome.signal_reason
         self._finish_job(build, job, outcome.state)
 
