@@ -24,7 +24,8 @@ ORIGIN = "http://buildframe.invalid"
 _SCHEDULED_BEFORE = 90_000
 _YEARS_BEFORE = 4 * 365 * DAY
 _TIMES = (
-    "scheduled_at", "created_at", "runnable_at", "started_at", "failing_at", "finished_at", "unblocked_at", "expired_at",
+    "scheduled_at", "created_at", "runnable_at", "started_at", "failing_at", "finished_at", "unblocked_at",
+    "expired_at",
 )  # fmt: skip
 _NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
 _CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
