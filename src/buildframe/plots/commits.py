@@ -19,17 +19,20 @@ from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
 from buildframe.plots.layout import (
     POINTS_PER_LABEL,
+    axes_cell,
     count_rows_that_fit,
-    is_small,
+    is_cell,
     label_width,
     max_characters,
     plot_area,
+    points_per_pixel,
 )
 from buildframe.plots.panels import Panel, Placement, draw
 
 _MOST_COMMITS = 60
 _LEAST_COMMITS = 20  # minimum width of the plot in columns, so that one commit does not fill it
-_BELOW = 115  # points below the Axes for commit labels
+_BELOW = 115.0  # points below the Axes for commit labels
+_LEAST_HEIGHT = 270.0  # points of a plot, or 170 of a cell, with commit labels
 _SHA = re.compile(r"\A([0-9a-f]{7})[0-9a-f]{33}\Z")
 _VERDICTS = {
     "passed": ("passed", "#DCEBF4"),
@@ -117,7 +120,7 @@ def flips(
 
     def paint(one: _Verdicts, panel: Panel[_Verdicts]) -> None:
         ax = panel.ax
-        shown = one.steps.head(count_rows_that_fit(ax, top, below=_BELOW))
+        shown = one.steps.head(count_rows_that_fit(ax, top, below=_points_below(ax)))
         if shown.empty:
             none = "No step both passed and failed on the same commit."
             panel.show_message(none if one.n_steps else "No job passed or failed.")
@@ -228,7 +231,7 @@ def commit_grid(
         failed, total = (table > _LOST).sum(axis=1), one.steps["failures"]
         ran = table.index[table.notna().any(axis=1)]
         order = sorted(ran, key=lambda k: (-failed[k], -total[k], one.steps["name"][k]))
-        rows = order[: max(count_rows_that_fit(ax, top + 1, below=_BELOW) - 1, 1)]
+        rows = order[: max(count_rows_that_fit(ax, top + 1, below=_points_below(ax)) - 1, 1)]
         draw_verdicts(ax, pd.concat([table.max().to_frame().T, table.loc[rows]], ignore_index=True))
         counts = [int((table.max() > _LOST).sum()), *failed[rows]]
         _label_steps(ax, ["all steps", *one.steps["name"][rows]], [f"{n:,}" for n in counts])
@@ -313,6 +316,15 @@ def draw_verdicts(ax: Axes, table: pd.DataFrame) -> None:
     ax.set(xlim=(0, max(ranks.shape[1], _LEAST_COMMITS)), ylim=(max(len(ranks), 3), 0))
 
 
+def _has_commit_labels(ax: Axes) -> bool:
+    """Return whether the Axes are high enough for labels of commits, which are upright."""
+    return axes_cell(ax).height * points_per_pixel(ax) >= _LEAST_HEIGHT - 100 * is_cell(ax)
+
+
+def _points_below(ax: Axes) -> float:
+    return _BELOW if _has_commit_labels(ax) else 40.0
+
+
 def _label_steps(ax: Axes, names: list[str], counts: list[str]) -> None:
     labels = theme.unique_labels(names, max(max_characters(ax, 40) - 8, 9))
     texts = [f"{labels[name]}  ({count})" for name, count in zip(names, counts, strict=True)]
@@ -332,5 +344,5 @@ def _label_commits(ax: Axes, commits: list[str], days: list[Any] | None = None, 
         ]
         borders = [k for k in range(1, len(days)) if days[k] != days[k - 1]]
         ax.vlines(borders, 0, ax.get_ylim()[0], color=theme.background(ax), linewidth=3)
-    texts = ["" if is_small(ax) else text for text in texts]
+    texts = [text if _has_commit_labels(ax) else "" for text in texts]
     ax.set_xticks([k + 0.5 for k in shown], texts, parse_math=False, rotation=90, family="monospace")

@@ -42,6 +42,11 @@ def mark_as_cell(ax: Axes) -> None:
     _cells.add(ax)
 
 
+def is_cell(ax: Axes) -> bool:
+    """Return whether the Axes are a cell of small multiples."""
+    return ax in _cells
+
+
 def plot_area(ax: Axes, left: float = 0, below: float = 40) -> tuple[float, float]:
     """
     Return the minimum width and height in points that the Axes have once all texts around them are placed.

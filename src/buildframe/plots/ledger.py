@@ -20,18 +20,18 @@ from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
 
 _KINDS = {
-    "run": (theme.BLUE, ""),
-    "retry": (theme.RED, "////"),
-    "trigger": (theme.GREEN, ""),
-    "queue": (theme.ORANGE, ""),
-    "concurrency": (theme.ORANGE, "xxxx"),
-    "dependency": (theme.SKY, "...."),
-    "setup": (theme.SKY, ""),
-    "blocked": (theme.PURPLE, ""),
-    "manual_retry": (theme.PURPLE, "////"),
-    "unknown": (theme.GRAY, ""),
+    "run": ("run", theme.BLUE, ""),
+    "retry": ("retried run", theme.RED, "////"),
+    "trigger": ("triggered build", theme.GREEN, ""),
+    "queue": ("wait: agent", theme.ORANGE, ""),
+    "concurrency": ("wait: limit", theme.ORANGE, "xxxx"),
+    "dependency": ("wait: dependency", theme.SKY, "...."),
+    "setup": ("setup", theme.SKY, ""),
+    "blocked": ("wait: unblock", theme.PURPLE, ""),
+    "manual_retry": ("wait: retry by a person", theme.PURPLE, "////"),
+    "unknown": ("unknown", theme.GRAY, ""),
 }
-"""Color and hatch of each kind of segment: work first, then waits for agents, for other jobs, and for people."""
+"""Label, color and hatch of each kind of segment: work first, then waits for agents, for other jobs, and for people."""
 
 _CHARACTERS = 32
 _BELOW = 75  # points for the time axis, and for a legend of several lines
@@ -151,9 +151,9 @@ def _sum_kinds(ledger: pd.DataFrame) -> _Sums:
 def _draw_bars(ax: Axes, means: pd.DataFrame) -> None:
     rows, begin = np.arange(len(means)), np.zeros(len(means))
     for kind in means:
-        color, hatch = _KINDS[str(kind)]
+        label, color, hatch = _KINDS[str(kind)]
         part = means[kind].to_numpy(np.float64)
         if (part != 0).any():
             ax.barh(rows, part, 0.7, left=begin, color=color, hatch=hatch, edgecolor=theme.background(ax), linewidth=0,
-                    label=KIND_NAMES[str(kind)])  # fmt: skip
+                    label=label)  # fmt: skip
         begin = begin + part

@@ -237,7 +237,7 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str) -> None:
         return
     times = pd.concat([other.changes["at"] for other in panel.summaries])
     room = axes_cell(ax).width * points_per_pixel(ax) - _BESIDE
-    edges, width = _choose_bins(times, int(np.clip(room / _POINTS_PER_BIN, 20, _MOST_BINS)))
+    edges, width = _choose_bins(times, int(np.clip(room / _POINTS_PER_BIN, 32, _MOST_BINS)))
     peaks, medians = summarize_bins(one.changes, kind.column, edges)
     at = date2num(_local(edges, tz))  # type: ignore[no-untyped-call]
     ax.stairs(medians, at, fill=True, color=theme.BLUE, alpha=0.5, linewidth=0, label="median")

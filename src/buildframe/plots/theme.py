@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
@@ -121,6 +122,10 @@ def is_default_size() -> bool:
 _TWO_LINES = 24.0
 """Points of a row that has room for two lines."""
 
+_NARROW = 330.0  # points of Axes whose title has a smaller font
+_HEADER, _MOST_HEADER = 0.45, 0.55
+"""Shares of the height for title, scope and legend; and with the note."""
+
 _TOO_WIDE = 1.25  # as a multiple of the usual width of so many characters
 _FEWEST = 6  # characters of a label
 
@@ -218,7 +223,7 @@ def decorate(ax: Axes, title: str, note: str = "", grid: Literal["", "x", "y"] =
     apply_layout(ax)  # the size of the Axes is not final before
     width, height = _text_extent(ax)
     _fit_axis_labels(ax, width, height)
-    _draw_header(ax, title if not scope or is_small(ax) else f"{title} · {scope}", note, width)
+    _draw_header(ax, title, note, width, scope)
     apply_layout(ax)
 
 
@@ -257,25 +262,43 @@ def _fit_axis_labels(ax: Axes, width: float, height: float) -> None:
         wrap_text(label, length)
 
 
-def _draw_header(ax: Axes, title: str, note: str, width: float) -> None:
-    """Draw legend, note and title from bottom to top, as far as there is room; the title always."""
-    points = points_per_pixel(ax)
-    limit = 0.45 * axes_cell(ax).height * points
+def _draw_header(ax: Axes, title: str, note: str, width: float, scope: str = "") -> None:
+    """Draw legend, note and title from bottom to top; scope and note as far as there is room, the title always."""
+    whole = axes_cell(ax).height * points_per_pixel(ax)
     heading = ax.set_title(title, loc="left", color=text_color(), parse_math=False)
-    add_fallback_font(heading)
-    wrap_text(heading, width)
-    limit -= heading.get_window_extent().height * points + 8
-    height = _legend_above(ax, width, limit) + 6
-    if note:
-        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, alpha=0.85,
-                           va="bottom", annotation_clip=False)  # fmt: skip
-        add_fallback_font(line)
-        wrap_text(line, width)
-        if (high := line.get_window_extent().height * points) + height > limit and is_small(ax):
-            line.remove()
+    if width < _NARROW:
+        heading.set_fontsize(0.88 * float(heading.get_fontsize()))
+    high = _set_wrapped(heading, title, width)
+    below = _legend_above(ax, width, _HEADER * whole - high - 8) + 6
+    if scope and not is_small(ax):
+        with_scope = _set_wrapped(heading, f"{title} · {scope}", width)
+        if with_scope + below > _HEADER * whole:
+            _set_wrapped(heading, title, width)
         else:
-            height += high
-    ax.set_title(heading.get_text(), loc="left", pad=height + 4, color=text_color(), parse_math=False)
+            high = with_scope
+    if note:
+        below += _draw_note(ax, note, width, below, _MOST_HEADER * whole - high)
+    size = heading.get_fontsize()
+    ax.set_title(heading.get_text(), loc="left", pad=below + 4, color=text_color(), parse_math=False, fontsize=size)
+
+
+def _set_wrapped(text: Text, content: str, width: float) -> float:
+    """Set the content of a text, wrap it, and return its height in points."""
+    text.set_text(content)
+    add_fallback_font(text)
+    wrap_text(text, width)
+    return float(text.get_window_extent().height) * points_per_pixel(text)
+
+
+def _draw_note(ax: Axes, note: str, width: float, below: float, limit: float) -> float:
+    """Draw the note so many points above the Axes, unless it would exceed the limit, and return its height."""
+    line = ax.annotate(note, (0, 1), (0, below), "axes fraction", "offset points", fontsize=9, alpha=0.85,
+                       va="bottom", annotation_clip=False)  # fmt: skip
+    high = _set_wrapped(line, note, width)
+    if high + below > limit:
+        line.remove()
+        return 0.0
+    return high
 
 
 def _legend_above(ax: Axes, width: float, limit: float) -> float:
