@@ -139,6 +139,6 @@ def _write(folder: Path, report: Report, with_message: bool) -> None:
     if with_message:
         (folder / "chat.json").write_text(json.dumps(chat.body(report)), encoding="utf-8")
     (folder / "numbers").mkdir()
-    for name, table in report.measurements.tables().items():
+    for name, table in report.tables().items():
         if len(table.columns):  # Parquet files need a column
             save(folder / "numbers" / f"{name}.parquet", table)
