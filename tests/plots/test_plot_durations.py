@@ -144,7 +144,10 @@ def test_groups_that_differ_much_share_a_logarithmic_axis():
 
 def test_trend_says_why_there_is_no_median():
     ax = plots.duration_trend(builds(each=1))
-    assert ax.texts[0].get_text() == "A median needs two finished builds in a bucket."
+    assert "no bucket has the two finished builds that a median needs" in note(ax)
+    assert points(ax, theme.RED) == 3
+    none = plots.duration_trend(builds(finished_at=at(*[None] * 60)))
+    assert none.texts[0].get_text() == "No build has finished."
 
 
 def test_trend_keeps_negative_durations_in_sight():

@@ -105,7 +105,7 @@ def duration_trend(
 
     Notes
     -----
-    A bucket needs 2 builds for a median and 20 for a 95th percentile. A hollow marker is a bucket that had not ended
+    A bucket needs two builds for a median and 20 for a 95th percentile. A hollow marker is a bucket that had not ended
     when the builds were fetched. Unfinished and blocked builds count for as long as they were seen; the note gives
     their number. If there are too many of them, a percentile is unknown, and a hollow triangle is a lower bound.
 
@@ -134,8 +134,8 @@ def duration_trend(
 
     def paint(one: _Durations, panel: Panel[_Durations]) -> None:
         ax, n = panel.ax, format_count(one.n, "build")
-        if one.buckets["p50_s"].isna().all():
-            panel.show_message(theme.no_median_message(one.n, "builds in a bucket"))
+        if one.builds.empty:
+            panel.show_message("No build has finished.")
             return
         each = [other.builds["seconds"] for other in panel.summaries]
         top_s = _find_top([other.buckets for other in panel.summaries], each)
@@ -144,14 +144,19 @@ def duration_trend(
         _draw_lines(ax, one.buckets, groups, freq)
         if one.changes is not None:
             _draw_changes(ax, one.changes, tz)
-        theme.widen_single_bucket(ax, one.buckets["bucket"].drop_duplicates(), freq)
+        theme.show_buckets(ax, one.buckets["bucket"], freq)
         theme.format_dates(ax)
         ax.set(xlabel=theme.bucket_label(freq, tz), ylabel=f"wall time{', logarithmic' * is_log}")
         show_durations(ax, "y")
         excluded = theme.list_counts(not_finished=one.buckets["n_censored"], negative=one.buckets["n_negative"])
         beyond = f"{format_count(above, 'build')} beyond {format_duration(top_s)}, at the upper end" if above else ""
-        key = theme.join_notes("point: a build", "band: 95 % interval of the median", groups.hidden)
-        panel.decorate(f"Wall time of {n}{by_phrase(by)}", theme.join_notes(excluded, beyond), "y", short=n, key=key)
+        has_median = bool(one.buckets["p50_s"].notna().any())
+        few = "" if has_median else "no bucket has the two finished builds that a median needs"
+        has_band = bool(one.buckets["p50_low_s"].notna().any())
+        key = theme.join_notes("point: a build", "band: 95 % interval of the median" * has_band, groups.hidden)
+        panel.decorate(
+            f"Wall time of {n}{by_phrase(by)}", theme.join_notes(few, excluded, beyond), "y", short=n, key=key
+        )
 
     place = Placement(ax, col, row, title, tz)
     return draw(summarize, paint, groups.frame, place, f"Wall time of builds{by_phrase(by)}", (9, 4.4))
@@ -200,7 +205,7 @@ def _draw_builds(ax: Axes, builds: pd.DataFrame, groups: ShownGroups, top: float
     """Draw a point for each build, and return how many are beyond the upper end of the axis."""
     is_above = builds["seconds"] > top
     seconds = builds["seconds"].clip(upper=0.985 * top)
-    alpha = float(np.clip(12 / max(len(builds), 1) ** 0.5, 0.15 if theme.is_light() else 0.3, 0.6))
+    alpha = float(np.clip(12 / max(len(builds), 1) ** 0.5, 0.2, 0.6))
     if len(groups.styles) > 1:
         kinds = [(name, builds["group"] == name, style.color, "") for name, style in groups.styles.items()]
     else:

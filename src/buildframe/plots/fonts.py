@@ -12,7 +12,7 @@ from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.font_manager import FontEntry, fontManager, get_font
+from matplotlib.font_manager import fontManager, get_font
 from matplotlib.text import Text
 
 _GENERIC = ("serif", "sans-serif", "cursive", "fantasy", "monospace")
@@ -93,15 +93,17 @@ def _characters_of(path: str) -> frozenset[int]:
 @functools.lru_cache(maxsize=256)
 def _find_fallbacks(characters: frozenset[str], installed: int) -> tuple[str, ...]:
     left, chosen = {ord(char) for char in characters}, []
-    for font in sorted(fontManager.ttflist, key=_rank) if left else []:
-        if not font.name.startswith(_BOXES) and (found := left & _characters_of(font.fname)):
-            chosen.append(font.name)
+    for name in sorted({font.name for font in fontManager.ttflist}) if left else []:
+        if not name.startswith(_BOXES) and (found := left & _characters_of_family(name, installed)):
+            chosen.append(name)
             left -= found
             if not left:
                 break
     return tuple(chosen)
 
 
-def _rank(font: FontEntry) -> tuple[bool, bool, str]:
-    """Return the place of a font in the search: upright, of normal weight, and by name."""
-    return font.style != "normal", str(font.weight) not in ("400", "normal", "regular"), font.name
+@functools.cache
+def _characters_of_family(name: str, installed: int) -> frozenset[int]:
+    """Return the characters that all upright fonts of a family have, whatever their weight."""
+    upright = [font for font in fontManager.ttflist if font.name == name and font.style == "normal"]
+    return frozenset.intersection(*(_characters_of(font.fname) for font in upright)) if upright else frozenset()

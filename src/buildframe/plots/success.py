@@ -21,9 +21,11 @@ from buildframe.plots.panels import Panel, Placement, draw
 
 _MOST_LANES = 10
 _LANE = 8  # minimum height of a lane in percentage points
-_LEAST = 70  # minimum height of the rates in points
+_LEAST = 45  # minimum height of the rates in points
 _BELOW = 56  # points for the labels of the time axis, and for a title of several lines
-_PERCENTS = range(0, 101, 20)
+_PERCENTS = {20: 75.0, 50: 0.0}
+"""Steps of the labels of rates, and the height in points from which they are used."""
+
 _BUILDS = 10  # in most buckets
 _MOST_BANDS = 3
 
@@ -161,7 +163,7 @@ def _paint(
     _set_percents(ax, {}, 0)
     if outages is not None:
         _draw_lanes(ax, outages, lanes, tz)
-    theme.widen_single_bucket(ax, buckets["bucket"].drop_duplicates(), freq)
+    theme.show_buckets(ax, buckets["bucket"], freq)
     theme.format_dates(ax)
     ax.set(xlabel=theme.bucket_label(freq, tz), ylabel="builds that passed")
     passed, failed = theme.column_total(buckets, "passed"), theme.column_total(buckets, "failed")
@@ -219,7 +221,9 @@ def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> N
 
 def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
     """Label the y axis with percentages, and other places below them."""
-    ticks = {float(percent): f"{percent}%" for percent in _PERCENTS} | others
+    height = plot_area(ax, below=_BELOW)[1] * 103 / (103 - bottom)
+    step = next(step for step, least in _PERCENTS.items() if height >= least)
+    ticks = {float(percent): f"{percent}%" for percent in range(0, 101, step)} | others
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.set_ylim(bottom, 103)
 

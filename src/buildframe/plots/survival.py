@@ -123,7 +123,7 @@ def survival(
         panel.decorate(heading, note, short=count, key=theme.join_notes("band: 95 % interval", groups.hidden))
         ax.grid(color=theme.grid_color(), linewidth=0.8)
         if by is not None and not panel.is_cell:
-            _label_curves(ax, ends, groups.styles, groups.labels)
+            _label_curves(ax, ends, groups.styles)
 
     place, comma = Placement(ax, col, row, title, tz), by_phrase(by) and by_phrase(by) + ","
     return draw(summarize, paint, groups.frame, place, f"Distribution of {what}{comma}", (9, 4.4))
@@ -155,11 +155,9 @@ def _set_scales(ax: Axes, curves: pd.DataFrame, what: str) -> None:
     ax.set(xlabel=f"{what}{', logarithmic' if is_long else ''}", ylabel="share that lasts longer")
 
 
-def _label_curves(
-    ax: Axes, ends: dict[str, tuple[float, float]], styles: dict[str, GroupStyle], names: dict[str, str]
-) -> None:
+def _label_curves(ax: Axes, ends: dict[str, tuple[float, float]], styles: dict[str, GroupStyle]) -> None:
     """Write the name of each curve beside the Axes at the height of its end, or as near as there is room."""
-    labels = theme.unique_labels([names[name].strip() for name in ends], max_characters(ax, _MOST_CHARACTERS))
+    labels = theme.unique_labels(ends, max_characters(ax, _MOST_CHARACTERS))
     step = 1.02 * POINTS_PER_LABEL / plot_area(ax)[1]
     height = -step
     numbers = {name: number for number, name in enumerate(styles)}
@@ -168,7 +166,7 @@ def _label_curves(
         ax.plot([1.01, 1.035], [height] * 2, transform=ax.get_yaxis_transform(), clip_on=False, scalex=False,
                 scaley=False, color=styles[name].color, linestyle=_STYLES[numbers[name] % len(_STYLES)],
                 linewidth=1.8)  # fmt: skip
-        text = ax.annotate(labels[names[name].strip()], (1.045, height), xycoords=ax.get_yaxis_transform(), va="center",
+        text = ax.annotate(labels[name], (1.045, height), xycoords=ax.get_yaxis_transform(), va="center",
                            fontsize=9, color=theme.text_color(), annotation_clip=False)  # fmt: skip
         add_fallback_font(text)
     apply_layout(ax)

@@ -368,6 +368,18 @@ def bucket_label(freq: str, tz: str, at: str = "created_at") -> str:
     return f"{when.capitalize()} ({tz}), every {every}"
 
 
+def show_buckets(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
+    """Set the limits of the x axis to all buckets, also those without values; a single one has room on both sides."""
+    starts = buckets.drop_duplicates()
+    if len(starts) == 1:
+        widen_single_bucket(ax, starts, freq)
+    elif len(starts):
+        local = starts.dt.tz_localize(None)
+        low, high = date2num([local.iloc[0], local.iloc[-1] + to_offset(freq)])  # type: ignore[no-untyped-call]
+        margin = 0.015 * (high - low)
+        ax.set_xlim(min(low - margin, ax.dataLim.x0), max(high + margin, ax.dataLim.x1))
+
+
 def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
     """Extend the x axis by three buckets to each side if there is only one, so that its date can be read."""
     if len(buckets) == 1:

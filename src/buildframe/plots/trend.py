@@ -132,7 +132,7 @@ def trend(
         everywhere = pd.concat([other.buckets for other in panel.summaries])
         is_log = set_scale(ax, everywhere, p)
         _draw_groups(ax, one.buckets, groups, p, freq)
-        theme.widen_single_bucket(ax, one.buckets["bucket"].drop_duplicates(), freq)
+        theme.show_buckets(ax, one.buckets["bucket"], freq)
         theme.format_dates(ax)
         ax.set(xlabel=theme.bucket_label(freq, tz, at), ylabel=f"{what}, {name}{', logarithmic' * is_log}")
         show_durations(ax, "y")
