@@ -97,7 +97,8 @@ def success_trend(
     -----
     The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
     interval. A hollow dot marks a bucket that had not ended when the builds were fetched. An arrow ends an outage that
-    is still open. Up to ten pipelines have a lane: those that were failing longest. The note counts the others.
+    is still open. Up to ten pipelines have a lane: those that fail now, then those that were failing
+    longest. The note counts the others.
 
     Examples
     --------
@@ -182,9 +183,10 @@ def _pipeline_names(frame: pd.DataFrame) -> pd.Series[str]:
 
 
 def _choose_lanes(outages: pd.DataFrame) -> list[str]:
-    """Return the pipelines that were failing longest, the longest first."""
-    seconds = outages["seen_s"].groupby(_pipeline_names(outages)).sum()
-    return list(seconds.sort_values(ascending=False, kind="stable").index)[:_MOST_LANES]
+    """Return the pipelines that fail now, then the others; in both, those that were failing longest first."""
+    by_name = outages.groupby(_pipeline_names(outages))
+    lanes = pd.DataFrame({"open": by_name["open"].any(), "seconds": by_name["seen_s"].sum()})
+    return list(lanes.sort_values(["open", "seconds"], ascending=False, kind="stable").index)[:_MOST_LANES]
 
 
 def _note(outages: pd.DataFrame, lanes: list[str]) -> str:

@@ -98,12 +98,14 @@ def _embed_success(report: Report, builds: pd.DataFrame, days: str) -> EmbeddedP
     on_default = builds[pd.MultiIndex.from_frame(builds[["pipeline_id", "pipeline", "branch"]]).isin(listed)]
     if on_default.empty:
         return _embed(
-            lambda ax: plots.success_trend(builds, ax, tz=tz),
+            lambda ax: plots.success_trend(builds, ax, tz=tz, title="Success rate"),
             f"Success rate of all pipelines by day, {days}",
             f"Line: daily success rate of {format_count(len(builds), 'build')}. Band: its 95 % interval.",
         )
     return _embed(
-        lambda ax: plots.success_trend(on_default, ax, tz=tz, pipelines=pipelines),
+        lambda ax: plots.success_trend(
+            on_default, ax, tz=tz, pipelines=pipelines, title="Success rate of default branches"
+        ),
         f"Success rate and outages of default branches by day, {days}",
         f"Line: daily success rate of {format_count(len(on_default), 'build')} of default branches. Band: its 95 % "
         "interval. Bars below: when the default branch of a pipeline was failing.",
