@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
@@ -195,12 +197,18 @@ def test_a_store_is_compacted_and_cleaned(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["compact", "none"], "There is no store at"),
+        (["compact", "none"], "Create one with `buildframe sync "),
         (["clean", "none"], "There is no store at"),
-        (["clean", "none", "--keep", "always"], "not a valid duration"),
+        (["clean", "none", "--keep", "always"], "--keep='always' is not a valid duration"),
         (["sync", "none", "--pipeline", "wbe"], "404: No pipeline found"),
+        (
+            ["sync", "none", "--pipeline", "wbe"],
+            "Did you mean 'web'? `buildframe export pipelines.csv pipelines` lists",
+        ),
         (["sync", "none", "--suite", "nope"], "404"),
-        (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "suites requires a workspace"),
+        (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "--suite cannot be used with --pipeline"),
+        (["sync", "none", "--since", "2099-01-01"], "--since=2099-01-01T00:00:00Z is in the future"),
+        (["export", "none.csv", "flaky_tests", "--suite", "nope"], "404"),
     ],
 )
 @pytest.mark.usefixtures("service")
@@ -216,7 +224,8 @@ def test_an_error_of_the_store_is_printed_and_exits_with_status_1(
     output = capsys.readouterr().err
     assert output.startswith("buildframe: ")
     assert words in output
-    assert not (tmp_path / "none").exists()
+    assert re.findall(r"\w\(|(?<![-?&\w])[a-z_]+=", output) == [], "it is in the words of Python"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -266,6 +275,9 @@ def test_an_invalid_time_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFi
         main(["sync", str(tmp_path / "none"), "--since", "yesterday"])
     assert left.value.code == 2
     assert "error: --since='yesterday' is not a valid time" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["sync", str(tmp_path / "none"), "--deadline", "soon"])
+    assert capsys.readouterr().err.endswith("--deadline='soon' is not a valid duration. Use text such as '90s'.\n")
     assert not (tmp_path / "none").exists()
 
 
@@ -285,3 +297,26 @@ def test_a_missing_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         main([])
     assert left.value.code == 2
     assert "command" in capsys.readouterr().err
+
+
+def test_the_help_begins_with_a_sentence_for_users(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    usage, first, *_ = capsys.readouterr().out.split("\n\n")
+    assert left.value.code == 0
+    assert usage.startswith("usage: buildframe [-h] [--version] command")
+    assert " ".join(first.split()).startswith("Find out where the time of your CI builds goes: fetch builds, ")
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"buildframe {version('buildframe')}\n")
+
+
+def test_words_that_the_command_line_replaces_occur_in_messages() -> None:
+    """Otherwise a message has changed, and its users read the words of Python again."""
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    joined = re.sub(r'"\s+f?"', "", source.replace("\\n", ""))
+    declared = tomllib.loads((ROOT / "src" / "buildframe" / "cli.toml").read_text("utf-8"))
+    assert [words for words in declared["words"] if words not in joined] == []

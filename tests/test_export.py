@@ -171,6 +171,9 @@ def test_names_and_secrets_are_written_on_request(ci: Workspace, tmp_path: Path)
         (["o", "builds"], "End its name in .parquet or .csv"),
         (["nowhere/o.csv", "builds"], "does not exist"),
         (["folder.csv", "builds"], "is a folder or a device"),
+        (["s3://o.csv", "builds"], "'s3://o.csv' names no bucket"),
+        (["s3://bucket/o.txt", "builds"], "End its name in .parquet or .csv"),
+        (["s3://me:secret@bucket/o.csv", "builds"], "must not contain a password"),
         (["o.csv", "members"], "Add --personal"),
         (["o.csv", "pipelines", "--from", "3d"], "--from, --to and --pipeline cannot be used with pipelines"),
         (["o.csv", "flaky_tests", "--pipeline", "web"], "only with builds and jobs"),
@@ -249,7 +252,7 @@ def test_a_column_that_a_store_lacks_is_refused(stores: dict[str, str], tmp_path
     line = exported(tmp_path / "b.csv", "builds", flag, "--store", stores["ids"], status=1)
     assert words in line
     assert f"Sync it with {flag}" in line
-    assert "Sync with personal=True" in exported(
+    assert "Sync with --personal" in exported(
         tmp_path / "b.csv", "members", "--personal", "--store", stores["ids"], status=1
     )
     assert list(tmp_path.iterdir()) == []

@@ -163,6 +163,7 @@ def sandbox(
     patience: Patience | None = None,
     speed: float | None = None,
     cancels_at_once: bool = True,
+    progress: bool | None = None,
 ) -> Workspace:
     """
     Start a local service with a random history of builds, and return a workspace of it.
@@ -207,6 +208,8 @@ def sandbox(
         Simulated seconds per second. By default the clock stands still.
     cancels_at_once : bool, default True
         Whether a canceled build is `canceled` in the response. Otherwise its jobs take some seconds to stop.
+    progress : bool, optional
+        Show a progress bar while the history is made. By default only when interactive.
 
     Returns
     -------
@@ -228,13 +231,16 @@ def sandbox(
     >>> builds.attrs["complete"]
     True
     """
-    options = {name: value for name, value in locals().items() if name != "organization"}  # as declared above
+    options = locals()  # as declared above
+    del options["organization"], options["progress"]
+    from buildframe.fetching.progress import ProgressBar
     from buildframe.http.client import Client
     from buildframe.http.token import Token
     from buildframe.sandbox_server import SCOPES, Sandbox
     from buildframe.workspace import Workspace
 
-    service = Sandbox(**options)
+    with ProgressBar("sandbox", progress) as bar:
+        service = Sandbox(**options, on_progress=bar.show_share)
     try:
         if organization is not None:
             service.teams(organization)  # raises BadInput if the organization does not exist

@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import importlib.metadata
 import logging
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
 from zoneinfo import ZoneInfo
 
 import buildframe
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises
     ------
     SystemExit
-        With status 2 for wrong usage, and with status 0 after `--help`.
+        With status 2 for wrong usage, and with status 0 after `--help` and `--version`.
     """
     from buildframe.http.budget import within_deadline
 
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(args.run(args) or 0)
     except (BuildframeError, OSError) as why:
         notes = "".join(f"\n{note}" for note in getattr(why, "__notes__", ()))
-        _print_error(f"{why}{notes}")
+        _print_error(args.say(f"{why}{notes}"))
         return 124 if isinstance(why, DeadlineExceeded) else 2 if args.run is _explain else 1
     except argparse.ArgumentTypeError as why:
         args.usage_error(str(why))
@@ -71,10 +74,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose messages have the words of the command line, also those of the library."""
+
+    words: Mapping[str, str] = MappingProxyType({})
+
+    def error(self, message: str) -> NoReturn:
+        super().error(self.say(message))
+
+    def say(self, message: str) -> str:
+        """Return a message with the words of the command line: `--since='...'` instead of `since='...'`."""
+        for python, shell in self.words.items():
+            message = message.replace(python, shell)
+        options = {action.dest: action.option_strings[0] for action in self._actions if action.option_strings}
+        options["url"] = "store"
+        return re.sub(r"(?<![\w.?&-])([a-z_]+)(?==)", lambda name: options.get(name[0], name[0]), message)
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments that `cli.toml` declares."""
     declared = tomllib.loads(resources.files("buildframe").joinpath("cli.toml").read_text("utf-8"))
-    parser = argparse.ArgumentParser(prog="buildframe", description=buildframe.__doc__)
+    about = {name: declared[name] for name in ("description", "epilog")}
+    parser = _Parser(prog="buildframe", **about)
+    version = f"buildframe {importlib.metadata.version('buildframe')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, command in declared["command"].items():
         subparser = commands.add_parser(
@@ -86,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
             _add_arguments(subparser.add_mutually_exclusive_group(), command["exclusive"])
         for group in command.get("shared", []):
             _add_arguments(subparser, declared["shared"][group])
+        subparser.words = declared["words"]
+        subparser.set_defaults(say=subparser.say)
     return parser
 
 
@@ -213,10 +238,10 @@ def _sync(args: argparse.Namespace) -> int:
     store, is_complete = buildframe.Store(args.store), True
     with warnings.catch_warnings(), _connect(args) as ws:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
-        warnings.showwarning = lambda message, *_: _print_error(str(message))
+        warnings.showwarning = lambda message, *_: _print_error(args.say(str(message)))
         for pipeline in args.pipeline or [None]:
             result = _sync_store(args, store, ws, pipeline)
-            _print_result(f"{args.store}{f', pipeline {pipeline}' if pipeline else ''}: {result}")
+            _print_result(f"{args.store}{f', pipeline {pipeline}' if pipeline else ''}: {args.say(str(result))}")
             is_complete = is_complete and result.complete
     return 0 if is_complete else 3
 
@@ -297,6 +322,7 @@ def _report(args: argparse.Namespace) -> int:
         lambda why: report.read(**selection, organization=organization, thresholds=thresholds, why=why),
         None if args.no_sync else lambda: _sync_once(args),
         _print_result,
+        args.say,
         log_format=args.log,
         alert=args.alert,
         with_message=thresholds is not None,
@@ -333,7 +359,7 @@ def _export(args: argparse.Namespace) -> int:
     with warnings.catch_warnings(), source as opened:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
         result = export.write(opened, options)
-    _print_result(result.summary(options))
+    _print_result(args.say(result.summary(options)))
     return 0 if result.why is None else 3
 
 

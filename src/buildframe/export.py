@@ -1,18 +1,21 @@
-"""Export one table from a store or the service to a Parquet or CSV file. Does not know the command line."""
+"""Export one table from a store or the service to a Parquet or CSV file, on disk or in an object store.
+
+Does not know the command line.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.spec import TABLES, BuildFilters, Moment, is_relative, when
-from buildframe.store import files
+from buildframe.store import files, objects
 from buildframe.store.retained_columns import PERSONAL, SECRET, Retention
 from buildframe.store.store import Store
 from buildframe.terminal import nearest
@@ -34,8 +37,8 @@ class ExportOptions:
 
     Parameters
     ----------
-    out : Path
-        File to write. Its suffix, `.parquet` or `.csv`, defines the format.
+    out : str
+        File to write, or its URL in an object store. Its suffix, `.parquet` or `.csv`, defines the format.
     table : str
         Table to export: `builds`, `jobs`, `pipelines`, `members` or `flaky_tests`.
     retention : Retention
@@ -53,9 +56,11 @@ class ExportOptions:
     ------
     BadInput
         If an option is invalid or does not apply to the table.
+    MissingExtra
+        If `out` is a URL, and the extra `store` is not installed.
     """
 
-    out: Path
+    out: str
     table: str
     retention: Retention
     created_from: str | None = None
@@ -65,9 +70,9 @@ class ExportOptions:
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.out.suffix.lower() not in (".parquet", ".csv"):
-            raise BadInput(f"{str(self.out)!r} is neither a Parquet nor a CSV file. End its name in .parquet or .csv.")
-        files.target(self.out)
+        if PurePath(self.out).suffix.lower() not in (".parquet", ".csv"):
+            raise BadInput(f"{self.out!r} is neither a Parquet nor a CSV file. End its name in .parquet or .csv.")
+        objects.check(self.out) if objects.is_url(self.out) else files.target(self.out)
         self._refuse(
             "--from, --to and --pipeline", TIME_RANGE_TABLES, self.created_from, self.created_to, self.pipeline
         )
@@ -163,12 +168,17 @@ def write(source: Workspace | Store, options: ExportOptions) -> ExportResult:
     ------
     BadInput
         If the source lacks a column or a suite, or the file cannot be written.
+    StoreFailed
+        If the object store cannot be written.
     """
     if options.table not in TIME_RANGE_TABLES:
         result = _from_list(source, options)
     else:
         result = _stored_builds(source, options) if isinstance(source, Store) else _fetched_builds(source, options)
-    files.save(options.out, result.frame)
+    if objects.is_url(options.out):
+        objects.upload(options.out, result.frame)
+    else:
+        files.save(options.out, result.frame)
     return result
 
 

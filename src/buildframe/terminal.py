@@ -33,10 +33,15 @@ def show(value: Any) -> str:
     return text if text and text.isprintable() and len(text) <= _MAX_LENGTH else f"<{type(value).__name__}>"
 
 
+def nearest_name(given: str, known: Sequence[str]) -> str | None:
+    """Return the name of the most similar spelling; None if none is similar."""
+    return next(iter(difflib.get_close_matches(given.lower(), known, n=1)), None)
+
+
 def nearest(given: str, known: Sequence[str]) -> str:
     """Return a sentence that suggests the nearest name, or lists all names if none is near."""
-    near = difflib.get_close_matches(given.lower(), known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" Valid names: {', '.join(known) or 'none'}."
+    near = nearest_name(given, known)
+    return f" Did you mean {near!r}?" if near else f" Valid names: {', '.join(known) or 'none'}."
 
 
 def escape_control_characters(text: str, keep: str = "\n\t") -> str:

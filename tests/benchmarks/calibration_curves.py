@@ -124,7 +124,7 @@ def show_trends(n: int) -> Table:
         times, durations = own.draw(np.random.default_rng(SEED), n)
         moved = times + own.days * DAY * np.arange(n)[:, None]
         frame = as_waits(moved, durations, np.full(durations.shape, 1e6))
-        found = metrics.trend(frame, metrics.queue_time, (0.5, 0.9), own.freq, at="runnable_at")
+        found = metrics.trend(frame, metrics.queue_time, q=(0.5, 0.9), freq=own.freq, at="runnable_at")
         assert len(found) == n
         texts = []
         for p, target in zip((0.5, 0.9), own.least, strict=True):

@@ -71,6 +71,15 @@ def test_a_terminal_shows_rows_responses_and_rate_until_the_end(workers: int) ->
     assert shares == sorted(shares)
 
 
+def test_the_history_of_a_sandbox_shows_a_bar() -> None:
+    with Terminal() as terminal, bf.sandbox(builds=20, days=1):
+        pass
+    assert "100%" in terminal.drawings[-1]
+    with Terminal() as terminal, bf.sandbox(builds=20, days=1, progress=False):
+        pass
+    assert not terminal.drawings
+
+
 def test_lists_that_are_not_ordered_by_time_show_a_bar(ci: Workspace) -> None:
     with Terminal() as terminal:
         found = ci.pipelines()

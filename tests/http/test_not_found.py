@@ -9,7 +9,7 @@ import pytest
 import buildframe as bf
 from buildframe.http import not_found
 from buildframe.workspace import Workspace
-from tests.conftest import Scripted, says
+from tests.conftest import Scripted, hang_up, says
 
 ACME = "/v2/organizations/acme"
 ID = "0190b3aa-0000-7000-8000-0000000000aa"
@@ -50,6 +50,9 @@ def test_a_404_of_an_unknown_route_names_no_resource(path: str) -> None:
         (lambda ws: ws.team_pipelines(ID), f"no team '{ID}' of organization 'acme'.*UUID"),
         (lambda ws: ws.member(ID), f"no member '{ID}' of organization 'acme'.*members"),
         (lambda ws: ws.pipeline("wbe").builds(), r"no pipeline 'wbe' of organization 'acme'.*pipelines\(\)"),
+        (lambda ws: ws.pipeline("wbe").get(), r"may not see it\. Did you mean 'web'\? Workspace\.pipelines\(\)"),
+        (lambda ws: ws.pipeline("wbe").create_build(commit="HEAD", branch="main"), r"Did you mean 'web'\?"),
+        (lambda ws: ws.get(f"{ACME}/pipelines/wbe"), r"Did you mean 'web'\?"),
         (lambda ws: ws.pipeline("web").build(10**9), r"no build 1000000000 of pipeline 'web'.*builds\(\)"),
         (lambda ws: ws.log(f"{ws.base_url}{ACME}/pipelines/web/builds/1/jobs/{ID}/log"), f"no job '{ID}' of build 1"),
     ],
@@ -65,3 +68,42 @@ def test_a_404_of_a_path_without_slugs_advises_to_check_the_url(scripted: Callab
     server = scripted(says(b'{"message":"No route matches"}', 404))
     with pytest.raises(bf.NotFound, match="Check the path, and base_url= or BUILDFRAME_URL"):
         bf.connect(base_url=server.url, token="t").builds()
+
+
+NO_PIPELINE = says(b'{"message": "No pipeline found"}', 404)
+
+
+@pytest.mark.parametrize(
+    ("response", "suggestion"),
+    [
+        (says(b'[{"slug": "web"}, {"slug": "api"}]'), "Did you mean 'web'?"),
+        (says(b'[{"slug": "\\u202ewbe"}]'), r"Did you mean '\u202ewbe'?"),
+        (says(b'[{"slug": "docs"}]'), ""),
+        (says(b'[{"slug": null}]'), ""),
+        (says(b"[{"), ""),
+        (says(b"{}"), ""),
+        (says(b'{"message": "No"}', 403), ""),
+        (says(b'{"message": "Slower"}', 429, RateLimit_Reset="600"), ""),
+        (says(b"", 503), ""),
+        (hang_up, ""),
+    ],
+)
+def test_a_misspelled_pipeline_costs_one_more_request_and_never_another_error(
+    scripted: Callable[..., Scripted], response: Callable[..., None], suggestion: str
+) -> None:
+    server = scripted(NO_PIPELINE, response)
+    with pytest.raises(bf.NotFound) as missing:
+        bf.connect("acme", base_url=server.url, token="t").pipeline("wbe").builds()
+    assert len(server.requests) == 2
+    assert server.requests[1] == f"{ACME}/pipelines?per_page=100"
+    assert (missing.value.status, missing.value.message) == (404, "No pipeline found")
+    assert ("Did you mean" in str(missing.value)) == bool(suggestion)
+    assert suggestion in str(missing.value)
+
+
+def test_a_missing_build_or_organization_suggests_no_pipeline(scripted: Callable[..., Scripted]) -> None:
+    for message in (b'{"message": "No build found"}', b'{"message": "No organization found"}'):
+        server = scripted(says(message, 404))
+        with pytest.raises(bf.NotFound):
+            bf.connect("acme", base_url=server.url, token="t").pipeline("web").build(7)
+        assert len(server.requests) == 1

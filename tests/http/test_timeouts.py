@@ -448,7 +448,7 @@ def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: 
     file, url = tmp_path / "out.parquet", scripted(DRIPPING["body"]).url
     run = command("export", str(file), table, "--deadline", "1s", BUILDFRAME_URL=url)
     assert run.returncode == 124
-    assert run.stderr.startswith("buildframe: deadline=1s has passed")
+    assert run.stderr.startswith("buildframe: --deadline=1s has passed")
     assert not file.exists()
 
 

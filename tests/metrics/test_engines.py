@@ -17,6 +17,7 @@ from tests.metrics.engine_frames import (
     ROWS_OF_JOBS,
     as_series,
     assert_same,
+    cases,
     cases_in_spark,
     collected,
     expected_of,
@@ -31,24 +32,21 @@ from buildframe.errors import BadInput
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ROWS_OF_JOBS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "kind"), cases(ROWS_OF_JOBS))
 @pytest.mark.parametrize("summary", OF_JOBS)
 def test_of_jobs(summary: str, engine: str, kind: str) -> None:
     result = OF_JOBS[summary](frame_on(engine, "jobs", kind))
     assert_same(result, expected_of(OF_JOBS[summary], "jobs", kind))
 
 
-@pytest.mark.parametrize("kind", ROWS_OF_BUILDS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "kind"), cases(ROWS_OF_BUILDS))
 @pytest.mark.parametrize("summary", OF_BUILDS)
 def test_of_builds(summary: str, engine: str, kind: str) -> None:
     result = OF_BUILDS[summary](frame_on(engine, "builds", kind))
     assert_same(result, expected_of(OF_BUILDS[summary], "builds", kind))
 
 
-@pytest.mark.parametrize("kind", ROWS_OF_JOBS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "kind"), cases(ROWS_OF_JOBS))
 @pytest.mark.parametrize("metric", sorted(PER_BUILD))
 def test_of_builds_from_their_jobs(metric: str, engine: str, kind: str) -> None:
     compute = getattr(metrics, metric)

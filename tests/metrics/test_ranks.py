@@ -14,7 +14,7 @@ from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.engines import ranks
+from buildframe.metrics.engines import ranks, sorted_rows
 
 KEYS: list[Any] = [None, "queue", ["pipeline", metrics.step], "build_id"]
 
@@ -46,6 +46,14 @@ def test_many_groups_are_compared_some_at_a_time(by: Any, made: Any, monkeypatch
     )
     assert expected["n_censored"].sum() > 0
     assert_same(result, expected)
+
+
+@pytest.mark.parametrize("by", KEYS)
+def test_blocks_of_rows_add_up(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = jobs_of("many")
+    expected = metrics.percentiles(jobs, by=by)
+    monkeypatch.setattr(sorted_rows, "_BLOCK", 7)
+    pd.testing.assert_frame_equal(metrics.percentiles(jobs, by=by), expected)
 
 
 def numbers(many: int = 20_000) -> pd.DataFrame:

@@ -115,7 +115,33 @@ def test_of_a_column_whose_censoring_is_unknown(engine):
     assert metrics.trend(frame.assign(waits=waits), of="waits", q=0.5)["n_censored"].isna().all()
 
 
+@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
+def test_groups_have_the_buckets_of_all_rows(engine):
+    frame = builds(["2026-03-01", "2026-03-01T12:00", "2026-03-03", "2026-03-02"], fetched="2026-03-03T12:00")
+    frame = frame.assign(pipeline=["web", "web", "web", None])
+    result = metrics.trend(ENGINES.get(engine, lambda same: same)(frame), by="pipeline", q=0.5)
+    assert result.columns[:3].tolist() == ["pipeline", "bucket", "n"]
+    assert result["pipeline"].fillna("none").tolist() == ["web"] * 3 + ["none"] * 3
+    assert result["bucket"].dt.day.tolist() == [1, 2, 3] * 2
+    assert result["n"].tolist() == [2, 0, 1, 0, 1, 0]
+    assert result["n_censored"].tolist() == [0] * 6
+    assert result["p50_s"].fillna(-1).tolist() == [60, -1, -1, -1, -1, -1]
+    assert result["partial"].tolist() == [False, False, True] * 2
+
+
+def test_each_group_has_the_numbers_that_it_has_alone():
+    times = pd.date_range("2026-03-01", periods=300, freq="20min").astype(str).tolist()
+    frame = builds(times, minutes=1).assign(pipeline=["web", "api", "web"] * 100)
+    frame["finished_at"] += pd.Series(pd.to_timedelta([k * k % 97 for k in range(300)], unit="s"))
+    together = metrics.trend(frame, by="pipeline")
+    for name, own in frame.groupby("pipeline"):
+        alone = together[together["pipeline"] == name].drop(columns="pipeline").reset_index(drop=True)
+        pd.testing.assert_frame_equal(alone, metrics.trend(own))
+
+
 def test_empty():
+    grouped = builds(["2026-03-01"]).assign(pipeline="web")
+    assert metrics.trend(grouped.iloc[:0], by="pipeline").dtypes.equals(metrics.trend(grouped, by="pipeline").dtypes)
     frame = builds(["2026-03-01"])
     for tz in ("UTC", "Europe/Berlin"):
         assert metrics.trend(frame.iloc[:0], tz=tz).dtypes.equals(metrics.trend(frame, tz=tz).dtypes)

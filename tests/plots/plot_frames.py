@@ -12,6 +12,7 @@ from matplotlib import pyplot as plt
 from matplotlib.container import BarContainer
 
 from buildframe import metrics, plots
+from buildframe.plots.scope import SEPARATOR
 
 mpl.use("Agg")
 
@@ -193,6 +194,21 @@ def step_graph(
     return plots.step_graph(of_builds, pd.concat([rows, others]), ax, **options)
 
 
+def concurrency(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw the running jobs of all queues on one Axes."""
+    return plots.concurrency(rows, ax, by=None, **options)
+
+
+def queue_depth(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw the waiting jobs of all queues on one Axes."""
+    return plots.queue_depth(rows, ax, by=None, **options)
+
+
+def trend(rows: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
+    """Draw the median wall time of each pipeline."""
+    return plots.trend(rows, ax, **{"by": "pipeline"} | options)
+
+
 def builds_of(rows: pd.DataFrame) -> pd.DataFrame:
     """The builds of these jobs, which end with their last job, and have a time of creation, as replays need.
 
@@ -252,7 +268,9 @@ def busy_jobs(n: int = 40, pipelines: int = 4) -> pd.DataFrame:
 
 ALL = [
     (agents_needed, queued),
-    (plots.concurrency, jobs),
+    (plots.calendar, builds),
+    (plots.commit_grid, flipping),
+    (concurrency, jobs),
     (plots.contention, busy_jobs),
     (plots.distribution, builds),
     (plots.duration_trend, builds),
@@ -262,14 +280,16 @@ ALL = [
     (plots.flips, flipping),
     (leverage, queued),
     (objective, builds),
-    (plots.queue_depth, jobs),
+    (queue_depth, jobs),
     (plots.queue_times_by_hour, lambda: jobs(40)),
     (step_graph, chains),
     (plots.step_times, lambda: pd.concat([jobs()] * 20, ignore_index=True)),
     (plots.success_trend, builds),
     (plots.survival, jobs),
+    (plots.time_ledger, segments),
     (plots.time_spent, jobs),
     (plots.timeline, jobs),
+    (trend, builds),
 ]
 """Each plot with a frame that it can draw."""
 
@@ -284,12 +304,22 @@ def rendered(ax: plt.Axes) -> bytes:
 
 
 def title(ax: plt.Axes) -> str:
-    return ax.get_title(loc="left")
+    """The title without what the frame contains."""
+    return _on_one_line(ax.get_title(loc="left")).split(SEPARATOR)[0]
+
+
+def scope(ax: plt.Axes) -> list[str]:
+    """What the frame contains, by the title: pipeline, branch and period."""
+    return _on_one_line(ax.get_title(loc="left")).split(SEPARATOR)[1:]
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def note(ax: plt.Axes) -> str:
     """The line below the title."""
-    return next((text.get_text() for text in ax.texts if getattr(text, "xy", None) == (0, 1)), "")
+    return next((_on_one_line(text.get_text()) for text in ax.texts if getattr(text, "xy", None) == (0, 1)), "")
 
 
 def legend(ax: plt.Axes) -> list[str]:
@@ -310,10 +340,10 @@ def ticks(ax: plt.Axes) -> list[plt.Text]:
 
 
 def bars(ax: plt.Axes, label: str) -> list[tuple[float, float, int]]:
-    """From, to and row of the bars of one kind."""
+    """From and to in minutes, and row, of the bars of one kind."""
     found = [one for one in ax.containers if isinstance(one, BarContainer) and one.get_label() == label]
     return [
-        (bar.get_x(), bar.get_x() + bar.get_width(), round(bar.get_y() + bar.get_height() / 2))
+        (bar.get_x() / 60, (bar.get_x() + bar.get_width()) / 60, round(bar.get_y() + bar.get_height() / 2))
         for container in found
         for bar in container.patches
     ]

@@ -263,3 +263,36 @@ def test_image_contention_and_objective_on_a_dark_ground():
     for ax in axes:
         without_words(ax)
     return figure
+
+
+@image
+def test_image_trend():
+    jobs_of_a_day = day_of_jobs()
+    return wordless(plots.trend, jobs_of_a_day, of=metrics.queue_time, by="queue", q=0.9, freq="1h")
+
+
+@image
+def test_image_calendar():
+    return wordless(plots.calendar, month_of_builds(), tz="Europe/Berlin")
+
+
+@image
+def test_image_commit_grid():
+    return wordless(plots.commit_grid, flipping(8, 70))
+
+
+@image
+def test_image_time_ledger():
+    kinds = ["run", "queue", "blocked", "setup", "concurrency", "retry", "trigger", "dependency", "unknown"]
+    many = [segments(9 * k, kind=kind, pipeline=f"pipeline {k % 4}") for k, kind in enumerate(kinds, 1)]
+    return wordless(plots.time_ledger, pd.concat(many, ignore_index=True))
+
+
+@image
+def test_image_small_multiples():
+    axes = plots.duration_trend(month_of_builds(), col="pipeline", changes=True)
+    for ax in axes:
+        without_words(ax)
+    for text in [*axes[0].figure.texts, *axes[0].figure.legends]:
+        text.set_visible(False)
+    return axes[0].figure

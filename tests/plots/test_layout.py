@@ -14,6 +14,7 @@ from plot_frames import (
     agents_needed,
     at,
     builds,
+    concurrency,
     flaky_tests,
     flipping,
     jobs,
@@ -23,12 +24,14 @@ from plot_frames import (
     note,
     objective,
     overlaps,
+    queue_depth,
     queued,
+    segments,
     ticks,
     title,
 )
 
-from buildframe import plots
+from buildframe import metrics, plots
 
 EACH_LAYOUT = ["constrained", "tight", None]
 LAYOUTS = pytest.mark.parametrize("layout", EACH_LAYOUT)
@@ -57,6 +60,13 @@ def much_of_jobs() -> pd.DataFrame:
 
 
 @functools.cache
+def much_of_segments() -> pd.DataFrame:
+    kinds = ["run", "queue", "blocked", "setup"]
+    each = [segments(60, pipeline=f"pipeline with a name {k}", kind=kinds[k % 4]) for k in range(12)]
+    return pd.concat(each, ignore_index=True)
+
+
+@functools.cache
 def one_build() -> pd.DataFrame:
     return jobs(
         90, name=[f"unit tests of part {k // 2}" for k in range(90)], state=["passed", "failed", "canceled"] * 30
@@ -77,8 +87,8 @@ DRAWN = [
     lambda ax: plots.time_spent(much_of_jobs(), ax),
     lambda ax: plots.flips(many_flips(), ax),
     lambda ax: plots.success_trend(much_of_builds(), ax, branch="main"),
-    lambda ax: plots.concurrency(much_of_jobs(), ax),
-    lambda ax: plots.queue_depth(much_of_jobs(), ax),
+    lambda ax: concurrency(much_of_jobs(), ax),
+    lambda ax: queue_depth(much_of_jobs(), ax),
     lambda ax: plots.timeline(one_build(), ax),
     lambda ax: plots.step_times(much_of_jobs(), ax),
     lambda ax: plots.queue_times_by_hour(much_of_jobs(), ax, q=0.5),
@@ -89,6 +99,10 @@ DRAWN = [
     lambda ax: objective(much_of_builds(), ax, within="20m"),
     lambda ax: agents_needed(queued(), ax),
     lambda ax: leverage(queued(), ax),
+    lambda ax: plots.calendar(much_of_builds(), ax),
+    lambda ax: plots.commit_grid(many_flips(), ax),
+    lambda ax: plots.trend(much_of_builds(), ax, by="pipeline"),
+    lambda ax: plots.time_ledger(much_of_segments(), ax),
     lambda ax: plots.flaky_board(flaky(), ax),
     lambda ax: plots.flaky_board(flaky(0), ax),
 ]
@@ -119,7 +133,7 @@ def check(figure: plt.Figure) -> None:
     ("layout", "four"),
     zip(
         itertools.cycle(EACH_LAYOUT),
-        [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[-5:-1], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]],
+        [DRAWN[:4], DRAWN[4:8], DRAWN[8:12], DRAWN[12:16], DRAWN[-6:-2], [DRAWN[1], DRAWN[0], DRAWN[5], DRAWN[10]]],
     ),
 )
 def test_dashboards_have_room_for_all(four, layout):
@@ -186,4 +200,5 @@ def test_names_from_right_to_left_leave_the_words_beside_them_in_place():
     name = "\u05e9\u05dc\u05d5\u05dd"
     frame = flipping(1).assign(name=name, queue=name)
     assert labels(plots.flips(frame)) == [f"\u2068{name}\u2069  (6 / 6)"]
-    assert legend(plots.concurrency(frame))[0] == f"\u2068{name}\u2069, max 2"
+    (label,) = legend(plots.distribution(frame, of=metrics.queue_time, by="queue"))
+    assert label.startswith(f"\u2068{name}\u2069: 12 rows")

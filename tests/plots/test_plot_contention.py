@@ -31,7 +31,7 @@ def test_cells_have_the_time_that_a_row_waited_while_a_column_held():
     assert (labels(ax), columns(ax)) == (["b"], ["b", "a"])
     assert cells(ax) == {("b", "a"): "16", ("b", "b"): "20"}  # both wait for a for 8 minutes
     assert title(ax) == "Which jobs 3 jobs waited for"
-    assert note(ax) == "minutes of queue time, 36 min in all, darker is longer"
+    assert note(ax) == "minutes of queue time, darker is longer; 36 min in all"
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(1 / 60, "seconds"), (1, "minutes"), (60, "hours")])

@@ -5,42 +5,81 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
-from plot_frames import at, builds, jobs, labels, legend, marks, note, title
+from plot_frames import DAY, at, builds, jobs, labels, legend, marks, note, overlaps, scope, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from buildframe.plots import theme
 
 
-def test_trend_shows_median_and_band_in_minutes():
+def test_trend_shows_the_median_with_its_interval_the_95th_percentile_and_each_build():
     ax = plots.duration_trend(builds())
-    assert marks(ax, "median")[0][1] == pytest.approx(10.5)  # of 1 to 20 minutes
-    (band,) = (one for one in ax.collections if one.get_label().startswith("median to p95"))
-    assert band.get_datalim(ax.transData).y1 == pytest.approx(19.05)
+    assert [y for _, y in marks(ax, "median")] == pytest.approx([630] * 3)  # of 1 to 20 minutes
+    assert [y for _, y in marks(ax, "p95")] == pytest.approx([19.05 * 60] * 3)
+    assert [x - DAY for x, _ in marks(ax, "median")] == [0.5, 1.5, 2.5]  # the middle of each day
+    assert points(ax, theme.GREEN) == 54
+    assert points(ax, theme.RED) == 6
     assert title(ax) == "Wall time of 60 builds"
-    assert note(ax) == ""
-    assert "bucket not complete" not in legend(ax)
+    assert scope(ax) == ["web", "main", "10 to 12 Mar 2026"]
+    assert note(ax) == "point: a build; band: 95 % interval of the median"
+    assert legend(ax) == ["median", "p95", "passed", "failed"]
+
+
+def points(ax: plt.Axes, color: str) -> int:
+    """How many builds have this color."""
+    return sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() == "." and line.get_color() == color)
+
+
+def test_the_interval_of_the_median_is_a_band():
+    even = np.linspace(0, 3 * 1440 - 1, 300)
+    frame = builds(3, 100, created_at=at(*even), finished_at=at(*(even + 1 + np.arange(300) % 20)))
+    ax, numbers = plots.duration_trend(frame, freq="1D"), metrics.trend(frame)
+    box = next(one for one in ax.collections if len(one.get_paths())).get_datalim(ax.transData)
+    assert (box.y0, box.y1) == pytest.approx((numbers["p50_low_s"].min(), numbers["p50_high_s"].max()))
+
+
+def test_buckets_are_as_long_as_the_95th_percentile_needs():
+    days = np.arange(30).repeat(4) * 1440
+    few = builds(1, 120, 30 * 1440, created_at=at(*days), finished_at=at(*(days + 5)))
+    ax = plots.duration_trend(few)
+    assert ax.get_xlabel() == "Week created (UTC)"
+    assert len(marks(ax, "p95")) == 4  # not of the last two days
+    assert plots.duration_trend(few, freq="1D").get_xlabel() == "Day created (UTC)"
+
+
+def test_few_builds_that_are_much_longer_are_at_the_upper_end():
+    frame = builds(5, 60)
+    frame.loc[5, "finished_at"] += pd.Timedelta(9, "D")
+    ax = plots.duration_trend(frame)
+    assert ax.get_ylim()[1] == pytest.approx(1.25 * 3600, rel=0.1)
+    assert "1 build beyond" in note(ax)
+    assert [line.get_marker() for line in ax.lines if line.get_marker() == "^"] == ["^"]
 
 
 def test_trend_marks_the_bucket_that_is_not_over():
     frame = builds(fetched=2.5 * 1440)
     frame.loc[59, "finished_at"] = pd.NaT
     ax = plots.duration_trend(frame)
-    assert [line.get_markerfacecolor() for line in ax.lines if line.get_label() == "bucket not complete"] == [(1,) * 4]
-    assert len(marks(ax, "bucket not complete")) == 1
+    hollow = [line for line in ax.lines if line.get_marker() == "o" and line.get_markerfacecolor() == (1,) * 4]
+    assert [len(line.get_xdata()) for line in hollow] == [1]
+    assert "bucket not complete" in legend(ax)
     assert title(ax) == "Wall time of 59 builds"
-    assert note(ax) == "1 not finished"
+    assert note(ax).endswith("; 1 not finished")
 
 
-def test_trend_marks_changes_and_their_intervals_in_the_zone():
+def test_trend_marks_changes_with_their_sizes_and_their_intervals_in_the_zone():
     times = ["2026-03-10T23:00Z", "2026-03-09T23:00Z", "2026-03-12T23:00Z"]
     stamps = dict(zip(["at", "at_low", "at_high"], map(pd.Timestamp, times), strict=True))
-    changes = pd.DataFrame([stamps | {"p50_change_s": 60.0}, stamps | {"p50_change_s": -1.0}])
+    changes = pd.DataFrame([stamps | {"p50_change_s": 60.0, "p50_before_s": 240.0},
+                            stamps | {"p50_change_s": -1.0, "p50_before_s": np.nan}])  # fmt: skip
     ax = plots.duration_trend(builds(), tz="Europe/Berlin", changes=changes)
-    assert [one for one in legend(ax) if "since" in one] == ["longer since 11 Mar", "shorter since 11 Mar"]
-    (line,) = (one for one in ax.lines if one.get_label() == "longer since 11 Mar")
-    assert line.get_xdata()[0] == pd.Timestamp("2026-03-11")
+    assert "change of the median" in legend(ax)
+    texts = [text for text in ax.texts if text.get_text()[0] in "+−"]
+    assert [text.get_text() for text in texts] == ["+1 min (+25 %)", "−1.0 s"]
+    assert overlaps(texts) == []
+    assert [text.xy[0] - DAY for text in texts] == [1, 1]
     (span, _) = ax.patches
     assert span.get_width() == pytest.approx(3)
     assert legend(plots.duration_trend(builds(), changes=changes.iloc[:0])) == legend(plots.duration_trend(builds()))
@@ -48,14 +87,59 @@ def test_trend_marks_changes_and_their_intervals_in_the_zone():
         plots.duration_trend(builds(), changes=pd.DataFrame({"x": [1]}))
 
 
-def test_trend_has_no_band_where_there_are_too_few_and_a_bar_where_it_stands_alone():
-    assert legend(plots.duration_trend(builds(each=19))) == ["median"]
+def test_trend_finds_changes_on_request():
+    frame = builds(20)
+    frame.loc[200:, "finished_at"] += pd.Timedelta(30, "min")
+    ax = plots.duration_trend(frame, changes=True)
+    assert [text.get_text() for text in ax.texts if text.get_text()[0] in "+−"] == ["+30 min (+286 %)"]
+    assert "change of the median" not in legend(plots.duration_trend(frame))
+
+
+def test_trend_has_no_95th_percentile_where_there_are_too_few():
+    assert legend(plots.duration_trend(builds(each=19))) == ["median", "passed", "failed"]
     frame = builds()
-    segments = [one.get_segments() for one in plots.duration_trend(frame).collections if hasattr(one, "get_segments")]
-    assert segments == [[]]
     one_full_day = frame[(frame["created_at"].dt.day == 11) | (frame["created_at"].dt.minute < 5)]
-    ax = plots.duration_trend(one_full_day)
-    assert [len(one.get_segments()) for one in ax.collections if hasattr(one, "get_segments")] == [1]
+    assert len(marks(plots.duration_trend(one_full_day, freq="1D"), "p95")) == 1
+
+
+def test_groups_have_a_color_each_and_cells_share_their_axes():
+    two = pd.concat([builds(pipeline="web"), builds(pipeline="api", branch="trunk")], ignore_index=True)
+    ax = plots.duration_trend(two, by="pipeline")
+    assert legend(ax) == ["api", "web"]
+    assert scope(ax) == ["2 pipelines", "2 branches", "10 to 12 Mar 2026"]
+    cells = plots.duration_trend(two, col="pipeline")
+    assert [one.get_title(loc="left") for one in cells] == ["api", "web"]
+    assert len({(one.get_xlim(), one.get_ylim()) for one in cells}) == 1
+
+
+def test_trend_is_the_percentile_of_each_group_per_day():
+    frame = jobs(300, queue=["a", "b", "b"] * 100, runnable_at=at(*[1440 * (k % 5) for k in range(300)]),
+                 started_at=at(*[1440 * (k % 5) + k % 3 + 1 for k in range(300)]))  # fmt: skip
+    ax = plots.trend(frame, of=metrics.queue_time, by="queue", q=0.9)
+    numbers = metrics.trend(frame, of=metrics.queue_time, by="queue", q=[0.9], at="runnable_at")
+    for queue in "ab":
+        expected = numbers.loc[numbers["queue"] == queue, "p90_s"]
+        assert [y for _, y in marks(ax, queue)] == pytest.approx(list(expected))
+    assert title(ax) == "p90 of queue time of 300 jobs by queue"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("Day runnable (UTC)", "queue time, p90")
+    few = plots.trend(frame.head(3), of=metrics.queue_time, q=0.9)
+    assert few.texts[0].get_text() == "No bucket has the 10 rows that p90 needs."
+
+
+def test_trend_shows_the_groups_with_most_rows_and_counts_the_others():
+    frame = builds(pipeline=["a", "b", "b", "c", "c", "c"] * 10)
+    ax = plots.trend(frame, by="pipeline", top=2)
+    assert legend(ax)[:2] == ["b", "c"]
+    assert "1 pipeline value with fewer rows not shown" in note(ax)
+
+
+def test_groups_that_differ_much_share_a_logarithmic_axis():
+    slow = builds(pipeline="slow")
+    slow["finished_at"] += pd.Timedelta(1, "D")
+    ax = plots.trend(pd.concat([builds(), slow], ignore_index=True), by="pipeline")
+    assert ax.get_yscale() == "symlog"
+    assert ax.get_ylabel() == "wall time, median, logarithmic"
+    assert plots.trend(builds(), by="pipeline").get_yscale() == "linear"
 
 
 def test_trend_says_why_there_is_no_median():
@@ -67,19 +151,19 @@ def test_trend_keeps_negative_durations_in_sight():
     frame = builds()
     frame["finished_at"] -= pd.Timedelta(1, "h")
     ax = plots.duration_trend(frame)
-    assert ax.get_ylim()[0] < -40
-    assert note(ax) == "60 negative"
+    assert ax.get_ylim()[0] < -40 * 60
+    assert note(ax).endswith("60 negative")
     assert plots.duration_trend(builds()).get_ylim()[0] == 0
 
 
 def test_trend_begins_its_days_in_the_zone_and_shows_its_clock():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(__import__("matplotlib").rcParams, "timezone", "Asia/Tokyo")
-        ax = plots.duration_trend(builds(days=1), tz="Europe/Berlin")
+        ax = plots.duration_trend(builds(days=1), freq="1D", tz="Europe/Berlin")
         ax.figure.canvas.draw()
         (x, _) = marks(ax, "median")[0]
         assert "Europe/Berlin" in ax.get_xlabel()
-        assert ax.xaxis.get_major_formatter().format_ticks([x]) == ["00:00"]
+        assert ax.xaxis.get_major_formatter().format_ticks([x]) == ["12:00"]
 
 
 @pytest.mark.parametrize(("plot", "freq"), [(plots.duration_trend, "1D"), (plots.success_trend, "1D"),
@@ -127,10 +211,10 @@ def test_luminance_is_that_of_the_guidelines():
 def test_distribution_is_the_share_that_took_at_most_so_long():
     ax = plots.distribution(builds(days=1, each=4))
     (curve,) = (line for line in ax.lines if line.get_label().startswith("4 rows"))
-    assert list(curve.get_xdata()) == [1, 1, 2, 3, 4]
+    assert list(curve.get_xdata()) == [60, 60, 120, 180, 240]
     assert list(curve.get_ydata()) == [0, 0.25, 0.5, 0.75, 1]
-    assert legend(ax) == ["4 rows, median 2.5 min"]
-    assert ax.get_xlabel() == "wall time (minutes)"
+    assert legend(ax) == ["4 rows, median 2 min 30 s"]
+    assert ax.get_xlabel() == "wall time"
     assert ax.get_xlim()[0] == 0
 
 
@@ -153,15 +237,15 @@ def test_distribution_of_any_duration_by_any_moment():
     assert legend(plots.distribution(frame, of="ran")) == ["30 rows, median 2 min"]
     ax = plots.distribution(frame, of=metrics.queue_time, split="2026-03-10", at="build_created_at")
     assert legend(ax) == ["from 2026-03-10: 30 rows, median 1 min"]
-    assert ax.get_xlabel() == "queue time (minutes)"
+    assert ax.get_xlabel() == "queue time"
 
 
 def test_distribution_says_when_its_scale_is_logarithmic_and_keeps_zero_and_negative_durations():
     frame = jobs(40, started_at=at(*[k + (400 if k == 39 else -1 if k == 0 else 0) for k in range(40)]))
     ax = plots.distribution(frame, of=metrics.queue_time)
     assert ax.get_xscale() == "symlog"
-    assert "logarithmic above 0.1" in ax.get_xlabel()
-    assert ax.get_xlim()[0] < -1
+    assert ax.get_xlabel() == "queue time, logarithmic"
+    assert ax.get_xlim()[0] < -60
     assert note(ax) == "1 negative"
 
 
@@ -170,8 +254,8 @@ def test_distribution_of_many_rows_draws_no_more_points_than_a_screen_has():
     ax = plots.distribution(builds(days=1, each=n, finished_at=at(*range(1, n + 1)), created_at=at(*[0] * n)))
     curve = ax.lines[0]
     assert len(curve.get_xdata()) == 2001
-    assert list(curve.get_xdata()[[1, -1]]) == [1, n]
-    assert np.allclose(curve.get_ydata()[1:], np.asarray(curve.get_xdata()[1:]) / n)
+    assert list(curve.get_xdata()[[1, -1]]) == [60, 60 * n]
+    assert np.allclose(curve.get_ydata()[1:], np.asarray(curve.get_xdata()[1:]) / 60 / n)
 
 
 def cells(ax) -> dict[tuple[int, int], str]:
@@ -185,7 +269,7 @@ def test_hours_hold_the_percentile_over_all_weeks():
     frame = jobs(n, runnable_at=at(*week), started_at=at(*[moment + k for k, moment in enumerate(week)]))
     ax = plots.queue_times_by_hour(frame, q=0.5)
     assert cells(ax) == {(1, 9): "20"}  # of 0 to 39, 19.5
-    assert "p50" in note(ax)
+    assert note(ax).startswith("cell: median in minutes")
     assert cells(plots.queue_times_by_hour(frame, tz="Europe/Berlin")) == {(1, 10): "37"}
     assert cells(plots.queue_times_by_hour(frame, tz="America/Los_Angeles")) == {
         (1, 2): "37"

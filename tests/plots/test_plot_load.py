@@ -2,124 +2,135 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
-from matplotlib.collections import LineCollection, PolyCollection
-from plot_frames import DAY, at, jobs, legend, note, title
+from matplotlib.patches import StepPatch
+from plot_frames import DAY, at, concurrency, jobs, legend, note, queue_depth, scope, title
 
 from buildframe import plots
+from buildframe.plots.load import summarize_bins
 
 
-def of_queues(ax: plt.Axes) -> list[PolyCollection]:
-    return [one for one in ax.collections if isinstance(one, PolyCollection)]
+def steps(ax: plt.Axes, label: str) -> list[float]:
+    """The value of each bucket."""
+    (patch,) = (one for one in ax.patches if isinstance(one, StepPatch) and one.get_label() == label)
+    return [float(value) for value in patch.get_data().values]
 
 
-def peaks(ax: plt.Axes) -> list[float]:
-    """Of each bin, as they are drawn."""
-    (lines,) = (one for one in ax.collections if isinstance(one, LineCollection))
-    return [float(line[0, 1]) for line in lines.get_segments()]
+def names(axes: np.ndarray) -> list[str]:
+    return [ax.get_title(loc="left") for ax in axes]
 
 
-def areas(ax: plt.Axes) -> dict[str, float]:
-    """Minutes times jobs of each area, by what the legend says."""
-    bounds = {one.get_label(): one.get_paths()[0].vertices.T for one in of_queues(ax)}
-    return {label: 1440 * abs(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1])) / 2 for label, (x, y) in bounds.items()}
+def under(axes: np.ndarray) -> list[str]:
+    """The line below the name of each cell."""
+    return [next(text.get_text() for text in ax.texts if getattr(text, "xy", None) == (0, 1)) for ax in axes]
 
 
-def test_the_area_is_machine_time_of_each_queue():
-    frame = jobs(4, queue=["a", "a", "b", "b"], finished_at=at(11, 12, 13, 24))
-    found = areas(plots.concurrency(frame))
-    assert found == pytest.approx({"a, max 2": 20, "b, max 2": 30})
+def test_each_queue_has_a_row_of_axes_and_those_with_most_jobs_come_first():
+    frame = jobs(6, queue=["a", "b", "b", "b", "c", "c"], started_at=at(1, 2, 3, 4, 5, 6), finished_at=at(*[20] * 6))
+    axes = plots.concurrency(frame)
+    assert names(axes) == ["b", "c", "a"]
+    assert [max(steps(ax, "peak")) for ax in axes] == [3, 2, 1]
+    assert len({ax.get_xlim() for ax in axes}) == 1
+    assert axes[0].figure._suptitle is None
+    waiting = plots.queue_depth(frame, top=2)
+    assert names(waiting) == ["b", "c"]
+    assert any("1 queue value with fewer rows not shown" in text.get_text() for text in waiting[0].figure.texts)
 
 
-def test_the_area_is_queue_time_of_each_queue():
-    frame = jobs(3, queue=["a", "a", None], started_at=at(4, 3, None), finished_at=at(9, 9, None))
-    found = areas(plots.queue_depth(frame))
-    assert found == pytest.approx({"a, max 2": 6, "(no name), max 1": 11})  # which waits until it was fetched
+def test_one_queue_has_one_axes():
+    (ax,) = plots.concurrency(jobs(3))
+    assert title(ax) == "Running jobs"
+    assert scope(ax) == ["web", "10 Mar 2026"]
 
 
-@pytest.mark.slow
-@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
-@given(st.lists(st.tuples(st.floats(0, 3000), st.floats(0.1, 900), st.sampled_from("abcdefghij")), min_size=1))
-def test_means_keep_the_area_whatever_the_bin_width(runs):
-    begin = [start for start, _, _ in runs]
-    frame = jobs(len(runs), started_at=at(*begin), finished_at=at(*[start + long for start, long, _ in runs]),
-                 runnable_at=at(*begin), queue=[queue for *_, queue in runs])  # fmt: skip
-    found = areas(plots.concurrency(frame))
-    plt.close("all")
-    assert sum(found.values()) == pytest.approx(sum(long for _, long, _ in runs), rel=1e-3)
-    assert len(found) == min(len(set(frame["queue"])), 7)
+def test_all_queues_are_counted_together_on_the_axes_of_the_user():
+    _, mine = plt.subplots()
+    ax = plots.concurrency(jobs(4, queue=["a", "a", "b", "b"], started_at=at(1, 1, 1, 1)), mine)
+    assert ax is mine
+    assert max(steps(ax, "peak")) == 4
 
 
-def test_six_queues_have_a_color_and_the_rest_share_one():
-    frame = jobs(20, queue=[f"queue {k:02d}" for k in range(20)], finished_at=at(*[100 + 10 * k for k in range(20)]))
-    ax = plots.concurrency(frame)
-    assert [label.split(",")[0] for label in legend(ax)][:7] == [
-        "queue 19", "queue 18", "queue 17", "queue 16", "queue 15", "queue 14", "14 other queues",
-    ]  # fmt: skip
-
-
-def test_a_queue_has_the_same_color_in_both_plots():
-    frame = jobs(2, queue=["a", "b"], runnable_at=at(0, 0), started_at=at(9, 1), finished_at=at(10, 21))
-
-    def colors(ax):
-        return {one.get_label()[0]: tuple(one.get_facecolor()[0]) for one in of_queues(ax)}
-
-    running, waiting = plots.concurrency(frame), plots.queue_depth(frame)
-    assert legend(running)[0][0] == "b"
-    assert legend(waiting)[0][0] == "a"
-    assert colors(running) == colors(waiting)
-
-
-def test_the_axis_has_the_bin_width_and_the_title_counts():
-    ax = plots.concurrency(jobs(3))
-    assert ax.get_ylabel() == "running jobs (mean of 1 s)"
-    assert title(ax) == "Running jobs by queue"
-    assert note(ax) == "3 jobs ran"
+def test_the_note_has_the_bin_width_the_jobs_and_the_peak():
+    ax = concurrency(jobs(3))
+    assert ax.get_ylabel() == "jobs"
+    assert note(ax) == "peak and median of each 5 s; 3 jobs ran; peak 2; capacity 2 (most that ran at once)"
     week = jobs(2, started_at=at(0, 10_000), finished_at=at(1, 10_010))
-    assert plots.concurrency(week).get_ylabel() == "running jobs (mean of 30 min)"
-    assert plots.queue_depth(jobs(1)).get_ylabel() == "waiting jobs (mean of 1 s)"
-    assert note(plots.queue_depth(jobs(1))) == "1 job became runnable"
+    assert "median of each 3 h; 2 jobs ran" in note(concurrency(week))
+    assert "1 job became runnable" in note(queue_depth(jobs(1)))
 
 
-def test_the_peak_of_each_bin_is_of_all_queues_at_one_time():
-    frame = jobs(4, queue=["a", "a", "b", "b"], started_at=at(0, 0, 1, 5), finished_at=at(1, 1, 3, 6))
-    ax = plots.concurrency(frame)  # two at once, then one, then none, then one
-    assert "peak, max 2" in legend(ax)
-    assert peaks(ax)[:5] == [2] * 5
-    assert set(peaks(ax)) == {0, 1, 2}
+def test_the_capacity_is_the_number_of_agents_if_it_is_fixed():
+    frame = jobs(20, agent_id=["a", "b"] * 10)
+    assert "capacity: 2 (agents)" in legend(concurrency(frame))
+    assert "capacity: 2 (most that ran at once)" in legend(concurrency(jobs(20)))
+    assert "capacity: 2 (most that ran at once)" in legend(concurrency(frame.drop(columns="agent_id")))
+    lines = [line for line in concurrency(frame).lines if line.get_label().startswith("capacity")]
+    assert [list(line.get_ydata()) for line in lines] == [[2, 2]]
 
 
-def test_short_peaks_in_long_bins_are_drawn_and_in_the_legend():
-    runs = [k * 1440.0 for k in range(30)] * 3
-    ax = plots.concurrency(jobs(90, started_at=at(*runs), finished_at=at(*[one + 1 for one in runs])))
-    assert ax.get_ylabel() == "running jobs (mean of 2 h)"
-    assert max(peaks(ax)) == 3 <= ax.get_ylim()[1]
-    assert legend(ax)[:2] == ["default, max 3", "peak, max 3"]
+def test_a_capacity_far_above_the_queue_is_not_drawn():
+    many = jobs(9, started_at=at(*[8.5] * 9), finished_at=at(*[9.5] * 8, 60), runnable_at=at(*[8.4] * 9))
+    few = many.assign(runnable_at=at(*[8.5] * 8, 8.0))
+    assert "capacity: 9 (agents)" in legend(queue_depth(many))
+    assert not [one for one in legend(queue_depth(few)) if "capacity" in one]
 
 
-@pytest.mark.slow
+def changes(levels: list[tuple[float, int]]) -> pd.DataFrame:
+    return pd.DataFrame({"at": at(*[minute for minute, _ in levels]), "running": [level for _, level in levels]})
+
+
+def test_the_median_of_a_bin_is_weighted_by_time():
+    edges = START_S + 60 * np.array([0.0, 10, 20, 30])
+    steps_of = changes([(0, 1), (4, 5), (10, 2), (15.5, 9), (20, 0)])
+    peaks, medians = summarize_bins(steps_of, "running", edges)
+    assert peaks.tolist() == [5, 9, 0]
+    assert medians.tolist() == [5, 2, 0]
+
+
+START_S = DAY * 86400
+
+
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.sampled_from("abc")), min_size=1, max_size=12))
-def test_peaks_are_the_most_that_ran_at_any_moment(runs):
-    begin, end = [start for start, _, _ in runs], [start + long for start, long, _ in runs]
-    ax = plots.concurrency(jobs(len(runs), started_at=at(*begin), finished_at=at(*end), queue=[q for *_, q in runs]))
-    (width,) = (each for each in (1, 5, 15) if f"(mean of {each} s)" in ax.get_ylabel())
-    drawn = peaks(ax)
-    plt.close("all")
-    moments = [min(begin) + k * width // 60 for k in range(len(drawn))]
-    running = [sum(start <= moment < start + long for start, long, _ in runs) for moment in moments]
-    assert drawn == running
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=9, unique_by=lambda one: one[0]))
+def test_bins_have_the_peaks_and_medians_of_every_second(levels):
+    ordered = [*sorted(levels), (60, 0)]
+    edges = START_S + 60 * np.array([0.0, 20, 40, 60])
+    each = np.zeros(60)
+    for (minute, level), (end, _) in itertools.pairwise(ordered):
+        each[minute:end] = level
+    peaks, medians = summarize_bins(changes(ordered), "running", edges)
+    for k in range(3):
+        own = np.sort(each[20 * k : 20 * k + 20])
+        assert peaks[k] == own[-1]
+        assert own[9] <= medians[k] <= own[10]
+
+
+def test_short_peaks_in_long_bins_are_drawn():
+    runs = [k * 1440.0 for k in range(30)] * 3
+    ax = concurrency(jobs(90, started_at=at(*runs), finished_at=at(*[one + 1 for one in runs])))
+    assert "of each 12 h" in note(ax)
+    assert max(steps(ax, "peak")) == 3 <= ax.get_ylim()[1]
+    assert max(steps(ax, "median")) == 0
+
+
+def test_times_are_those_of_the_zone():
+    ax = concurrency(jobs(3), tz="Asia/Tokyo")
+    assert ax.get_xlabel() == "Asia/Tokyo"
+    assert 24 * (ax.get_xlim()[0] - DAY) == pytest.approx(9, abs=0.1)
 
 
 def test_what_may_be_missing_is_hatched():
     created = [0, 1000, 2000]
     frame = jobs(3, build_created_at=at(*created), runnable_at=at(*created), started_at=at(*[k + 1 for k in created]),
                  finished_at=at(*[k + 30 for k in created]))  # fmt: skip
-    ax = plots.concurrency(frame)
+    ax = concurrency(frame)
     assert legend(ax)[-1] == "jobs of other builds may be missing"
     hatched = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches if patch.get_hatch()]
     minutes = [((box.x0 - DAY) * 1440, (box.x1 - DAY) * 1440) for box in hatched]
@@ -129,5 +140,5 @@ def test_what_may_be_missing_is_hatched():
 
 
 def test_nothing_that_waited_is_said():
-    ax = plots.queue_depth(jobs(2, started_at=at(0, 1)))
+    ax = queue_depth(jobs(2, started_at=at(0, 1)))
     assert ax.texts[0].get_text() == "No job was waiting."

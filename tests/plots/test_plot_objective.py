@@ -21,11 +21,11 @@ def budget(ax: plt.Axes, low: float = 0.0) -> list[float]:
 
 def test_title_and_note_say_the_result():
     ax = objective(builds(days=3, each=20))  # of 20 builds a day, those of 16 to 20 minutes miss 15
-    assert title(ax) == "75 % of 60 builds within 15 min, target 90 %"
+    assert title(ax) == "75 % of 60 builds within 15 min of wall time, target 90 %"
     assert note(ax) == "error budget: 250 % used; 15 missed"
     waits = jobs(4, runnable_at=at(0, 1, 2, 0), started_at=at(1, 2, 3, None), finished_at=at(2, 3, 4, 2))
     ax = plots.objective(waits, of=metrics.queue_time, within="5m", target=0.95)
-    assert title(ax) == "100 % of 3 jobs within 5 min, target 95 %"
+    assert title(ax) == "100 % of 3 jobs within 5 min of queue time, target 95 %"
     assert note(ax) == "error budget: 0 % used; 1 undecided"
 
 

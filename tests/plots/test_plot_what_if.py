@@ -65,8 +65,8 @@ def test_bars_are_the_savings_of_the_metric():
     ax = leverage(rows)
     assert labels(ax) == saved["step"].tolist()
     widths = [[bar.get_width() for bar in container] for container in ax.containers if len(container) > 1]
-    assert widths[0] == pytest.approx(saved["hours_saved"].tolist())
-    assert widths[1] == pytest.approx(saved["hours_saved_unlimited"].tolist())
+    assert widths[0] == pytest.approx((3600 * saved["hours_saved"]).tolist())
+    assert widths[1] == pytest.approx((3600 * saved["hours_saved_unlimited"]).tolist())
     assert legend(ax) == ["agents as recorded", "enough agents for all"]
 
 

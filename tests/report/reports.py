@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page
 from buildframe.report import store_reader
 from buildframe.report.content import Finding, Report, Verdict
 from buildframe.report.findings import describe_outages, findings
+from buildframe.report.level_changes import LevelChange
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
 from buildframe.workspace import Workspace
@@ -70,8 +71,8 @@ def nothing(report: Report, pipelines: pd.DataFrame) -> Report:
 
 
 NAMES = ("pipeline", "step", "queue", "branch", "name", "location", "scope")
-SENTENCES = ("source", "why", "finding", "verdict", "broken")
-FIELDS = ("organization", "restriction", *SENTENCES, *NAMES[:-1])
+SENTENCES = ("source", "why", "finding", "cause", "detail", "verdict", "broken")
+FIELDS = ("organization", "restriction", "subject", *SENTENCES, *NAMES[:-1])
 
 
 def kept(text: str) -> str:
@@ -92,10 +93,22 @@ def with_text(report: Report, text: str) -> Report:
     first = measurements.outages["first_number"].iloc[0]
     builds = put(report.builds[report.builds["number"] == first])
     builds["web_url"] = kept(text)
-    questions = ("speed", "reliability", "waiting")
+    change = LevelChange(
+        *("wall time", "median", kept(f"{text} pipeline"), kept(f"{text} step"), kept(f"{text} queue"), True, "day"),
+        *(report.period.start, None, None, 600.0, 900.0, 300.0, 200.0, 400.0, 0.001, 90, 40, first, first, "s"),
+    )
     findings = tuple(
-        Finding(question, f"{text} finding", f"{text} finding", bad=True, since=report.period.start)
-        for question in questions
+        Finding(
+            question,
+            f"{text} subject",
+            f"{text} finding",
+            bad=True,
+            since=report.period.start,
+            why=f"{text} cause",
+            detail=f"{text} detail",
+            change=change,
+        )
+        for question in ("speed", "reliability", "waiting")
     )
     return replace(
         report,
@@ -109,6 +122,7 @@ def with_text(report: Report, text: str) -> Report:
         verdicts=tuple(replace(one, subject=f"{text} verdict", text=f"{text} verdict") for one in VERDICTS),
         builds=builds,
         jobs=report.jobs.head(0),
+        pipelines=report.pipelines.head(1).assign(slug=kept(f"{text} pipeline"), web_url=kept(text)),
     )
 
 

@@ -190,7 +190,7 @@ def test_a_change_below_a_second_is_not_notable(store, monkeypatch, capsys):
         (["--day", "2026-10-30"], "day=2026-10-30 is not covered"),  # the last sync was at 15:00
         (["--day", "9999-12-31"], "is not covered"),
         (["--day", "0001-01-01"], "is not covered"),
-        (["--day", "2026-09-01"], "No build that was created on day=2026-09-01 has ended"),
+        (["--day", "2026-09-01"], "No build that was created on --day=2026-09-01 has ended"),
     ],
 )
 def test_bad_input_is_status_2(store, arguments, words, capsys):

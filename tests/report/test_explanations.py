@@ -129,8 +129,7 @@ def reports(request: Any) -> Iterator[list[Report]]:
 
 @pytest.mark.slow
 def test_planted_changes_are_named(reports: list[Report]) -> None:
-    headlines = [one.headline for report in reports for one in report.findings if one.headline]
-    assert any("(run)" in headline for headline in headlines)
+    assert any("(run)" in one.why for report in reports for one in report.findings)
     for report in reports:
         causes = report.measurements.explanation.query("notable").groupby("pipeline", sort=False).head(1)
         for pipeline, change in causes[["pipeline", "change_s"]].itertuples(index=False):
@@ -148,20 +147,20 @@ def test_sentences_headlines_tables_and_files_agree(reports: list[Report]) -> No
         for subject, finding in changed.items():
             own = rows[rows["pipeline"] == subject]
             total = own.iloc[-1]["change_s"]
-            assert finding.text.startswith(finding.headline)
-            if finding.headline:
-                stated, each = amounts(finding.headline)
+            if finding.why:
+                assert finding.text.startswith(f"{finding.headline}: {finding.why}. ")
+                stated, each = amounts(f"{finding.headline}: {finding.why}")
                 assert stated == total
                 assert finding.bad == (stated > 0)
                 assert sum(each) in (0, stated)
-                named = re.findall(r"([^,:()]+) [+−][^,]* \((\w+)\)", finding.headline.split(": ", 1)[1])
+                named = re.findall(r"([^,:()]+) [+−][^,]* \((\w+)\)", finding.why)
                 notable = own.loc[own["notable"], ["name", "kind"]].itertuples(index=False, name=None)
                 assert {(name.strip(), kind) for name, kind in named} <= set(notable)
             else:
                 assert total == 0 or (total > 0) != finding.bad
         first = next(iter(found), None)
         (speed, *_) = draw_conclusions(report)
-        if first is not None and first.headline:
+        if first is not None:
             assert speed.headline == first.headline
 
 

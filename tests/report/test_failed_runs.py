@@ -133,7 +133,7 @@ def test_a_deadline_keeps_the_last_report(folder: Path, tmp_path: Path, scripted
     hanging = scripted(lambda _: time.sleep(3))
     env = {"BUILDFRAME_URL": hanging.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
     run = report(tmp_path / "ci", folder, "--deadline", "1s", env=env)
-    check_left(run, folder, "the deadline passed: deadline=1s has passed.*Nothing was committed", 124)
+    check_left(run, folder, "the deadline passed: --deadline=1s has passed.*Nothing was committed", 124)
 
 
 def test_a_failed_sync_keeps_the_last_report(folder: Path, tmp_path: Path) -> None:

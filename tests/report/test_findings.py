@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from pyarrow import dataset
 
 import buildframe as bf
 from buildframe import metrics
+from buildframe.formatting import format_change, format_duration
 from buildframe.report import store_reader
-from buildframe.report.content import Finding
+from buildframe.report.content import Finding, Report
 from buildframe.report.findings import describe_outages, findings
+from buildframe.report.level_changes import tabulate
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
@@ -57,7 +62,7 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     assert (whole.subject, whole.bad) == (slower.pipeline, True)
     assert whole.since is not None
     assert abs(whole.since - pd.Timestamp(slower.at)) <= pd.Timedelta("3D")
-    assert re.search(rf"on average since \d+ Oct: {slower.step_key} \+[^,]* \(run\), other ", whole.headline)
+    assert re.search(rf"on average since \d+ Oct: {slower.step_key} \+[^,]* \(run\), other ", whole.text)
     cause = measurements.explanation.query("notable").iloc[0]
     assert (cause["kind"], cause["step"]) == ("run", slower.step_key)
     assert cause["after_s"] / cause["before_s"] == pytest.approx(slower.factor, rel=0.15)
@@ -233,10 +238,12 @@ def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
     steps = pd.concat([wall(step="e2e", part="run"), wall(step="lint", part="run", pipeline="api")], ignore_index=True)
     tables = {"wall_time": wall(), "explanation": explained(*CAUSES), "step_time": steps}
     whole, step, waits = findings(replace(quiet, **tables), WEEK)
-    assert whole.headline == "web is 4 min 3 s slower on average: e2e +3 min 9 s (run), macos +48 s (queue), other +6 s"
+    assert whole.headline == "web is 4 min 3 s slower on average"
+    assert whole.why == "e2e +3 min 9 s (run), macos +48 s (queue), other +6 s"
+    assert whole.cost == "In this period, 70 passed builds took 4 h 43 min longer in all."
     assert whole.text == (
-        f"{whole.headline}. The median wall time of passed builds of web is 21 min, before 17 min (4 min longer; "
-        "interval 1 min to 6 min); the mean is 9 min 3 s, before 5 min."
+        f"{whole.headline}: {whole.why}. The median wall time of passed builds of web is 21 min, before 17 min "
+        "(4 min longer; interval 1 min to 6 min); the mean is 9 min 3 s, before 5 min."
     )
     assert (step.subject, step.headline) == ("api: lint", "Step lint of api is slower, its builds not significantly")
     assert (waits.question, waits.subject) == ("waiting", "macos")
@@ -255,7 +262,7 @@ def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
 def test_a_mean_that_does_not_follow_the_median_has_no_causes(quiet):
     shorter = explained(("run", "e2e", None, -5.0, True))
     (finding,) = findings(replace(quiet, wall_time=wall(), explanation=shorter), WEEK)
-    assert finding.headline == ""
+    assert (finding.headline, finding.why) == ("web is 4 min slower at the median", "")
     assert finding.text.endswith("(4 min longer; interval 1 min to 6 min); the mean changed by −5 s.")
 
 
@@ -263,13 +270,14 @@ def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
     def headline(change: float, n_open: int) -> str:
         table = explained(("run", "e2e", None, change, True), n_open=n_open)
         (finding,) = findings(replace(quiet, wall_time=wall(p50_change_s=5 * change), explanation=table), WEEK)
+        assert finding.why == f"e2e {format_change(change)} (run)"
         return finding.headline
 
-    assert headline(-48.0, 0) == "web is 48 s faster on average: e2e −48 s (run)"
+    assert headline(-48.0, 0) == "web is 48 s faster on average"
     clause = "(2 builds have not ended and are not counted)"
-    assert headline(-48.0, 2) == f"web is 48 s faster on average {clause}: e2e −48 s (run)"
+    assert headline(-48.0, 2) == f"web is 48 s faster on average {clause}"
     assert "(1 build has not ended and is not counted)" in headline(-48.0, 1)
-    assert headline(48.0, 2) == "web is 48 s slower on average: e2e +48 s (run)"
+    assert headline(48.0, 2) == "web is 48 s slower on average"
 
 
 def test_a_queue_that_contradicts_a_cause_is_not_reported(quiet):
@@ -441,3 +449,64 @@ def test_bad_findings_come_first_and_missing_names_are_marked(quiet):
     found = findings(replace(quiet, wall_time=pd.concat([better, wall()], ignore_index=True)), WEEK)
     assert [one.bad for one in found] == [True, False]
     assert "(no name)" in found[1].text
+
+
+# Files
+
+
+@pytest.fixture
+def nights(month, monday, quiet, tmp_path) -> Path:
+    """Return a folder with the files of a night with changes, and of one without any rows."""
+    for night, measurements in enumerate((quiet, monday[0])):
+        period = Period.last(MONDAY + pd.Timedelta(night, "D"), 7, "Europe/Berlin")
+        found = tuple(findings(measurements, WEEK))
+        content = Report("acme", "ci", period.end, period, (), measurements, found, (), month[1], month[2], BEFORE)
+        for name, table in content.tables().items():
+            if len(table.columns):
+                (tmp_path / str(night)).mkdir(exist_ok=True)
+                bf.save(tmp_path / str(night) / f"{name}.parquet", table)
+    return tmp_path
+
+
+def test_the_files_of_several_nights_are_one_table(nights, monday):
+    names = {path.name for path in nights.glob("1/*")}
+    assert {path.name for path in nights.glob("0/*")} == names
+    assert "level_changes.parquet" in names
+    for name in sorted(names):
+        each = [bf.load(path) for path in sorted(nights.glob(f"*/{name}"))]
+        first, second = (frame.dtypes.to_dict() for frame in each)
+        assert first == second, name
+        assert list(first)[:3] == ["period_start", "period_end", "as_of"]
+        rows = sum(map(len, each))
+        ((counted,),) = duckdb.sql(f"SELECT count(as_of) FROM '{nights}/*/{name}'").fetchall()
+        table = dataset.dataset(sorted(map(str, nights.glob(f"*/{name}")))).to_table()
+        assert counted == len(table) == len(pd.concat(each)) == rows
+        assert set(map(str, table["period_end"].unique().to_pylist())) <= {
+            "2026-10-25 23:00:00+00:00",
+            "2026-10-26 23:00:00+00:00",
+        }
+    last = bf.load(nights / "1" / "level_changes.parquet")
+    assert last["change"].tolist() == [one.change.change for one in monday[1]]
+
+
+def test_the_table_of_level_changes_has_the_numbers_of_the_findings(monday):
+    measurements, found = monday
+    (speed,) = [one for one in found if one.question == "speed"]
+    change = speed.change
+    assert change is not None
+    row = reported(measurements.tables(), "wall_time", WEEK).iloc[0]
+    assert (change.what, change.statistic, change.pipeline, change.is_worse) == ("wall time", "median", "api", True)
+    assert (change.before, change.after, change.change) == tuple(
+        row[f"p50_{name}s"] for name in ("before_", "", "change_")
+    )
+    assert change.low < change.change < change.high
+    assert change.p < 0.001
+    assert (change.n_before, change.n, change.since) == (row["n_before"], row["n"], speed.since)
+    own = measurements.wall_time_changes.query("pipeline == 'api'").iloc[-1]
+    assert (change.number_before, change.number_after) == (own["number_before"], own["number_after"])
+    mean = measurements.explanation.query("pipeline == 'api'")["change_s"].sum()
+    assert f", {change.n} passed builds took " in speed.cost
+    assert f"took {format_duration(round(mean) * change.n)} longer in all" in speed.cost or abs(mean) < 1
+    table = tabulate([change])
+    assert table["since"].iloc[0] == speed.since
+    assert table.dtypes.equals(tabulate([]).dtypes)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
+from buildframe.formatting import format_duration
 from buildframe.report import page as page_module
 from buildframe.report.content import Finding, Report
 from buildframe.report.findings import findings
@@ -19,7 +20,7 @@ from buildframe.report.page import render, summary
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.chromium import launched
-from tests.report.reports import VERDICTS, Viewer, made, nothing, opened, report_of
+from tests.report.reports import VERDICTS, Viewer, made, nothing, opened
 
 pytestmark = pytest.mark.slow
 
@@ -48,8 +49,8 @@ def whole(month: Workspace) -> Report:
 
 
 @pytest.fixture(scope="module")
-def reports(whole: Report, month: Workspace, ci: Workspace) -> dict[str, Report]:
-    few = report_of(ci, 3)
+def reports(whole: Report, month: Workspace, ci: Workspace, small_report: Report) -> dict[str, Report]:
+    few = small_report
     one = few.builds[few.builds["id"] == few.builds["id"].iloc[-1]]
     long = few.builds.assign(pipeline=LONG + few.builds["pipeline"], branch=LONG + few.builds["branch"])
     jobs = few.jobs.assign(pipeline=LONG + few.jobs["pipeline"], queue=LONG + few.jobs["queue"])
@@ -108,29 +109,79 @@ def test_the_head_names_organization_periods_and_completeness(pages: dict[str, s
 
 @pytest.mark.usefixtures("without_plots")
 def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Report]) -> None:
-    answers = dict(conclusions(render(reports["month"])))
+    answers = conclusions(render(reports["month"]))
     assert re.match(
-        r"api has been 3 min \d+ s slower on average since \d+ Oct: integration \+3 min \d* ?s? ?\(run\), other "
-        r"\+\d+ s The median wall time of passed builds of api has been longer since about [^;]*; the mean is ",
+        r"▲ api has been 3 min \d+ s slower on average since \d+ Oct Why: integration \+3 min \d* ?s? ?\(run\), other "
+        r"\+\d+ s\. Cost: Since 19 Oct, \d+ passed builds took \d h \d+ min longer in all\. The median wall time of "
+        r"passed builds of api has been longer since about [^;]*; the mean is ",
         answers["Are we slower?"],
     )
     assert "The longest waits are in the queue macos: of its " in answers["Do we wait for agents?"]
     assert "builds created (" in answers["What else changed?"]
-    quiet = dict(conclusions(render(replace(reports["month"], findings=()))))
-    assert quiet["Are we slower?"].startswith("No significant change Compared: the median wall time of 8 pipelines (")
+    quiet = conclusions(page := render(replace(reports["month"], findings=())))
+    assert "What changed" not in page
+    assert "Nothing changed significantly" in page
+    assert quiet["Are we slower?"].startswith("No significant change. Compared: the median wall time of 8 pipelines (")
     assert re.search(
         r"If builds of \w+ take \d+ % longer, reports show it within 7 days in four of five cases\.",
         quiet["Are we slower?"],
     )
     reliable = quiet["Are we less reliable?"]
-    assert reliable.startswith("No significant change Now: ")
-    assert "Flakiest: e2e of web, at random in " in reliable
+    assert reliable.startswith("No significant change. Flakiest: e2e of web, at random in ")
     assert "Compared: the success rate of 8 pipelines (" in reliable
     assert re.search(r"If the success rate of \w+ falls by \d+ points, reports show it within 7 days", reliable)
-    assert quiet["Do we wait for agents?"].startswith("No significant change ")
+    assert quiet["Do we wait for agents?"].startswith("No significant change. ")
     better = Finding("speed", "web", "Builds of web take less.", bad=False)
-    good = dict(conclusions(render(replace(reports["month"], findings=(better,)))))
-    assert good["Are we slower?"].startswith("No, faster Builds of web take less. Compared: ")
+    good = conclusions(render(replace(reports["month"], findings=(better,))))
+    assert good["Are we slower?"].startswith("✓ Builds of web take less. Compared: ")
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_the_first_screen_is_in_the_order_of_importance(whole: Report) -> None:
+    page = render(replace(whole, findings=(*whole.findings, Finding("waiting", "macos", "It waits less", bad=False))))
+    parts = ["Broken now", "What changed", "▲ api has been", "✓ It waits less", "▲ Exceeded", "What did not change"]
+    text = " ".join(re.sub("<[^>]*>", "", page.split("<body>")[1]).split())
+    places = [text.index(part) for part in [*parts, "Significant changes", "Tables Wall time"]]
+    assert places == sorted(places)
+    strip = page.split('<div class="broken">')[1].split("</div>")[0]
+    assert [text in strip for text in whole.broken] == [True] * len(whole.broken)
+    outages = whole.measurements.outages.query("open")
+    first = whole.builds.merge(outages[["pipeline", "first_number"]].set_axis(["pipeline", "number"], axis=1))
+    assert set(re.findall(r'href="([^"]*)"', strip)) == set(first["web_url"])
+    assert "Broken now" not in render(replace(whole, broken=()))
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_links_lead_to_the_pages_of_the_service_and_those_of_a_sandbox_say_so(whole: Report) -> None:
+    said = "This report is about a sandbox"
+    page = render(whole)
+    assert said in page
+    assert said in summary(whole)
+    known = {*whole.builds["web_url"], *whole.pipelines["web_url"]}
+    links = set(re.findall(r'href="([^#"][^"]*)"', page))
+    assert links <= known
+    assert whole.pipelines.set_index("slug").loc["api", "web_url"] in links
+    served = whole.builds.assign(web_url="https://ci.example.com/acme/web/builds/1")
+    hosted = replace(whole, builds=served)
+    assert said not in render(hosted) + summary(hosted)
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_the_numbers_behind_the_headlines_are_those_of_the_files(whole: Report) -> None:
+    (row,) = tables(render(whole))["level_changes"][1:]
+    (change,) = whole.tables()["level_changes"].to_dict("records")
+    finding = next(one for one in whole.findings if one.change is not None)
+    assert words(row[0]) == finding.subject == change["pipeline"]
+    assert row[1] == "median wall time"
+    assert row[2] == f"since {change['since'].day} {change['since']:%b}"
+    assert row[2] in finding.headline
+    assert row[4:6] == [format_duration(change["before"]), format_duration(change["after"])]
+    assert words(row[3]).startswith(f"▲ +{format_duration(change['change'])}+")
+    assert f"interval +{format_duration(change['low'])} to +{format_duration(change['high'])}" in row[3]
+    assert row[7:9] == [f"{change['n_before']}", f"{change['n']}"]
+    assert words(row[9]) == f"#{change['number_before']:.0f} to #{change['number_after']:.0f}"
+    compared = next(one for one in tables(render(whole))["wall_time"] if words(one[0]) == change["pipeline"])
+    assert words(compared[1]) == f"▲ longer {row[2]}"
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -139,9 +190,8 @@ def test_headline_findings_and_tables_name_one_day(whole: Report) -> None:
     (first, *_) = [finding for finding in whole.findings if finding.question == "speed"]
     assert first.since is not None
     day = f"since {first.since.day} {first.since:%b}"
-    headline = dict(conclusions(page))["Are we slower?"]
-    assert headline.startswith(f"{first.headline} ")
-    assert f" slower on average {day}: " in first.headline
+    assert conclusions(page)["Are we slower?"].startswith(f"▲ {first.headline} Why: ")
+    assert first.headline.endswith(f" slower on average {day}")
     cells = {words(row[0]): words(row[1]) for row in tables(page)["wall_time"][1:]}
     assert cells.pop(first.subject) == f"▲ longer {day}"
     assert not [cell for cell in cells.values() if "since" in cell]  # no other pipeline has a finding
@@ -155,34 +205,48 @@ def test_a_change_that_the_periods_do_not_show_is_in_the_table_too(whole: Report
     measurements = replace(whole.measurements, **compared)
     report = replace(whole, measurements=measurements, findings=tuple(findings(measurements, whole.period)))
     page = render(report)
-    assert re.match(r"api has been .* slower on average since ", dict(conclusions(page))["Are we slower?"])
+    assert re.match(r"▲ api has been .* slower on average since ", conclusions(page)["Are we slower?"])
     first, *others = tables(page)["wall_time"][1:]
     assert (words(first[0]), words(first[1])[:14]) == ("api", "▲ longer since")
-    assert {words(row[1]) for row in others} == {"no"}
+    assert {words(row[1]) for row in others} == {""}
 
 
 @pytest.mark.parametrize("name", ["one build", "no builds"])
 def test_without_builds_to_compare_the_page_draws_no_conclusions(pages: dict[str, str], name: str) -> None:
-    answers = dict(conclusions(pages[name]))
+    answers = conclusions(pages[name])
     first = ("Are we slower?", "Are we less reliable?", "Do we wait for agents?")
-    assert all(answers[question].startswith("Nothing to compare There are ") for question in first)
+    assert all(answers[question].startswith("Nothing to compare. There are ") for question in first)
+    assert "Nothing could be compared" in pages[name]
 
 
-def conclusions(page: str) -> list[tuple[str, str]]:
-    articles = re.findall(r"<article[^>]*>\s*<h2>(.*?)</h2>(.*?)</article>", page, re.DOTALL)
-    return [(question, " ".join(re.sub("<[^>]*>", " ", rest).split())) for question, rest in articles]
+def conclusions(page: str) -> dict[str, str]:
+    """Return the text below each question."""
+    changed = re.findall(r"<article[^>]*>\s*<h3>(.*?)</h3>(.*?)</article>", page, re.DOTALL)
+    (unchanged,) = re.findall(r'<dl class="unchanged">(.*?)</dl>', page, re.DOTALL)
+    others = re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", unchanged, re.DOTALL)
+    return {question: " ".join(re.sub("<[^>]*>", "", rest).split()) for question, rest in [*changed, *others]}
 
 
 def test_exceeded_limits_come_first(pages: dict[str, str]) -> None:
     listed = re.findall(r'<li class="(over|perhaps|unknown|within)"', pages["month"])
     assert listed == ["over", "perhaps", "unknown"]
-    assert "1 limit met." in pages["month"]
-    assert "Needs attention" not in pages["no builds"]
+    assert "1 exceeded, 1 perhaps exceeded, 1 unknown, 1 met." in pages["month"]
+    assert "<h2>Limits</h2>" not in pages["month"]
+    assert "exceeded" not in pages["no builds"]
+
+
+@pytest.mark.usefixtures("without_plots")
+def test_limits_beyond_the_first_screen_follow_the_changes(whole: Report) -> None:
+    page = render(replace(whole, verdicts=VERDICTS * 3))
+    first, more = page.split("<h2>Limits</h2>")
+    listed = [re.findall(r'<li class="(over|perhaps|unknown|within)"', part) for part in (first, more)]
+    assert listed == [["over"] * 3 + ["perhaps"], ["perhaps"] * 2 + ["unknown"] * 3]
+    assert '<a href="#limits">5 further limits</a>' in first
 
 
 def tables(page: str) -> dict[str, list[list[str]]]:
     """Return the rows of each table, each with its cells as HTML."""
-    sections = re.findall(r'<section class="table" aria-labelledby="(\w+)">(.*?)</section>', page, re.DOTALL)
+    sections = re.findall(r'<section class="table(?: long)?" aria-labelledby="(\w+)">(.*?)</section>', page, re.DOTALL)
     rows = {name: re.findall(r"<tr>(.*?)</tr>", section, re.DOTALL) for name, section in sections}
     return {name: [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in of] for name, of in rows.items()}
 
@@ -193,16 +257,19 @@ def words(cell: str) -> str:
 
 def test_the_tables_contain_the_measurements(whole: Report, pages: dict[str, str]) -> None:
     found = tables(pages["month"])
-    names = "wall_time explanation step_time success step_failures outages queue_time load waste flake_scores"
+    names = (
+        "level_changes wall_time explanation step_time success step_failures outages queue_time load waste flake_scores"
+    )
     assert " ".join(found) == names
     assert all(len(row) == len(of[0]) for of in found.values() for row in of)
     assert len(found["wall_time"]) == 1 + len(whole.measurements.wall_time)
     api = next(row for row in found["success"] if words(row[0]) == "api")
     expected = whole.measurements.success.set_index("pipeline").loc["api"]
-    assert api[2] == f"{expected['passed']:.0f} of {expected['n']:.0f}"
     assert api[3] == f"{100 * expected['rate']:.1f} %"
+    assert api[5] == f"{expected['passed']:.0f} of {expected['n']:.0f}"
     assert words(found["step_time"][1][1]) == "integration"
-    assert found["step_time"][1][3].startswith("▲ longer (")  # the periods differ, too
+    assert found["step_time"][1][3].startswith("▲ longer since ")
+    assert 'class="range"' in found["step_time"][1][4]
     assert [row[:2] for row in found["queue_time"][1:3]] == [
         [found["queue_time"][1][0], name] for name in ("median", "p95")
     ]
@@ -228,9 +295,9 @@ def test_a_higher_success_rate_is_better_and_a_higher_failure_rate_is_worse(whol
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_flaky_tests_are_listed_if_the_store_has_them(ci: Workspace, pages: dict[str, str]) -> None:
+def test_flaky_tests_are_listed_if_the_store_has_them(small_report: Report, pages: dict[str, str]) -> None:
     assert "flaky_tests" not in tables(pages["month"])
-    page = render(report_of(ci, 3))
+    page = render(small_report)
     assert len(tables(page)["flaky_tests"]) == 1 + 10
     assert re.search(r'<p class="note">\d+ tests: [^<]*active[^<]*\.</p>', page)
 
@@ -265,8 +332,14 @@ def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report
         assert ("**Complete.**" in text) == report.complete
         assert all(f"- Because: {reason}"[:40] in text for reason in report.why)
     text = summary(reports["month"])
-    assert re.search(r"- \*\*Are we slower\?\*\* api has been .* slower on average since .*: integration \+", text)
-    assert "  - Worse: The median wall time of passed builds of api has been longer since about " in text
+    assert "- **Broken now:** billing has been broken on main since " in text
+    assert re.search(
+        r"- \*\*Worse:\*\* api has been .* slower on average since [^:]*: integration \+.* Since 19 Oct, ", text
+    )
+    assert re.search(
+        r"\*\*Worse:\*\* .*The median wall time of passed builds of api has been longer since about ", text
+    )
+    assert "- **Are we less reliable?** No significant change" in text
     assert "- **Exceeded:** The p95 of queue time of macos is 48 min" in text
     assert re.search(r"^\| api \| \d+ \| [\d.]+ % \| ", text, re.MULTILINE)
     assert re.search(r"^\| macos \| \d+ \| ", text, re.MULTILINE)
@@ -274,7 +347,10 @@ def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report
 
 def test_a_report_of_much_data_is_still_small(whole: Report) -> None:
     def many(table: pd.DataFrame) -> pd.DataFrame:
-        return pd.concat([table] * 200, ignore_index=True)
+        copies = pd.concat([table] * 50, ignore_index=True)
+        names = [name for name in ("pipeline", "queue") if name in copies]
+        suffixes = pd.Series(range(50)).repeat(len(table)).astype("str").to_numpy()
+        return copies.assign(**{name: copies[name] + suffixes for name in names})
 
     measurements = replace(
         whole.measurements, **{name: many(table) for name, table in whole.measurements.tables().items()}
@@ -284,7 +360,7 @@ def test_a_report_of_much_data_is_still_small(whole: Report) -> None:
     )
     big = replace(whole, measurements=measurements, findings=findings, why=WHY * 100, verdicts=VERDICTS * 50)
     assert len(render(big).encode()) < 1_000_000
-    assert len(summary(big).splitlines()) <= 60
+    assert len(summary(big).splitlines()) <= 64
 
 
 # Layout
@@ -335,16 +411,16 @@ def test_the_first_screen_shows_the_conclusion(pages: dict[str, str], viewer: Ca
     desktop, phone = viewer("desktop", "light"), viewer("phone", "light")
     for name in NAMES:
         desktop.show(pages[name])
-        assert desktop.page.evaluate(LOWEST.replace("SOME", "header, .conclusion")) < 800
+        assert desktop.page.evaluate(LOWEST.replace("SOME", "header, .answer")) < 800
     phone.show(pages["month"])
-    assert phone.page.evaluate(LOWEST.replace("SOME", ".conclusion h2, .headline")) < 844
+    assert phone.page.evaluate(LOWEST.replace("SOME", ".broken, .finding .headline")) < 844
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_can_be_printed(pages: dict[str, str], browser: Browser, name: str) -> None:
     page, _ = opened(browser, pages[name], **DESKTOP, color_scheme="dark")
     printed = page.pdf(prefer_css_page_size=True)
-    most = 13 if name == "incomplete" else 6  # names of several lines make high tables, which are not cut
+    most = 11 if name == "incomplete" else 6  # names of several lines make high tables, which are not cut
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= most
     page.emulate_media(media="print", color_scheme="dark")
     page.set_viewport_size({"width": 703, "height": 1000})  # A4 without its margins
@@ -357,7 +433,10 @@ def test_the_page_can_be_printed(pages: dict[str, str], browser: Browser, name: 
 
 def test_every_table_has_heads_and_a_name(pages: dict[str, str], browser: Browser) -> None:
     page, _ = opened(browser, pages["month"])
-    assert page.evaluate("document.querySelectorAll('table').length") == 10
+    assert page.evaluate(
+        "[...document.querySelectorAll('svg')].every(e => e.role == 'img' && e.firstChild.textContent)"
+    )
+    assert page.evaluate("document.querySelectorAll('table').length") == 11
     assert page.evaluate("[...document.querySelectorAll('thead th')].every(e => e.scope == 'col' && e.innerText)")
     assert page.evaluate("[...document.querySelectorAll('tbody tr')].every(e => e.cells[0].scope == 'row')")
     assert page.evaluate("document.querySelectorAll('h1').length") == 1

@@ -20,16 +20,15 @@ from PIL import Image, ImageColor
 from buildframe.report import plots as made
 from buildframe.report.content import Finding, Report
 from buildframe.report.plots import DARK, HEIGHT, LIGHT, WIDTH, EmbeddedPlot, render_plots
-from buildframe.workspace import Workspace
-from tests.report.reports import kept, report_of
+from tests.report.reports import kept
 from tests.report.untrusted import UNTRUSTED
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def report(ci: Workspace) -> Report:
-    return report_of(ci, 3)
+def report(small_report: Report) -> Report:
+    return small_report
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +130,18 @@ def test_success_shows_the_outages_of_default_branches_if_these_are_known(
     assert unlisted.caption.startswith("Success rate of all pipelines by day")
 
 
-def test_without_builds_there_are_no_plots(report: Report) -> None:
-    assert render_plots(replace(report, builds=report.builds.iloc[:0], jobs=report.jobs.iloc[:0])) == []
+def test_without_builds_of_the_history_there_are_no_plots(report: Report) -> None:
+    created = report.builds["created_at"]
+    for own in (created < created.min(), created >= report.period.end):
+        assert render_plots(replace(report, builds=report.builds[own])) == []
 
 
 def test_few_builds_and_jobs_are_enough(report: Report) -> None:
     for n in (1, 3):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            few = replace(report, builds=report.builds.head(n), jobs=report.jobs.head(n))
+            own = report.period.of(report.builds, "created_at").head(n)
+            few = replace(report, builds=own, jobs=report.jobs[report.jobs["build_id"].isin(own["id"])])
             assert len(render_plots(few)) == 4
 
 

@@ -15,25 +15,26 @@ from markdown_it import MarkdownIt
 from playwright.sync_api import Browser
 
 from buildframe.formatting import escape_invisible, format_name, truncate_middle
-from buildframe.report import plots
+from buildframe.report import page as page_module
 from buildframe.report.content import Report
 from buildframe.report.page import render, summary
+from buildframe.report.plots import EmbeddedPlot
 from buildframe.templates import web_link
-from buildframe.workspace import Workspace
 from tests.chromium import launched
-from tests.report.reports import FIELDS, NAMES, SENTENCES, Viewer, kept, opened, report_of, with_text
+from tests.report.reports import FIELDS, NAMES, SENTENCES, Viewer, kept, opened, with_text
 from tests.report.untrusted import UNTRUSTED
 
 DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg"
 DOT += "=="
 ELEMENTS = "[...document.querySelectorAll('*')].map(e => [e.tagName, ...e.getAttributeNames().sort()].join(' '))"
+CELLS = {*NAMES, "subject"}
 LINKS = "[...document.querySelectorAll('a')].map(a => a.protocol + ' ' + a.getAttribute('href'))"
-IN_SUMMARY = {"organization", "why", "finding", "verdict", "pipeline", "queue"}
+IN_SUMMARY = {"organization", "why", "finding", "cause", "detail", "broken", "verdict", "pipeline", "queue"}
 
 
 @pytest.fixture(scope="module")
-def report(ci: Workspace) -> Report:
-    return report_of(ci, 3)
+def report(small_report: Report) -> Report:
+    return small_report
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +81,9 @@ def test_each_untrusted_text_is_put_into_every_field(report: Report) -> None:
 def test_the_page_shows_untrusted_text_as_text(
     report: Report, viewer: Viewer, harmless: Counter[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if UNTRUSTED.index(text) % 40:  # test_plots checks the text in plots, which takes most of the time
-        monkeypatch.setattr(plots, "_draw_pngs", lambda _: (DOT, DOT))
+    if UNTRUSTED.index(text) % 40:  # test_plots checks the text in plots, which take most of the time
+        shown_plots = [EmbeddedPlot(DOT, DOT, f"{kept(text)} {n}", f"{kept(text)} {n}.") for n in range(4)]
+        monkeypatch.setattr(page_module, "render_plots", lambda report: shown_plots)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         html = render(with_text(report, text))
@@ -139,7 +141,7 @@ def squeezed(text: str) -> str:
 def shown(text: str, field: str) -> str:
     """What the page shows of it: of sentences, which hold names, more than of names."""
     held = kept(text) if field in NAMES else text
-    return escape_invisible(truncate_middle(f"{held} {field}", 120 if field in NAMES else 2000))
+    return escape_invisible(truncate_middle(f"{held} {field}", 80 if field in CELLS else 2000))
 
 
 def in_sentence(text: str, field: str) -> str:

@@ -99,7 +99,7 @@ def assert_whole(sandbox):
         planned = {(event.kind, event.about[-1]) for event in db.load_events()}
         in_line = {job for queue in simulator._queues.values() for _, _, job in queue.jobs}
         for run in runs.values():
-            assert run.state == rules.build_state(run), run
+            assert (run.state, run.blocked) == rules.build_state(run), run
             for job in run.jobs:
                 assert has_a_future(db, runs, planned, in_line, run, job), (run.state, job)
         assert db.query("SELECT count(*) FROM jobs") == [(sum(len(run.jobs) for run in runs.values()),)]

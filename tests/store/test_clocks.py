@@ -104,6 +104,7 @@ SKEWS: dict[str, Skew] = ONE_AHEAD | {
     "all are of 1970": lambda i: -(NOW - Moment.from_us(0)) / dt.timedelta(hours=1),
     "all are 100 years ahead": lambda i: 876_000.0,
 }
+FEW = ["response 0 is 2 days ahead", "response 3 is 2 days ahead", "they alternate", *list(SKEWS)[-4:]]
 
 
 @pytest.mark.parametrize("name", list(SKEWS))
@@ -122,7 +123,7 @@ def test_a_sync_with_wrong_dates_loses_nothing(service, ws, store, name):
     assert until == store.as_of
 
 
-@pytest.mark.parametrize("name", list(SKEWS))
+@pytest.mark.parametrize("name", FEW)
 def test_the_first_sync_may_be_the_wrong_one(service, ws, store, name):
     live(service, 12)
     sync(service, ws, store, SKEWS[name])

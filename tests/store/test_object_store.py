@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import socket
@@ -14,12 +15,15 @@ from contextlib import closing
 
 import boto3
 import httpx
+import pandas as pd
 import pytest
 
 import buildframe as bf
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.export import ExportOptions, write
 from buildframe.store import transactions
 from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
@@ -154,6 +158,26 @@ def test_two_writers(url: str, options: dict[str, str]) -> None:
         thread.join()
     own = [Build(10 * (writer + 1) + step, step) for writer in (0, 1) for step in range(3)]
     assert stored_content(Store(url, storage_options=options)) == expected([Build(1, 5, jobs=(1,)), *own])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_an_export(
+    ci: Workspace, s3: str, url: str, options: dict[str, str], ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
+    file, read = f"{url}/nightly/builds.{ending}", {"parquet": pd.read_parquet, "csv": pd.read_csv}[ending]
+
+    def export(age: str, file: str = file) -> int:
+        chosen = ExportOptions(file, "builds", Retention(personal=False, env=False), created_from=age)
+        return len(write(ci, chosen).frame)
+
+    sizes = [export("3d"), export("1d")]  # the second replaces the first
+    bucket, _, key = file.removeprefix("s3://").partition("/")
+    stored = _client(s3).get_object(Bucket=bucket, Key=key)["Body"].read()
+    assert 0 < len(read(io.BytesIO(stored))) == sizes[1] < sizes[0]
+    with pytest.raises(StoreFailed, match=r"The file at s3://there-is-none/b.csv .*NoSuchBucket.* An older file is un"):
+        export("1d", "s3://there-is-none/b.csv")
 
 
 def test_a_bucket_that_is_not_there(options: dict[str, str]) -> None:

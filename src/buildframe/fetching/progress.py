@@ -1,4 +1,4 @@
-"""Show the progress of one listing in notebooks and terminals. Does not know lists."""
+"""Show the progress of a listing or another task in notebooks and terminals. Does not know lists."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ class ProgressBar:
         """Show what was read so far; `share` is the share of the whole, from 0 to 1, or None if unknown."""
         rate = rows / max(time.monotonic() - self._began, 0.001)
         self._status = f"{rows:,} {self._name} in {requests:,} responses, {rate:,.0f}/s"
-        self._bar.update(max(0.0, 100.0 * (share or 0.0) - self._bar.n))
+        self.show_share(share or 0.0)
         self.tick()
+
+    def show_share(self, share: float) -> None:
+        """Show the share of the whole that is done, from 0 to 1; it never decreases."""
+        self._bar.update(max(0.0, 100.0 * share - self._bar.n))
 
     def wait(self, seconds: float, why: str) -> None:
         """Show a wait of a thread. Of several waits, the longest shows."""

@@ -17,26 +17,44 @@ _ADVICE = {
 }
 
 
-def describe(path: str, message: str) -> str:
+def describe(path: str, message: str, near: str | None = None) -> str:
     """Return what is missing and how to find it, or "" if the path names no resource. `message` is the server's.
+
+    `near` is an existing name to suggest.
+    """
+    resources = _missing(path, message)
+    if not resources:
+        return ""
+    named = " of ".join(f"{noun} {id if noun == 'build' else repr(id)}" for noun, id in reversed(resources))
+    suggestion = f" Did you mean {near!r}?" if near else ""
+    text = f"There is no {named}, or this token may not see it.{suggestion} {_ADVICE.get(resources[-1][0], '')}"
+    return text.rstrip()
+
+
+def missing_pipeline(path: str, message: str) -> tuple[str, str] | None:
+    """Return the slugs of the organization and of the pipeline if a pipeline is missing."""
+    resources = _missing(path, message)
+    if [noun for noun, _ in resources] != ["organization", "pipeline"]:
+        return None
+    return resources[0][1], resources[1][1]
+
+
+def _missing(path: str, message: str) -> list[tuple[str, str]]:
+    """Return the missing resource after those that contain it, each with its noun and its name.
 
     A path names several resources, and any of them may be missing: the one that the message names, else the last.
     """
     if path.split("?")[0].strip("/") in message:  # as in "No route matches": the path is wrong, not a name in it
-        return ""
+        return []
     resources = list(_resources_in([unquote(segment) for segment in path.split("?")[0].split("/")]))
-    if not resources:
-        return ""
     mentioned = [place for place, (noun, _) in enumerate(resources) if noun.split()[-1] in message.lower()]
-    last = max(mentioned, default=len(resources) - 1)
-    named = " of ".join(name for _, name in reversed(resources[: last + 1]))
-    return f"There is no {named}, or this token may not see it. {_ADVICE.get(resources[last][0], '')}".rstrip()
+    return resources[: max(mentioned, default=len(resources) - 1) + 1]
 
 
 def _resources_in(segments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the noun and the name of each resource in a path, such as "team" and "team 'ops'", organization first."""
+    """Yield the noun and the name of each resource in a path, such as "team" and "ops", organization first."""
     start = segments.index("organizations") if "organizations" in segments else len(segments)
     for collection, id in zip(segments[start::2], segments[start + 1 :: 2], strict=False):
         noun = _NOUNS.get(collection, collection.removesuffix("s").replace("-", " "))
         if noun.strip() and id:
-            yield noun, f"{noun} {id if noun == 'build' else repr(id)}"
+            yield noun, id

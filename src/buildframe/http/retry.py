@@ -13,6 +13,7 @@ import tenacity
 from buildframe.errors import (
     BuildframeError,
     Malformed,
+    NotFound,
     OutcomeUnknown,
     RateLimited,
     ServiceError,
@@ -25,6 +26,7 @@ from buildframe.http.client import Client, lost_response, sent_note
 from buildframe.http.protocol import Request
 from buildframe.http.rate_limit import LONGEST_WAIT, USED_UP
 from buildframe.http.response import Response
+from buildframe.http.suggestions import with_suggestion
 
 MAX_CONNECTS = 5  # attempts in a row that may end without a connection or without a response in time
 MAX_ATTEMPTS = 12  # attempts of one request: if one in three fails, two requests in a million fail this often
@@ -68,6 +70,9 @@ def fetch(
         return decoded
     except OutcomeUnknown as lost:
         raise OutcomeUnknown(f"{lost}\n{advice}") from None
+    except NotFound as missing:
+        interrupts.begin_request(None)
+        raise with_suggestion(client, request, missing) from None
     except BuildframeError as failure:
         attempts.add_note(failure, retrying.statistics["attempt_number"])
         raise

@@ -151,13 +151,14 @@ def percentiles(
 def trend(
     frame: Frame,
     of: RowMetric | str = wall_time,
+    by: By = None,
     q: float | Sequence[float] = (0.5, 0.95),
     freq: str = "1D",
     tz: str = "UTC",
     at: str = "created_at",
 ) -> pd.DataFrame:
     """
-    Compute percentiles of a duration per bucket of time.
+    Compute percentiles of a duration per bucket of time, and optionally per group.
 
     Parameters
     ----------
@@ -166,6 +167,8 @@ def trend(
         and the columns that `of` needs.
     of : row metric or str, default wall_time
         Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
+    by : str, function or list of these, optional
+        Keys that define the groups, as in `percentiles`. By default all rows form one group.
     q : float or sequence of float, default (0.5, 0.95)
         Percentiles as fractions in (0, 1).
     freq : str, default "1D"
@@ -178,7 +181,8 @@ def trend(
     Returns
     -------
     pandas.DataFrame
-        One row per bucket from the first to the last row's, including empty ones. An empty frame gives no rows.
+        One row per bucket from the first to the last row's, including empty ones; with `by` these buckets of each
+        group, after its keys. An empty frame gives no rows.
 
         =================== ================== ===================================================================
         bucket              datetime64[us, tz] start of the bucket; it ends before the next start
@@ -200,11 +204,11 @@ def trend(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `of`, `q`, `freq`, `tz` or `at` is invalid.
+        If a column is missing, a timestamp has no time zone, or `of`, `by`, `q`, `freq`, `tz` or `at` is invalid.
 
     See Also
     --------
-    percentiles : The same per group, with details on the intervals.
+    percentiles : The same for the whole period, with details on the intervals.
     change_points : Find when a duration changed.
 
     Notes
@@ -225,17 +229,36 @@ def trend(
     4 2026-10-30 00:00:00+00:00  29  1018.4    False
     5 2026-10-31 00:00:00+00:00   8   871.9    False
     6 2026-11-01 00:00:00+00:00   8   960.3    False
+    >>> by_queue = metrics.trend(jobs, of=metrics.queue_time, by="queue", q=0.95, freq="W-MON")
+    >>> by_queue[["queue", "bucket", "n", "p95_s"]].round({"p95_s": 1})
+         queue                    bucket     n   p95_s
+    0  default 2026-10-26 00:00:00+00:00  2270   326.7
+    1   deploy 2026-10-26 00:00:00+00:00    46     2.0
+    2   docker 2026-10-26 00:00:00+00:00   151   100.5
+    3    macos 2026-10-26 00:00:00+00:00   161  8746.5
     """
     q = check_percentiles(q, "linear")
     if not isinstance(at, str):
         raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
-    rows = engine_of(frame).measure(frame, of, needs=(at, "fetched_at"))
+    rows = engine_of(frame).measure(frame, of, by, needs=(at, "fetched_at"))
     buckets = Buckets.of(rows, [at], freq, tz)
-    bucketed = buckets.group_by_bucket(rows, at)
-    counts = fill_empty_buckets(count_rows(bucketed, of, at), len(buckets))
-    groups = MeasuredGroups(bucketed, counts, of, at)
-    summary = pd.concat([counts.sums, percentile_columns(groups, q)], axis=1)
-    return buckets.with_starts(summary)
+    if by is None:
+        bucketed = buckets.group_by_bucket(rows, at)
+        counts = fill_empty_buckets(count_rows(bucketed, of, at), len(buckets))
+        groups = MeasuredGroups(bucketed, counts, of, at)
+        return buckets.with_starts(pd.concat([counts.sums, percentile_columns(groups, q)], axis=1))
+    split = buckets.split_groups(rows, at)
+    counts = count_rows(split, of, at)
+    place, keys = buckets.place_groups(counts.keys, rows.names)
+    present = pd.concat([counts.sums, percentile_columns(MeasuredGroups(split, counts, of, at), q)], axis=1)
+    return buckets.with_starts(_fill_places(present, place, len(keys) * len(buckets)), keys)
+
+
+def _fill_places(present: pd.DataFrame, place: Integers, size: int) -> pd.DataFrame:
+    """Return so many rows, those that are present at their places; others have no rows, so their counts are 0."""
+    known = [name for name in COUNTS if present[name].notna().any()]  # other counts stay null in every bucket
+    whole: pd.DataFrame = present.set_axis(place).reindex(range(size)).fillna(dict.fromkeys(known, 0))
+    return whole.astype(present.dtypes)
 
 
 class MeasuredGroups(NamedTuple):

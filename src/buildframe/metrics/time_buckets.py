@@ -15,10 +15,11 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP, Integers
 from buildframe.metrics.engines.protocol import GROUP, PLACE, GroupedRows, GroupSums
-from buildframe.metrics.grouping import join_keys
+from buildframe.metrics.grouping import By, find_groups, join_keys
 from buildframe.spec import Moment, When, when
 
 _MAX_BUCKETS = 1_000_000
+_BUCKET = "number of the bucket"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class Buckets:
     def with_bucket_numbers(self, rows: GroupedRows, at: str, name: str) -> GroupedRows:
         """Add the number of each row's bucket as a column; null or the number of buckets without this time."""
         return replace(rows, frame=rows.engine.with_bucket_numbers(rows.frame, at, self._edges(), name))
+
+    def split_groups(self, rows: GroupedRows, at: str) -> GroupedRows:
+        """Group rows by bucket within their groups, for `place_groups`; those without this time are left out."""
+        return rows.engine.split_groups(self.with_bucket_numbers(rows, at, _BUCKET), _BUCKET, len(self))
+
+    def place_groups(self, keys: pd.DataFrame, by: By) -> tuple[Integers, pd.DataFrame]:
+        """Return the places of groups and buckets that have rows among all buckets of all groups, and these groups."""
+        codes, groups = find_groups(keys, by)
+        return codes * len(self) + keys[_BUCKET].to_numpy(np.intp), groups
 
     def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str]) -> pd.DataFrame:
         """Count the rows that have a time in each bucket (Int64); `at` maps names of counts to columns of times."""

@@ -17,7 +17,6 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, TIMESTAMP, Integers, microseconds
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.protocol import GROUP, N_SPANS, PLACE, GroupedRows, GroupSums, Rows
-from buildframe.metrics.grouping import find_groups
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
 
 _CELLS = 128
@@ -26,7 +25,7 @@ _CELLS = 128
 _CELLS_OF_GROUP = 32
 """Least number of cells from which spans are put together, so that one is at most a quarter longer than another."""
 
-_BUCKET, _CELL, _WIDTH = "number of the bucket", "cell", "width of a cell"
+_CELL, _WIDTH = "cell", "width of a cell"
 _FIRST, _LAST = "first cell", "last cell"
 
 
@@ -64,11 +63,8 @@ def sum_by_group_and_bucket(
 
     The keys of the result have a row per group, and its sums one per group and bucket.
     """
-    numbered = buckets.with_bucket_numbers(rows, at, _BUCKET)
-    split = rows.engine.split_groups(numbered, _BUCKET, len(buckets))
-    present, spans = sum_by_span(split, at, counts, counted)
-    codes, keys = find_groups(present.keys, rows.names)
-    place = codes * len(buckets) + present.keys[_BUCKET].to_numpy(np.intp)
+    present, spans = sum_by_span(buckets.split_groups(rows, at), at, counts, counted)
+    place, keys = buckets.place_groups(present.keys, rows.names)
     size = len(keys) * len(buckets)
     sums = present.sums.set_axis(place).reindex(range(size), fill_value=0)
     filled = {name: np.zeros((size, N_SPANS), np.int64) for name in spans}

@@ -17,14 +17,16 @@ from buildframe.metrics.columns import Floats
 from buildframe.plots import theme
 from buildframe.plots.layout import is_small, plot_area
 from buildframe.plots.predictions import describe_error_of_queue
+from buildframe.plots.scope import describe_scope
+from buildframe.plots.units import DAY, HOUR, MINUTE, format_in_unit, unit_of
 from buildframe.spec.times import seconds_of
 
 _SHARES = (0.56, 1.0)
 _WAITS = (0.0, 0.44)
 """Parts of the height of the Axes: shares above, waits below."""
 
-_WAIT_TICKS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
-"""Minutes that may be labeled on the axis of waits, which is logarithmic above one minute."""
+_WAIT_TICKS = (0.0, MINUTE, 3 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 10 * HOUR, DAY, 3 * DAY, 10 * DAY)
+"""Waits that may be labeled on their axis, which is logarithmic above one minute."""
 
 _APART = 14.0  # points between the centers of labels of the vertical axis
 
@@ -38,6 +40,7 @@ def agents_needed(
     queue: str,
     within: str | dt.timedelta = "5min",
     target: float = 0.95,
+    title: str | None = None,
 ) -> Axes:
     """
     Plot how many jobs of a queue would start in time, and how long they would wait, with each number of agents.
@@ -60,11 +63,13 @@ def agents_needed(
         Longest wait that counts as in time.
     target : float, default 0.95
         Share of jobs that should start in time, in (0, 1).
+    title : str, optional
+        Title. By default it says what is shown.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes that were drawn on. Waits are in minutes.
+        The Axes that were drawn on.
 
     Raises
     ------
@@ -87,19 +92,20 @@ def agents_needed(
     >>> builds, jobs = ci.history(created_from="7d", include_retried_jobs=True)
     >>> ax = plots.agents_needed(builds, jobs, queue="macos")
     >>> ax.get_ylabel()
-    'wait (minutes), started in time'
+    'wait, started in time'
     """
     rows = metrics.agents_needed(builds, jobs, queue, within, target)
     with theme.themed_axes(ax, 9, 4.6) as ax:
         if rows.empty:
-            return theme.show_message(ax, f"No job waited for an agent in {theme.shortened(queue, 40)}.")
+            return theme.show_message(ax, f"No job waited for an agent in {theme.drawable(queue, 40)}.")
         attrs = rows.attrs
         _draw_shares(ax, rows, target)
         _draw_waits(ax, rows)
         _mark_numbers(ax, attrs)
         _label_axes(ax, rows, attrs["days"])
         limit = format_duration(seconds_of(within, "within"))
-        theme.decorate(ax, _title(attrs, queue, limit, target), _note(attrs, queue))
+        scope = describe_scope(builds) if title is None else ""
+        theme.decorate(ax, title or _title(attrs, queue, limit, target), _note(attrs, queue), scope=scope)
     return ax
 
 
@@ -125,13 +131,13 @@ def _draw_shares(ax: Axes, rows: pd.DataFrame, target: float) -> None:
 
 
 def _draw_waits(ax: Axes, rows: pd.DataFrame) -> None:
-    agents, most = rows["agents"].to_numpy(np.float64), _most_minutes(rows)
+    agents, most = rows["agents"].to_numpy(np.float64), _longest_wait(rows)
     for name, color, sign, label in (
         ("wait_p95_s", theme.ORANGE, "s-", "95 % wait at most"),
         ("wait_p50_s", theme.GREEN, "^-", "half wait at most"),
     ):
-        minutes = rows[name].to_numpy(np.float64) / 60
-        ax.plot(agents, _place_wait(minutes, most), sign, color=color, markersize=4.5, linewidth=1.2, label=label)
+        waits = rows[name].to_numpy(np.float64)
+        ax.plot(agents, _place_wait(waits, most), sign, color=color, markersize=4.5, linewidth=1.2, label=label)
 
 
 def _mark_numbers(ax: Axes, attrs: Mapping[Any, Any]) -> None:
@@ -155,14 +161,14 @@ def _label_axes(ax: Axes, rows: pd.DataFrame, days: float) -> None:
     labels = [f"{agents[k]:,}" + ("" if is_small(ax) else f"\n{hours[k]:,.0f} h") for k in chosen]
     ax.set_xticks(agents[chosen], labels, parse_math=False)
     upper = {_place_share(share): _percent(share) for share in (1.0, 0.75, 0.5, 0.25, 0.0)}
-    most = _most_minutes(rows)
-    lower = {_place_wait(minutes, most): f"{minutes:,.0f}" for minutes in _WAIT_TICKS if minutes <= most}
+    most = _longest_wait(rows)
+    lower = {_place_wait(wait, most): format_in_unit(wait, *unit_of(2 * wait)) for wait in _WAIT_TICKS if wait <= most}
     ticks = _spaced(ax, upper) | _spaced(ax, lower)
     ax.set_yticks([*ticks], [*ticks.values()], parse_math=False)
     ax.axhline((_SHARES[0] + _WAITS[1]) / 2, color=theme.background(ax), linewidth=2)
     ax.set_ylim(-0.03, 1.03)
     ax.margins(x=0.04)
-    ax.set(xlabel="agents, and their hours a day", ylabel="wait (minutes), started in time")
+    ax.set(xlabel="agents, and their hours a day", ylabel="wait, started in time")
 
 
 def _spaced(ax: Axes, places: dict[float, str]) -> dict[float, str]:
@@ -179,13 +185,14 @@ def _place_share(share: Any) -> Any:
     return _SHARES[0] + share * (_SHARES[1] - _SHARES[0])
 
 
-def _place_wait(minutes: Any, most: float) -> Any:
-    return _WAITS[0] + np.log1p(np.maximum(minutes, 0)) / np.log1p(most) * (_WAITS[1] - _WAITS[0])
+def _place_wait(seconds: Any, most: float) -> Any:
+    minutes = np.maximum(seconds, 0) / MINUTE
+    return _WAITS[0] + np.log1p(minutes) / np.log1p(most / MINUTE) * (_WAITS[1] - _WAITS[0])
 
 
-def _most_minutes(rows: pd.DataFrame) -> float:
-    waits: Floats = rows[["wait_p50_s", "wait_p95_s"]].to_numpy(np.float64) / 60
-    return max(float(np.nanmax(waits, initial=0)), 1.0)
+def _longest_wait(rows: pd.DataFrame) -> float:
+    waits: Floats = rows[["wait_p50_s", "wait_p95_s"]].to_numpy(np.float64)
+    return max(float(np.nanmax(waits, initial=0)), MINUTE)
 
 
 def _percent(share: float) -> str:

@@ -24,13 +24,18 @@ from buildframe.metrics.timeline import (
 )
 from buildframe.plots import theme
 from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
+from buildframe.plots.units import show_durations
 
 _LEAST_VISIBLE = 0.003
 """Gaps that are shorter than this share of the build are not drawn, as they would be thinner than a line."""
 
+_BAR_TIMES = ("first", "wait_to", "run_from", "end", "step_begins")
+
 
 @checked_call
-def timeline(jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | None = None) -> Axes:
+def timeline(
+    jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | None = None, title: str | None = None
+) -> Axes:
     """
     Plot the jobs of one build as bars, time in queue and then run time, with the critical chain of the build.
 
@@ -49,6 +54,8 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | 
         Segments of the build, from a `metrics.time_ledger` of all builds of the pipeline; those of other builds are
         ignored. By default the chain is inferred from `jobs` alone. The note says so, or that the ledger does not have
         the build.
+    title : str, optional
+        Title. By default it says what is shown.
 
     Returns
     -------
@@ -93,7 +100,7 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | 
     >>> of_build = jobs["build_id"] == builds["id"].iloc[-1]
     >>> ax = plots.timeline(jobs[of_build], ledger=metrics.time_ledger(builds, jobs))
     >>> ax.get_xlabel()
-    'minutes since the build was created'
+    'time since the build was created'
     """
     shown = _select_bars(jobs)
     bars = compute_bars(shown)
@@ -103,14 +110,21 @@ def timeline(jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | 
         if ledger is None and not bars["open"].any():
             ledger = infer_ledger(shown)
         chain = compute_chain(shown, bars, ledger)
+        bars, chain = (_in_seconds(frame, *names) for frame, names in ((bars, _BAR_TIMES), (chain, ("start", "end"))))
         _draw(ax, bars, chain)
         _label_rows(ax, bars)
-        ax.set_xlabel("minutes since the build was created")
+        ax.set_xlabel("time since the build was created")
+        show_durations(ax, "x")
         pipeline = theme.drawable(str(column(shown, "pipeline").iloc[0]), 40)
-        title = f"{pipeline} #{column(shown, 'build_number').iloc[0]}: {format_count(len(bars), 'job')}"
+        heading = f"{pipeline} #{column(shown, 'build_number').iloc[0]}: {format_count(len(bars), 'job')}"
         note = theme.join_notes(_note(bars, len(shown) - len(bars)), _chain_note(chain, ledger))
-        theme.decorate(ax, title, note, grid="x")
+        theme.decorate(ax, title or heading, note, grid="x")
     return ax
+
+
+def _in_seconds(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Return the frame with these columns of minutes in seconds."""
+    return frame.assign(**{name: 60 * frame[name] for name in names})
 
 
 def _note(bars: pd.DataFrame, never: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,20 +14,30 @@ from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats
+from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.shared_waits import UNEXPLAINED
 from buildframe.plots import theme
 from buildframe.plots.layout import label_width, max_characters, plot_area
+from buildframe.plots.panels import Panel, Placement, draw
 
 _CHARACTERS = 24
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 _SIDE = 27.0  # points; smallest height of a cell
 _LEAST = 5.0  # smallest legible font size
-_BRIGHT = 0.179  # brighter backgrounds contrast more with black than with white, at least 4.5 : 1 (WCAG 2.1)
 
 
 @checked_call
-def contention(jobs: pd.DataFrame, ax: Axes | None = None, by: Key = "pipeline", top: int = 10) -> Axes:
+def contention(
+    jobs: pd.DataFrame,
+    ax: Axes | None = None,
+    by: Key = "pipeline",
+    top: int = 10,
+    col: Key | None = None,
+    row: Key | None = None,
+    title: str | None = None,
+    tz: str = "UTC",
+) -> Any:
     """
     Plot which jobs wait for which: the time that each group waits while another one holds the agents.
 
@@ -44,16 +54,24 @@ def contention(jobs: pd.DataFrame, ax: Axes | None = None, by: Key = "pipeline",
         Column, or function such as `metrics.step`, that defines the groups.
     top : int, default 10
         Most groups that have a row and a column of their own: those that wait or hold longest. The others are summed.
+    col, row : str or function, optional
+        Keys of small multiples, such as "queue": one plot for each group, side by side (`col`) or one below the other
+        (`row`). They have one scale of colors.
+    title : str, optional
+        Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the days in the title.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes that were drawn on.
+        The Axes that were drawn on, or an array of them with `col` or `row`.
 
     Raises
     ------
     BadInput
-        If a column is missing, a time has no zone, `by` is not one key, or `top` is below 1.
+        If a column is missing, a time has no zone, `by` is not one key, `top` is below 1, or `ax` is used with `col`
+        or `row`.
 
     See Also
     --------
@@ -73,23 +91,46 @@ def contention(jobs: pd.DataFrame, ax: Axes | None = None, by: Key = "pipeline",
     ('held agents', 'waited')
     """
     theme.check_top(top)
-    pairs = metrics.contention(jobs, by)
-    table = _sum_pairs(pairs, top)
-    with theme.themed_axes(ax, 9, 1.9 + 0.42 * max(len(table), 3)) as ax:
+
+    def summarize(rows: pd.DataFrame) -> _Waits:
+        pairs = metrics.contention(rows, by)
+        return _Waits(pairs, _sum_pairs(pairs, top))
+
+    def paint(one: _Waits, panel: Panel[_Waits]) -> None:
+        ax, pairs, table = panel.ax, one.pairs, one.table
         if table.empty:
-            return theme.show_message(ax, "No job waited for an agent.")
+            panel.show_message("No job waited for an agent.")
+            return
         fitting = _count_fitting(ax, len(table))
         table = table if len(table) <= fitting else _sum_pairs(pairs, fitting - 1)
-        unit, seconds = _choose_unit(table)
-        _draw_cells(ax, table / seconds)
+        most = max(float(other.table.abs().to_numpy().max(initial=0)) for other in panel.summaries)
+        unit, seconds = _choose_unit(most)
+        _draw_cells(ax, table / seconds, most / seconds)
         _label_axes(ax, table)
-        n, total = pairs.attrs["n"], format_duration(float(pairs["wait_s"].sum()))
+        n, total = format_count(pairs.attrs["n"], "job"), format_duration(float(pairs["wait_s"].sum()))
         excluded = theme.list_counts(not_started=pairs.attrs["n_censored"], negative=pairs.attrs["n_negative"])
-        shade = "darker" if theme.is_light() else "brighter"
-        note = theme.join_notes(f"{unit} of queue time, {total} in all, {shade} is longer", excluded)
-        theme.decorate(ax, f"Which jobs {format_count(n, 'job')} waited for", note)
+        key = f"{unit} of queue time, {'darker' if theme.is_light() else 'brighter'} is longer"
+        note = theme.join_notes("" if panel.is_cell else f"{total} in all", excluded)
+        panel.decorate(f"Which jobs {n} waited for", note, short=f"{n}, {total}", key=key)
         ax.spines[:].set_visible(False)
-    return ax
+
+    def size(one: _Waits) -> tuple[float, float]:
+        return 9, 1.9 + 0.42 * max(len(one.table), 3)
+
+    return draw(
+        summarize,
+        paint,
+        jobs[is_script(jobs)] if col or row else jobs,
+        Placement(ax, col, row, title, tz),
+        "Which jobs jobs waited for,",
+        size,
+        "",
+    )
+
+
+class _Waits(NamedTuple):
+    pairs: pd.DataFrame
+    table: pd.DataFrame
 
 
 def _sum_pairs(pairs: pd.DataFrame, top: int) -> pd.DataFrame:
@@ -126,15 +167,14 @@ def _count_fitting(ax: Axes, rows: int) -> int:
     return max(min(rows, int(plot_area(ax)[1] / min(_SIDE, 20.0))), 2)
 
 
-def _choose_unit(table: pd.DataFrame) -> tuple[str, float]:
-    most = float(table.abs().to_numpy().max())
+def _choose_unit(most: float) -> tuple[str, float]:
     return next((one for one in _UNITS if most >= 2 * one[1]), _UNITS[-1])
 
 
-def _draw_cells(ax: Axes, table: pd.DataFrame) -> None:
+def _draw_cells(ax: Axes, table: pd.DataFrame, most: float) -> None:
     values = table.to_numpy(np.float64)
-    norm = Normalize(min(0.0, float(values.min())), max(float(values.max()), 1e-9))
-    cmap = theme.SEQUENTIAL if theme.is_light() else theme.SEQUENTIAL.reversed()
+    norm = Normalize(min(0.0, float(values.min())), max(most, float(values.max()), 1e-9))
+    cmap = theme.sequential_map()
     ax.pcolormesh(np.ma.masked_equal(values, 0.0), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)],
                   linewidth=1.2)  # fmt: skip
     _write_values(ax, values, ScalarMappable(norm, cmap))
@@ -146,7 +186,7 @@ def _write_values(ax: Axes, values: Floats, scale: ScalarMappable) -> None:
     """Write the value into each cell, as large as it fits, in the color with more contrast."""
     width, height = plot_area(ax, label_width(ax, _CHARACTERS))
     size = min(9.0, width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
-    bright = [theme.luminance(color) > _BRIGHT for color in scale.to_rgba(values[values != 0])]
+    bright = [theme.is_bright(color) for color in scale.to_rgba(values[values != 0])]
     for row, column, is_bright in zip(*np.nonzero(values), bright, strict=True) if size >= _LEAST else ():
         text, color = _format(float(values[row, column])), "black" if is_bright else "white"
         ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, color=color)

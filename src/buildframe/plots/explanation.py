@@ -11,7 +11,9 @@ from buildframe.formatting import format_count, format_duration, format_percent
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
+from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.scope import describe_scope
+from buildframe.plots.units import show_durations
 
 _MOST_CHARACTERS = 40
 _ENDS = 4
@@ -27,6 +29,7 @@ def explain(
     tail: float | None = None,
     top: int = 10,
     tz: str = "UTC",
+    title: str | None = None,
 ) -> Axes:
     """
     Plot what makes the mean wall time of builds differ, as a waterfall chart from before to after.
@@ -47,11 +50,13 @@ def explain(
         Maximum number of contributions, at least 1. Two bars show the sums of the others that grew and shrank.
     tz : str, default "UTC"
         Time zone of the days on which builds were created, as in `metrics.explain`.
+    title : str, optional
+        Title. By default it says what is shown.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes that were drawn on. Durations are in minutes.
+        The Axes that were drawn on. Durations are in seconds.
 
     Raises
     ------
@@ -75,23 +80,25 @@ def explain(
     >>> is_recent = ledger["build_created_at"] >= ledger["build_created_at"].max() - pd.Timedelta(7, "D")
     >>> ax = plots.explain(ledger[~is_recent], ledger[is_recent])
     >>> ax.get_xlabel()
-    'mean wall time (minutes)'
+    'mean wall time'
     """
     theme.check_top(top)
     if not all(column(ledger, "build_id").notna().any() for ledger in (before, after)):
         with theme.themed_axes(ax, 9, 3) as ax:
             return theme.show_message(ax, "A difference needs builds before and after.")
     rows = metrics.explain(before, after, by, tail, tz)
-    walls = rows.attrs["before_s"] / 60, rows.attrs["after_s"] / 60
+    walls = rows.attrs["before_s"], rows.attrs["after_s"]
     with theme.themed_axes(ax, 9, 1.7 + 0.3 * (min(top, len(rows)) + _ENDS)) as ax:
         _draw_bars(ax, _bars(rows, max(count_rows_that_fit(ax, top + _ENDS) - _ENDS, 1), *walls))
         which = "builds" if tail is None else f"the slowest {format_percent(tail)} of builds"
-        ax.set(xlabel="mean wall time (minutes)")
-        title = f"Mean wall time of {which}: {_describe_change(60 * (walls[1] - walls[0]))}"
+        ax.set(xlabel="mean wall time")
+        show_durations(ax, "x")
+        heading = f"Mean wall time of {which}: {_describe_change(walls[1] - walls[0])}"
         notable = f"{rows['notable'].sum():,} of {format_count(len(rows), 'contribution')} notable"
         is_partial = rows.attrs["n_open_before"] or rows.attrs["n_open_after"]
         omitted = "; builds that have not ended are not counted" if is_partial else ""
-        theme.decorate(ax, title, f"{notable}; line: 95 % interval{omitted}", grid="x")
+        scope = describe_scope(pd.concat([before, after]), tz) if title is None else ""
+        theme.decorate(ax, title or heading, f"{notable}; line: 95 % interval{omitted}", "x", scope)
     return ax
 
 
@@ -106,14 +113,14 @@ def _bars(rows: pd.DataFrame, top: int, before: float, after: float) -> pd.DataF
     chosen = rows[is_notable].head(top - top // 3 if len(rows) > top else top)
     others = rows.drop(chosen.index)
     shown = pd.concat([chosen, others.head(top - len(chosen))]).sort_values("notable", ascending=False, kind="stable")
-    change = rows["change_s"].drop(shown.index) / 60
+    change = rows["change_s"].drop(shown.index)
     parts = [("grew", change[change > 0]), ("shrank", change[change < 0])]
     sums = pd.DataFrame(
         [(f"{format_count(len(part), 'other')} that {how}", part.sum()) for how, part in parts if len(part)],
         columns=["label", "change"],
     )
-    minutes = shown[["change_s", "low_s", "high_s"]].set_axis(["change", "low", "high"], axis=1) / 60
-    bars = pd.concat([minutes.assign(label=_labels(shown), strong=shown["notable"].astype(bool)), sums])
+    seconds = shown[["change_s", "low_s", "high_s"]].set_axis(["change", "low", "high"], axis=1)
+    bars = pd.concat([seconds.assign(label=_labels(shown), strong=shown["notable"].astype(bool)), sums])
     start = before + bars["change"].cumsum().shift(1, fill_value=0)
     bars = bars.assign(
         start=start, end=start + bars["change"], low=start + bars["low"], high=start + bars["high"],
@@ -150,12 +157,11 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame) -> None:
     ax.vlines(ends[:-1], y[1:] - 0.31, y[:-1] + 0.31, color=theme.GRAY, linewidth=0.8)
     ax.plot(ends[is_total], y[is_total], "D", color=theme.text_color(), markersize=6)
     texts = [
-        format_duration(end * 60) if total else f"{'+' if size >= 0 else '−'}{format_duration(abs(size) * 60)}"
+        format_duration(end) if total else f"{'+' if size >= 0 else '−'}{format_duration(abs(size))}"
         for end, size, total in zip(ends, change, is_total, strict=True)
     ]
     reach = rows[["start", "end", "high"]].max(axis=1)
     for place, at, text, total in zip(y, reach, texts, is_total, strict=True):
         ax.annotate(text, (at, place), (8 if total else 5, 0), textcoords="offset points", va="center", fontsize=9)
-    labels = theme.unique_labels(rows["label"], max_characters(ax, _MOST_CHARACTERS))
-    ax.set_yticks(y, [labels[name] for name in rows["label"]], parse_math=False)
+    theme.label_rows(ax, y, rows["label"], _MOST_CHARACTERS)
     ax.margins(x=max(0.12, 70 / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0]))

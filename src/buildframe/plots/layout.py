@@ -6,6 +6,7 @@ Knows figures and texts, but no builds or jobs.
 from __future__ import annotations
 
 import textwrap
+from weakref import WeakSet
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -32,6 +33,20 @@ def points_per_pixel(ax: Artist) -> float:
     return 72 / root_figure(ax).dpi
 
 
+_cells: WeakSet[Axes] = WeakSet()
+"""Axes of small multiples, whose titles are short and whose legend is that of the figure."""
+
+
+def mark_as_cell(ax: Axes) -> None:
+    """Note that the Axes are a cell of small multiples, which need less room for texts."""
+    _cells.add(ax)
+
+
+def is_cell(ax: Axes) -> bool:
+    """Return whether the Axes are a cell of small multiples."""
+    return ax in _cells
+
+
 def plot_area(ax: Axes, left: float = 0, below: float = 40) -> tuple[float, float]:
     """
     Return the minimum width and height in points that the Axes have once all texts around them are placed.
@@ -43,9 +58,11 @@ def plot_area(ax: Axes, left: float = 0, below: float = 40) -> tuple[float, floa
     width, height = box.width * points, box.height * points
     if ax.get_subplotspec() is None:
         return width, height
+    if ax in _cells:
+        return max(width - np.clip(left, 45, 0.45 * width) - 12, 40), max(height - min(below, 0.5 * height) - 36, 20)
     if len(root_figure(ax).axes) > 1:
         left, below = max(left, _LEFT * width), max(below, 0.33 * height)
-    return max(width - left - 25, 40), max(height - below - min(0.37 * height, 105), 20)
+    return max(width - left - 25, 40), max(height - below - min(0.41 * height, 118), 20)
 
 
 def label_width(ax: Axes, most: int) -> float:
@@ -75,6 +92,9 @@ def axes_cell(ax: Axes) -> Bbox:
     assert figure is not None
     if spec is None:
         return ax.get_window_extent()
+    if ax in _cells:
+        rows, columns = spec.get_gridspec().get_geometry()
+        return Bbox.from_bounds(0, 0, figure.bbox.width / columns, figure.bbox.height / rows)
     return _fraction(spec, figure).transformed(figure.transSubfigure)
 
 

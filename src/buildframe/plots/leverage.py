@@ -10,8 +10,10 @@ from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, max_characters, plot_area
+from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
 from buildframe.plots.predictions import describe_error_of_builds
+from buildframe.plots.scope import describe_scope
+from buildframe.plots.units import HOUR, show_durations
 
 _CHARACTERS = 40
 _POINTS = 18.0  # height of a row
@@ -32,6 +34,7 @@ def leverage(
     by: float = 0.1,
     pipeline: str | None = None,
     top: int = 10,
+    title: str | None = None,
 ) -> Axes:
     """
     Plot how many hours of wall time builds would save if a step took less time, for the steps that save most.
@@ -53,6 +56,8 @@ def leverage(
         Slug of the pipeline whose steps are tried. By default those of all pipelines.
     top : int, default 10
         Maximum number of steps, at least 1.
+    title : str, optional
+        Title. By default it says what is shown.
 
     Returns
     -------
@@ -82,7 +87,7 @@ def leverage(
     >>> builds, jobs = ci.history(created_from="7d", include_retried_jobs=True)
     >>> ax = plots.leverage(builds, jobs, top=5)
     >>> ax.get_xlabel()
-    'wall time saved (hours of all builds)'
+    'wall time saved, of all builds'
     """
     rows = metrics.leverage(builds, jobs, by, pipeline, theme.check_top(top))
     with theme.themed_axes(ax, 9, 1.9 + 0.36 * float(np.clip(len(rows), 3, top))) as ax:
@@ -90,13 +95,16 @@ def leverage(
             return theme.show_message(ax, "No step ran in a build that ended.")
         shown = rows.head(count_rows_that_fit(ax, top, _POINTS)).iloc[::-1].reset_index(drop=True)
         _draw_bars(ax, shown)
-        ax.set_xlabel("wall time saved (hours of all builds)")
+        ax.set_xlabel("wall time saved, of all builds")
+        show_durations(ax, "x")
         hidden = f"{len(shown):,} of {format_count(len(rows), 'step')} shown" if len(shown) < len(rows) else ""
         lows = shown[[f"low_h{kind[0]}" for kind in _KINDS]]
         pale = "" if (lows > 0).all(axis=None) else "pale: may be chance"
         error = describe_error_of_builds(rows.attrs["error"], shown["pipeline"])
-        title = f"What builds save if one step takes {100 * by:.3g} % less time"
-        theme.decorate(ax, title, theme.join_notes(_WHY, "line: 95 % interval", pale, hidden, error), grid="x")
+        heading = f"What builds save if one step takes {100 * by:.3g} % less time"
+        note = theme.join_notes(_WHY, "line: 95 % interval", pale, hidden, error)
+        scope = describe_scope(builds if pipeline is None else builds[builds["pipeline"] == pipeline])
+        theme.decorate(ax, title or heading, note, "x", scope if title is None else "")
     return ax
 
 
@@ -104,8 +112,8 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
     y, edge = np.arange(len(shown)), theme.background(ax)
     for suffix, color, offset, hatch, label in _KINDS:
         columns = [f"hours_saved{suffix}", f"low_h{suffix}", f"high_h{suffix}"]
-        hours, low, high = shown[columns].to_numpy(np.float64).T
-        bars = ax.barh(y + offset, hours, 0.36, color=color, hatch=hatch, edgecolor=edge, linewidth=0)
+        saved, low, high = HOUR * shown[columns].to_numpy(np.float64).T
+        bars = ax.barh(y + offset, saved, 0.36, color=color, hatch=hatch, edgecolor=edge, linewidth=0)
         ax.barh(0, 0, color=color, hatch=hatch, edgecolor=edge, linewidth=0, label=label)
         for bar, is_clear in zip(bars, low > 0, strict=True):
             bar.set_alpha(1 if is_clear else 0.45)
@@ -113,7 +121,6 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
         ax.hlines(y[known] + offset, low[known], high[known], color=theme.text_color(), linewidth=1)
     ax.axvline(0, color=theme.GRAY, linewidth=0.8)
     names = theme.prefix_if_several(shown["step"].fillna(theme.NO_NAME), shown["pipeline"])
-    labels = theme.unique_labels(names, max_characters(ax, _CHARACTERS))
-    ax.set_yticks(y, [labels[name] for name in names], parse_math=False)
+    theme.label_rows(ax, y, names, _CHARACTERS)
     ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
     ax.margins(x=max(0.04, 20 / plot_area(ax, label_width(ax, _CHARACTERS))[0]))

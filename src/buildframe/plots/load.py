@@ -2,59 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.dates import date2num
+from matplotlib.ticker import MaxNLocator
 
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import is_script
+from buildframe.metrics.grouping import Key
+from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
-from buildframe.plots.layout import plot_area
+from buildframe.plots.groups import GROUP, choose_groups
+from buildframe.plots.layout import axes_cell, plot_area, points_per_pixel
+from buildframe.plots.panels import Panel, Placement, draw, draw_rows
+from buildframe.plots.scope import SEPARATOR, describe_scope
 
-_FILLS = (
-    (theme.BLUE, ""),
-    (theme.ORANGE, ""),
-    (theme.GREEN, "////"),
-    (theme.SKY, "...."),
-    (theme.RED, "xxxx"),
-    (theme.PURPLE, "\\\\\\\\"),
-)
-"""Color and hatch of each queue; colors of similar luminance differ by hatch, for prints without color."""
-
-_OTHERS = theme.GRAY, "----"
-_BINS = 500  # about one per pixel
+_POINTS_PER_BIN = 9.0
+_MOST_BINS = 65
+_BESIDE = 70.0  # points beside the plot
 _WIDTHS = {
     1: "1 s", 5: "5 s", 15: "15 s", 60: "1 min", 300: "5 min", 900: "15 min", 1800: "30 min", 3600: "1 h", 7200: "2 h",
-    4 * 3600: "4 h", 8 * 3600: "8 h", 86400: "1 day", 7 * 86400: "7 days", 28 * 86400: "28 days",
+    3 * 3600: "3 h", 6 * 3600: "6 h", 12 * 3600: "12 h", 86400: "1 day", 7 * 86400: "7 days", 28 * 86400: "28 days",
 }  # fmt: skip
+_ROW = 1.45  # inches
+_SAME_AGENTS = 1.25
+"""Agents are taken as a fixed number if there are at most so many times as many as jobs that ran at once."""
+
+
+class _Kind(NamedTuple):
+    """What is counted: the metric, its column, what jobs did to be counted, and from when."""
+
+    measure: Callable[..., pd.DataFrame]
+    column: str
+    did: str
+    begin: str
+
+
+class _Load(NamedTuple):
+    changes: pd.DataFrame
+    n: int
+    capacity: tuple[int, str] | None
+
+
+_RUNNING = _Kind(metrics.concurrency, "running", "ran", "started_at")
+_WAITING = _Kind(metrics.queue_depth, "waiting", "became runnable", "runnable_at")
 
 
 @checked_call
-def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def concurrency(
+    jobs: pd.DataFrame,
+    ax: Axes | None = None,
+    by: Key | None = "queue",
+    col: Key | None = None,
+    row: Key | None = None,
+    title: str | None = None,
+    tz: str = "UTC",
+    top: int = 8,
+) -> Any:
     """
-    Plot the number of running jobs over time, stacked by queue.
+    Plot the number of running jobs over time, in a row of Axes for each queue.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with `type`, `queue`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`.
+        Jobs with `type`, `queue`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`. The number of
+        agents needs `agent_id`.
     ax : matplotlib.axes.Axes, optional
-        Axes to draw on. By default a new figure is created.
+        Axes to draw the jobs of all queues on together. By default a new figure is created.
+    by : str or function, default "queue"
+        Key that defines the rows of Axes. None draws all jobs on one Axes.
+    col, row : str or function, optional
+        Keys of small multiples: one plot for each group, side by side (`col`) or one below the other (`row`). Each
+        shows the jobs of all queues together.
+    title : str, optional
+        Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the times.
+    top : int, default 8
+        Maximum number of rows of Axes: the groups with the most jobs. The note counts the others.
 
     Returns
     -------
-    matplotlib.axes.Axes
-        The Axes that were drawn on. Times are in UTC.
+    numpy.ndarray of matplotlib.axes.Axes
+        One Axes for each queue, or for each group of `col` and `row`; one Axes with `ax`, or if `by` is None.
 
     Raises
     ------
     BadInput
-        If a column is missing or a time has no zone.
+        If a column is missing, a time has no zone, `tz` is unknown, or `ax` is used with `col` or `row`.
 
     See Also
     --------
@@ -63,130 +105,202 @@ def concurrency(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     Notes
     -----
-    Areas are time-weighted means over short bins; the y axis gives the bin width. The line is the peak of all queues
-    together in each bin. The legend gives the peak of all queues and of each queue. The six busiest queues have a color
-    each, and the others share one. Where the plot is hatched, jobs of builds outside the frame may be missing.
+    The line is the peak of each bucket of time, and the filled area its time-weighted median; the note gives the
+    length of the buckets. The dashed line is the capacity: the number of agents that ran jobs, or, if agents come and
+    go, the most jobs that ran at once. Where the plot is hatched, jobs of builds outside the frame may be missing. Each
+    row has its own scale of jobs.
 
     Examples
     --------
     >>> jobs = ci.jobs(created_from="7d")
-    >>> ax = plots.concurrency(jobs)
-    >>> ax.get_ylabel()
-    'running jobs (mean of 30 min)'
+    >>> axes = plots.concurrency(jobs)
+    >>> axes[0].get_title(loc="left"), axes[0].get_ylabel()
+    ('default', 'jobs')
     """
-    ran = timestamps(jobs, "started_at").notna() & is_script(jobs)
-    return _draw_areas(metrics.concurrency(jobs), "running", ax, int(ran.sum()), "ran")
+    return _draw(jobs, _RUNNING, by, Placement(ax, col, row, title, tz), top)
 
 
 @checked_call
-def queue_depth(jobs: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def queue_depth(
+    jobs: pd.DataFrame,
+    ax: Axes | None = None,
+    by: Key | None = "queue",
+    col: Key | None = None,
+    row: Key | None = None,
+    title: str | None = None,
+    tz: str = "UTC",
+    top: int = 8,
+) -> Any:
     """
-    Plot the number of script jobs that wait for an agent over time, stacked by queue.
+    Plot the number of script jobs that wait for an agent over time, in a row of Axes for each queue.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with `type`, `queue`, `runnable_at`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`.
+        Jobs with `type`, `queue`, `runnable_at`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`. The
+        number of agents needs `agent_id`.
     ax : matplotlib.axes.Axes, optional
-        Axes to draw on. By default a new figure is created.
+        Axes to draw the jobs of all queues on together. By default a new figure is created.
+    by : str or function, default "queue"
+        Key that defines the rows of Axes. None draws all jobs on one Axes.
+    col, row : str or function, optional
+        Keys of small multiples: one plot for each group, side by side (`col`) or one below the other (`row`). Each
+        shows the jobs of all queues together.
+    title : str, optional
+        Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the times.
+    top : int, default 8
+        Maximum number of rows of Axes: the groups with the most jobs. The note counts the others.
 
     Returns
     -------
-    matplotlib.axes.Axes
-        The Axes that were drawn on. Times are in UTC.
+    numpy.ndarray of matplotlib.axes.Axes
+        One Axes for each queue, or for each group of `col` and `row`; one Axes with `ax`, or if `by` is None.
 
     Raises
     ------
     BadInput
-        If a column is missing or a time has no zone.
+        If a column is missing, a time has no zone, `tz` is unknown, or `ax` is used with `col` or `row`.
 
     See Also
     --------
     concurrency : The number of running jobs, drawn in the same way.
     buildframe.metrics.queue_depth : The exact step function.
 
+    Notes
+    -----
+    As for `concurrency`. The capacity is drawn if it is not far above the number of jobs that waited.
+
     Examples
     --------
     >>> jobs = ci.jobs(created_from="7d")
-    >>> ax = plots.queue_depth(jobs)
+    >>> ax = plots.queue_depth(jobs, by=None)
     >>> ax.get_ylabel()
-    'waiting jobs (mean of 30 min)'
+    'jobs'
     """
-    waited = timestamps(jobs, "runnable_at").notna() & is_script(jobs)
-    return _draw_areas(metrics.queue_depth(jobs), "waiting", ax, int(waited.sum()), "became runnable")
+    return _draw(jobs, _WAITING, by, Placement(ax, col, row, title, tz), top)
 
 
-def _draw_areas(changes: pd.DataFrame, count: str, ax: Axes | None, n: int, did: str) -> Axes:
-    changes = changes.assign(queue=changes["queue"].fillna(theme.NO_NAME))
-    with theme.themed_axes(ax, 10, 4.2) as ax:
-        if not (changes[count] > 0).any():
-            return theme.show_message(ax, f"No job was {count}.")
-        edges, width = _choose_bins(changes["at"])
-        means = _compute_means(changes, count, edges)
-        _draw_stack(ax, edges, means, changes.groupby("queue")[count].max())
-        peaks, at = _compute_peaks(changes, count, edges), pd.to_datetime(edges, unit="s")
-        ax.hlines(peaks, at[:-1], at[1:], color=theme.text_color(), linewidth=1, label=f"peak, max {peaks.max():,.0f}")
-        ax.set_ylim(0, 1.05 * peaks.max())
-        _hatch_incomplete_times(ax, changes)
-        theme.format_dates(ax)
-        ax.set(xlabel="UTC", ylabel=f"{count} jobs (mean of {width})")
-        theme.decorate(ax, f"{count.capitalize()} jobs by queue", f"{format_count(n, 'job')} {did}", grid="y")
-    return ax
+def _draw(jobs: pd.DataFrame, kind: _Kind, by: Key | None, place: Placement, top: int) -> Any:
+    theme.check_top(top)
+    heading = f"{kind.column.capitalize()} jobs"
+
+    def summarize(rows: pd.DataFrame) -> _Load:
+        return _measure(rows, kind, kind.measure(rows, by=None))
+
+    def paint(one: _Load, panel: Panel[_Load]) -> None:
+        _paint(one, panel, kind, place.tz)
+
+    if place.is_grid or place.ax is not None or by is None:
+        if place.is_grid:  # steps that need no agent have no queue
+            jobs = jobs[is_script(jobs)]
+        return draw(summarize, paint, jobs, place, heading, (9, 4.2), "xy")
+    groups = choose_groups(jobs[timestamps(jobs, kind.begin).notna() & is_script(jobs)], by, top)
+    changes, rows = kind.measure(groups.frame, by=GROUP), groups.frame
+    each = [
+        (groups.labels[name].strip(), _measure(rows[rows[GROUP] == name], kind, changes[changes[GROUP] == name]))
+        for name in groups.styles
+    ]
+    each = [(name, one) for name, one in each if (one.changes[kind.column] > 0).any()]
+    if len(each) < 2:
+        return np.array([draw(summarize, paint, jobs, place, heading, (9, 3.6))], dtype=object)
+    each = sorted(each, key=lambda one: -one[1].n)
+    title = place.title or SEPARATOR.join(filter(None, [f"{heading} by {_name(by)}", describe_scope(jobs, place.tz)]))
+    return draw_rows(each, paint, title, groups.hidden, _ROW)
 
 
-def _choose_bins(at: pd.Series[Any]) -> tuple[Floats, str]:
+def _name(by: Key) -> str:
+    return by if isinstance(by, str) else getattr(by, "__name__", "group")
+
+
+def _measure(jobs: pd.DataFrame, kind: _Kind, changes: pd.DataFrame) -> _Load:
+    counted = timestamps(jobs, kind.begin).notna() & is_script(jobs)
+    return _Load(changes, int(counted.sum()), _find_capacity(jobs))
+
+
+def _find_capacity(jobs: pd.DataFrame) -> tuple[int, str] | None:
+    """Return the number of agents, and what it is; None if no job ran."""
+    running = metrics.concurrency(jobs, by=None)["running"]
+    most = int(running.max()) if len(running) else 0
+    ran = jobs[timestamps(jobs, "started_at").notna() & is_script(jobs)]
+    agents = int(ran["agent_id"].nunique()) if "agent_id" in ran else 0
+    if not most:
+        return None
+    return (agents, "agents") if most <= agents <= _SAME_AGENTS * most else (most, "most that ran at once")
+
+
+def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str) -> None:
+    ax = panel.ax
+    if not (one.changes[kind.column] > 0).any():
+        panel.show_message(f"No job was {kind.column}.")
+        return
+    times = pd.concat([other.changes["at"] for other in panel.summaries])
+    room = axes_cell(ax).width * points_per_pixel(ax) - _BESIDE
+    edges, width = _choose_bins(times, int(np.clip(room / _POINTS_PER_BIN, 32, _MOST_BINS)))
+    peaks, medians = summarize_bins(one.changes, kind.column, edges)
+    at = date2num(_local(edges, tz))  # type: ignore[no-untyped-call]
+    ax.stairs(medians, at, fill=True, color=theme.BLUE, alpha=0.5, linewidth=0, label="median")
+    ax.stairs(peaks, at, color=theme.BLUE, linewidth=1.2, label="peak")
+    most = float(peaks.max())
+    if one.capacity is not None and (kind is _RUNNING or one.capacity[0] <= 1.5 * most):
+        label = "capacity" if panel.is_cell else f"capacity: {one.capacity[0]:,} ({one.capacity[1]})"
+        ax.axhline(one.capacity[0], color=theme.ORANGE, linestyle="--", linewidth=1.4, label=label)
+        most = max(most, one.capacity[0])
+    ax.set_ylim(0, 1.12 * most)
+    ax.set_xlim(at[0], at[-1])
+    _hatch_incomplete_times(ax, one.changes, tz)
+    theme.format_dates(ax)
+    ax.set(xlabel=tz, ylabel="jobs")
+    n = f"{format_count(one.n, 'job')} {kind.did}"
+    capacity = "" if one.capacity is None else f"capacity {one.capacity[0]:,} ({one.capacity[1]})"
+    short = theme.join_notes(n, f"peak {peaks.max():,.0f}", capacity)
+    key = f"peak and median of each {width}"
+    panel.decorate(f"{kind.column.capitalize()} jobs", "" if panel.is_cell else short, "y", short, key)
+    ax.yaxis.set_major_locator(
+        MaxNLocator(max(min(int(plot_area(ax)[1] / 22), 6), 1), integer=True, steps=[1, 2, 5, 10])
+    )
+
+
+def _local(seconds: Floats, tz: str) -> Any:
+    """Return seconds since 1970 as naive times of the zone."""
+    times: Any = pd.Series(pd.to_datetime(seconds, unit="s", utc=True))
+    return to_zone(times, tz).dt.tz_localize(None).to_numpy()
+
+
+def _choose_bins(at: pd.Series[Any], most: int) -> tuple[Floats, str]:
     """Return the bin edges in seconds since 1970, and the bin width as text."""
     first, last = at.min().timestamp(), at.max().timestamp()
-    width = next((seconds for seconds in _WIDTHS if (last - first) / seconds <= _BINS), max(_WIDTHS))
+    width = next((seconds for seconds in _WIDTHS if (last - first) / seconds <= most), max(_WIDTHS))
     start = first // width * width
     return start + width * np.arange(int((last - start) // width) + 2, dtype=np.float64), _WIDTHS[width]
 
 
-def _compute_means(changes: pd.DataFrame, count: str, edges: Floats) -> pd.DataFrame:
-    """Return the mean of each bin (rows) and queue (columns), the queue with the largest area first."""
-    end = changes["at"].max().timestamp()
-    means = {}
-    for queue, own in changes.sort_values("at", kind="stable").groupby("queue"):
-        at = np.append(own["at"].astype("int64").to_numpy() / 1e6, end)
-        area = np.append(0, np.cumsum(own[count].to_numpy(np.float64) * np.diff(at)))
-        means[queue] = np.diff(np.interp(edges, at, area)) / np.diff(edges)
-    by_queue = pd.DataFrame(means)
-    return by_queue[by_queue.sum().sort_values(ascending=False, kind="stable").index]
-
-
-def _compute_peaks(changes: pd.DataFrame, count: str, edges: Floats) -> Floats:
-    """Return the maximum of all queues together in each bin."""
-    ordered = changes.sort_values("at", kind="stable")
-    steps = ordered.groupby("queue")[count].diff().fillna(ordered[count]).astype("float64")
-    levels = steps.groupby(ordered["at"]).sum().cumsum()
-    at = levels.index.astype("int64").to_numpy() / 1e6
-    bin_of, level = np.searchsorted(edges, at, side="right") - 1, levels.to_numpy()
-    last = np.searchsorted(at, edges[:-1], side="right") - 1  # the level at which each bin starts
-    peaks = np.where(last >= 0, level[last], 0.0)
+def summarize_bins(changes: pd.DataFrame, count: str, edges: Floats) -> tuple[Floats, Floats]:
+    """Return the maximum and the time-weighted median of a step function in each bin; it is 0 outside its changes."""
+    ordered = changes.sort_values("at", kind="stable").drop_duplicates("at", keep="last")
+    at, levels = ordered["at"].astype("int64").to_numpy() / 1e6, ordered[count].to_numpy(np.float64)
+    begins = np.unique(np.concatenate([at, edges[:-1]]))
+    begins = begins[begins < edges[-1]]
+    place = np.searchsorted(at, begins, side="right") - 1
+    level = np.where((place >= 0) & (begins < at[-1]), levels[np.maximum(place, 0)], 0.0)
+    lasting = np.diff(np.append(begins, edges[-1]))
+    bin_of = np.searchsorted(edges, begins, side="right") - 1
+    peaks = np.zeros(len(edges) - 1)
     np.maximum.at(peaks, bin_of, level)
-    return peaks
+    order = np.lexsort((level, bin_of))
+    passed = np.cumsum(lasting[order])
+    middle = np.concatenate([[0.0], passed[np.flatnonzero(np.diff(bin_of[order]))]]) + np.diff(edges) / 2
+    medians = level[order][np.minimum(np.searchsorted(passed, middle - 1e-9), len(order) - 1)]
+    return peaks, medians
 
 
-def _draw_stack(ax: Axes, edges: Floats, means: pd.DataFrame, peaks: pd.Series[int]) -> None:
-    own, others = list(means.columns[: len(_FILLS)]), list(means.columns[len(_FILLS) :])
-    names = theme.unique_labels(means.columns, 24 if plot_area(ax)[0] > 300 else 14)
-    areas = [means[queue] for queue in own] + ([means[others].sum(axis=1)] if others else [])
-    labels = {queue: f" {name}" if name.startswith("_") else name for queue, name in names.items()}  # legends drop "_"
-    texts = [f"{labels[queue]}, max {peaks[queue]:,}" for queue in own]
-    texts += [f"{format_count(len(others), 'other queue')}"] if others else []
-    fills = dict(zip(sorted(own), _FILLS, strict=False))  # by name, so that a queue has the same color in all plots
-    colors, hatches = zip(*(fills[queue] for queue in own), *([_OTHERS] if others else []), strict=True)
-    at = pd.to_datetime(edges, unit="s").to_numpy()
-    ax.stackplot(at, [np.append(area, area.iloc[-1]) for area in areas], labels=texts, step="post",
-                 colors=colors, hatch=hatches, edgecolor=theme.background(ax), alpha=0.85, linewidth=0)  # fmt: skip
-    ax.set_xlim(at[0], at[-1])
-
-
-def _hatch_incomplete_times(ax: Axes, changes: pd.DataFrame) -> None:
+def _hatch_incomplete_times(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
     """Hatch the times in which jobs of builds outside the frame may be missing."""
     whole = changes.assign(whole=changes["whole"].fillna(False).astype(bool)).groupby("at")["whole"].first()
-    at = whole.index.tz_localize(None).append(pd.DatetimeIndex([changes["at"].max().tz_localize(None)]))  # type: ignore[attr-defined]
+    seconds = np.append(whole.index.astype("int64").to_numpy() / 1e6, changes["at"].max().timestamp())
+    at = _local(seconds, tz)
     turns = np.flatnonzero(np.diff(~whole.to_numpy(), prepend=False, append=False))
     for k, (begin, end) in enumerate(zip(at[turns[::2]], at[turns[1::2]], strict=True)):
-        ax.axvspan(begin, end, facecolor="none", edgecolor=theme.text_color(), alpha=0.35, hatch="///", linewidth=0,
+        ax.axvspan(begin, end, facecolor="none", edgecolor=theme.text_color(), alpha=0.3, hatch="///", linewidth=0,
                    label="_" * k + "jobs of other builds may be missing")  # fmt: skip

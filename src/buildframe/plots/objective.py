@@ -8,15 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from pandas.tseries.frequencies import to_offset
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats
 from buildframe.metrics.durations import RowMetric
+from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
+from buildframe.plots.buckets import find_edges
+from buildframe.plots.groups import measured_rows
 from buildframe.plots.layout import plot_area
+from buildframe.plots.panels import Panel, Placement, draw
+from buildframe.plots.trend import describe_metric
 from buildframe.spec.times import seconds_of
 
 _FLOORS = (99.0, 98.0, 95.0, 90.0, 80.0, 60.0, 40.0, 20.0, 0.0)
@@ -25,7 +29,7 @@ _FLOORS = (99.0, 98.0, 95.0, 90.0, 80.0, 60.0, 40.0, 20.0, 0.0)
 _APART = 14.0  # points between the centers of labels of the axis
 
 
-class _Panel(NamedTuple):
+class _Band(NamedTuple):
     """A part of the Axes, from `bottom` to `top`, that shows values from `low` to `high`."""
 
     bottom: float
@@ -48,7 +52,10 @@ def objective(
     freq: str = "1D",
     tz: str = "UTC",
     at: str | None = None,
-) -> Axes:
+    col: Key | None = None,
+    row: Key | None = None,
+    title: str | None = None,
+) -> Any:
     """
     Plot a promise such as "95 % of jobs start within 5 minutes": the share that met it, and its error budget.
 
@@ -74,16 +81,20 @@ def objective(
         Time zone in which buckets start.
     at : str, optional
         Column of timestamps that assigns rows to buckets. By default the start of the duration.
+    col, row : str or function, optional
+        Keys of small multiples: one plot for each group, side by side (`col`) or one below the other (`row`).
+    title : str, optional
+        Title. By default it says what is shown.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes that were drawn on.
+        The Axes that were drawn on, or an array of them with `col` or `row`.
 
     Raises
     ------
     BadInput
-        If a column is missing, a time has no zone, or an argument is invalid.
+        If a column is missing, a time has no zone, an argument is invalid, or `ax` is used with `col` or `row`.
 
     See Also
     --------
@@ -103,28 +114,40 @@ def objective(
     >>> ax.get_ylabel()
     'budget, share'
     """
-    buckets = metrics.objective(frame, of, within, target, freq=freq, tz=tz, at=at)
-    n, missed = theme.column_total(buckets, "n"), theme.column_total(buckets, "missed")
-    with theme.themed_axes(ax, 9, 4.6) as ax:
+    what = describe_metric(of)
+    limit, promised = format_duration(seconds_of(within, "within")), _percent(target)
+
+    def summarize(rows: pd.DataFrame) -> pd.DataFrame:
+        return metrics.objective(rows, of, within, target, freq=freq, tz=tz, at=at)
+
+    def paint(buckets: pd.DataFrame, panel: Panel[pd.DataFrame]) -> None:
+        ax, n, missed = panel.ax, theme.column_total(buckets, "n"), theme.column_total(buckets, "missed")
         if not n:
-            return theme.show_message(ax, "No row met or missed the promise.")
-        edges = _find_edges(buckets["bucket"], freq)
-        _draw(ax, buckets, edges, target)
+            panel.show_message("No row met or missed the promise.")
+            return
+        _draw(ax, buckets, find_edges(buckets["bucket"], freq), target)
         theme.format_dates(ax)
         ax.set(xlabel=f"Time ({tz})", ylabel="budget, share")
-        limit, rows = format_duration(seconds_of(within, "within")), "job" if "type" in frame else "build"
-        title = f"{_percent((n - missed) / n)} of {format_count(n, rows)} within {limit}, target {_percent(target)}"
+        rows = format_count(n, "job" if "type" in frame else "build")
+        met = f"{_percent((n - missed) / n)} of {rows}"
         used = f"error budget: {_percent(missed / ((1 - target) * n))} used"
         excluded = theme.list_counts(missed=missed, undecided=buckets["undecided"], negative=buckets["n_negative"])
-        theme.decorate(ax, title, theme.join_notes(used, excluded))
-    return ax
+        panel.decorate(
+            f"{met} within {limit} of {what}, target {promised}",
+            theme.join_notes(used, excluded),
+            short=f"{met} within {limit}",
+        )
 
-
-def _find_edges(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:
-    """Return the naive starts of the buckets and the end of the last."""
-    local = starts.dt.tz_localize(None)
-    edges: pd.Series[Any] = pd.concat([local, pd.Series([local.iloc[-1] + to_offset(freq)])], ignore_index=True)
-    return edges
+    place = Placement(ax, col, row, title, tz)
+    return draw(
+        summarize,
+        paint,
+        measured_rows(frame, of),
+        place,
+        f"{what.capitalize()} within {limit}, target {promised},",
+        (9, 4.6),
+        "x",
+    )
 
 
 def _draw(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], target: float) -> None:
@@ -132,7 +155,7 @@ def _draw(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], target: float)
     shares = buckets[["share", "low", "high"]].to_numpy(np.float64)
     lowest = 100 * min(float(np.nanmin(shares)), target)
     floor = next(one for one in _FLOORS if one <= lowest - 0.1 * (100 - lowest) or one == 0) / 100
-    above, below = _Panel(0.5, 1.0, floor, 1.0), _Panel(0.0, 0.4, min(float(remaining.min()), 0.0), 1.0)
+    above, below = _Band(0.5, 1.0, floor, 1.0), _Band(0.0, 0.4, min(float(remaining.min()), 0.0), 1.0)
     _draw_budget(ax, edges, below, remaining)
     _draw_shares(ax, buckets, edges, above, target)
     ax.axhline(0.45, color=theme.background(ax), linewidth=2)
@@ -153,8 +176,8 @@ def _spaced(ax: Axes, places: dict[float, float]) -> dict[float, str]:
     return chosen
 
 
-def _draw_budget(ax: Axes, edges: pd.Series[Any], panel: _Panel, remaining: Floats) -> None:
-    zero, places = panel.place(0.0), panel.place(remaining)
+def _draw_budget(ax: Axes, edges: pd.Series[Any], band: _Band, remaining: Floats) -> None:
+    zero, places = band.place(0.0), band.place(remaining)
     ax.fill_between(edges, zero, places, where=remaining >= 0, interpolate=True, color=theme.GREEN, alpha=0.35,
                     linewidth=0, label="error budget remaining")  # fmt: skip
     if (remaining < 0).any():
@@ -164,14 +187,14 @@ def _draw_budget(ax: Axes, edges: pd.Series[Any], panel: _Panel, remaining: Floa
     ax.plot(edges.iloc[[0, -1]], [zero, zero], color=theme.GRAY, linewidth=0.8)
 
 
-def _draw_shares(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], panel: _Panel, target: float) -> None:
+def _draw_shares(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], band: _Band, target: float) -> None:
     middle = edges.iloc[:-1] + edges.diff().iloc[1:].reset_index(drop=True) / 2
-    low, share, high = (panel.place(buckets[name]) for name in ("low", "share", "high"))
-    ax.plot(edges.iloc[[0, -1]], [panel.place(target)] * 2, "--", color=theme.text_color(), linewidth=1.2,
+    low, share, high = (band.place(buckets[name]) for name in ("low", "share", "high"))
+    ax.plot(edges.iloc[[0, -1]], [band.place(target)] * 2, "--", color=theme.text_color(), linewidth=1.2,
             label=f"target {_percent(target)}")  # fmt: skip
     known = low.notna()
     if known.any():
-        ax.vlines(middle[known], low[known].clip(panel.bottom), high[known], color=theme.SKY, linewidth=4, alpha=0.7,
+        ax.vlines(middle[known], low[known].clip(band.bottom), high[known], color=theme.SKY, linewidth=4, alpha=0.7,
                   label="95 % interval")  # fmt: skip
     partial = buckets["partial"].fillna(False).astype(bool)
     for kind, own, face in (("share that met it", ~partial, theme.BLUE), ("not complete", partial, "none")):

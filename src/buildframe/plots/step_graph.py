@@ -18,6 +18,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats, column, timestamps
 from buildframe.plots import theme
 from buildframe.plots.layout import CHARACTER_WIDTH, count_rows_that_fit, plot_area
+from buildframe.plots.scope import describe_scope
 
 _POINTS_PER_STEP = 27  # height of a box with two lines of text
 _BOX_WIDTH, _BOX_HEIGHT = 0.8, 0.78  # of the distance between layers, and between rows
@@ -30,7 +31,14 @@ Places = dict[Any, tuple[int, float]]
 
 
 @checked_call
-def step_graph(builds: pd.DataFrame, jobs: pd.DataFrame, ax: Axes | None = None, pipeline: str | None = None) -> Axes:
+def step_graph(
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    ax: Axes | None = None,
+    pipeline: str | None = None,
+    title: str | None = None,
+    tz: str = "UTC",
+) -> Axes:
     """
     Plot the steps of a pipeline in layers, with their dependencies and how often each is on the critical chain.
 
@@ -44,6 +52,10 @@ def step_graph(builds: pd.DataFrame, jobs: pd.DataFrame, ax: Axes | None = None,
         Axes to draw on. By default a new figure is created.
     pipeline : str, optional
         Slug of the pipeline to draw. You can omit it if the builds are of one pipeline.
+    title : str, optional
+        Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the days in the title.
 
     Returns
     -------
@@ -93,9 +105,10 @@ def step_graph(builds: pd.DataFrame, jobs: pd.DataFrame, ax: Axes | None = None,
         hidden = theme.count_note(len(steps) - len(shown), "step", "not shown")
         explained = "box: share of builds with the step on their critical chain, and its time per build"
         slug = theme.drawable(str(builds["pipeline"].iloc[0]), 40)
-        title = f"Critical chains of {format_count(ledger.attrs['n_builds'], 'build')} of {slug}"
+        heading = f"Critical chains of {format_count(ledger.attrs['n_builds'], 'build')} of {slug}"
+        scope = describe_scope(builds.drop(columns="pipeline"), tz) if title is None else ""
         ax.set(xlabel="layer: steps depend on steps of layers to their left", yticks=[])
-        theme.decorate(ax, title, theme.join_notes(explained, hidden))
+        theme.decorate(ax, title or heading, theme.join_notes(explained, hidden), scope=scope)
         ax.spines[:].set_visible(False)
         _shrink_texts(ax, texts)
     return ax

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,12 +15,21 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
+from buildframe.plots.fonts import add_fallback_font
+from buildframe.plots.groups import GROUP, GroupStyle, by_phrase, choose_groups, measured_rows
 from buildframe.plots.layout import POINTS_PER_LABEL, apply_layout, max_characters, plot_area
+from buildframe.plots.panels import Panel, Placement, draw
+from buildframe.plots.trend import describe_metric
+from buildframe.plots.units import MINUTE, show_durations
 
-_COLORS = (theme.BLUE, theme.ORANGE, theme.GREEN, theme.PURPLE, theme.RED, theme.SKY)
+_SHORT = MINUTE  # the logarithmic scale is linear below
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
-_SHORT = 1.0  # minutes; the logarithmic scale is linear below
 _MOST_CHARACTERS = 24
+
+
+class _SurvivalCurves(NamedTuple):
+    curves: pd.DataFrame
+    is_of_builds: bool
 
 
 @checked_call
@@ -28,7 +39,11 @@ def survival(
     of: RowMetric | str = metrics.queue_time,
     by: Key | None = None,
     top: int = 4,
-) -> Axes:
+    col: Key | None = None,
+    row: Key | None = None,
+    title: str | None = None,
+    tz: str = "UTC",
+) -> Any:
     """
     Plot the share of rows that lasts longer than each duration, with its 95 % interval.
 
@@ -45,17 +60,24 @@ def survival(
     by : str or function, optional
         Key that defines a curve for each group. By default all rows form one curve.
     top : int, default 4
-        Most groups to draw, at most 6: those with the most rows. The note counts the others.
+        Maximum number of groups to draw: those with the most rows. The note counts the others.
+    col, row : str or function, optional
+        Keys of small multiples: one plot for each group, side by side (`col`) or one below the other (`row`).
+    title : str, optional
+        Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the days in the title.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes that were drawn on. Durations are in minutes.
+        The Axes that were drawn on, or an array of them with `col` or `row`. Durations are in seconds.
 
     Raises
     ------
     BadInput
-        If a column is missing, a time has no zone, `of` is not a duration, or `top` is below 1.
+        If a column is missing, a time has no zone, `of` is not a duration, `top` is below 1, or `ax` is used with `col`
+        or `row`.
 
     See Also
     --------
@@ -74,73 +96,79 @@ def survival(
     >>> jobs = ci.jobs(created_from="7d")
     >>> ax = plots.survival(jobs, by="queue")
     >>> ax.get_ylabel()
-    'Share that lasts longer'
+    'share that lasts longer'
     """
-    theme.check_top(top)
-    curves = metrics.survival(frame, of=of, by=None if by is None else [by])
-    curves = curves.rename(columns={curves.columns[0]: "group"}) if by is not None else curves.assign(group="")
-    totals = (curves["n_ended"] + curves["n_censored"]).groupby(curves["group"], dropna=False, sort=False).sum()
-    shown = totals.sort_values(ascending=False, kind="stable").head(min(top, len(_COLORS)))
-    with theme.themed_axes(ax, 9, 4.4) as ax:
+    groups, what = choose_groups(measured_rows(frame, of), by, top), describe_metric(of)
+
+    def summarize(rows: pd.DataFrame) -> _SurvivalCurves:
+        return _SurvivalCurves(metrics.survival(rows, of=of, by=GROUP), "type" not in rows)
+
+    def paint(one: _SurvivalCurves, panel: Panel[_SurvivalCurves]) -> None:
+        ax, curves = panel.ax, one.curves
         if curves.empty:
-            return theme.show_message(ax, "No row has begun, so there is no duration.")
-        ends = [
-            _draw_curve(ax, curves[curves["group"].isna() if pd.isna(group) else curves["group"] == group], i)
-            for i, group in enumerate(shown.index)
-        ]
-        what = (of if isinstance(of, str) else getattr(of, "__name__", "duration")).replace("_", " ")
-        _set_scales(ax, curves, what)
-        others, n_censored = len(totals) - len(shown), int(curves["n_censored"].sum())
-        note = theme.join_notes(
-            "band: 95 % interval",
-            f"|: {format_count(n_censored, 'row')} not seen to end" if n_censored else "",
-            f"{format_count(others, 'smaller group')} not shown" if others else "",
-        )
-        censored = ", with rows that were not seen to end" if n_censored else ""
-        theme.decorate(ax, f"Distribution of {what}{censored}", note)
+            panel.show_message("No row has begun, so there is no duration.")
+            return
+        ends = {}
+        for number, (name, style) in enumerate(groups.styles.items()):
+            curve = curves[curves[GROUP] == name]
+            if len(curve):
+                label = groups.labels[name] if panel.is_cell else ""
+                ends[name] = _draw_curve(ax, curve, style, _STYLES[number % len(_STYLES)], label)
+        _set_scales(ax, pd.concat([other.curves for other in panel.summaries]), what)
+        n_censored = int(curves["n_censored"].sum())
+        n = int((curves["n_ended"] + curves["n_censored"]).sum())
+        count = format_count(n, "build" if one.is_of_builds else "job")
+        note = f"|: {format_count(n_censored, 'row')} not seen to end" if n_censored else ""
+        heading = f"Distribution of {what} of {count}{by_phrase(by)}"
+        panel.decorate(heading, note, short=count, key=theme.join_notes("band: 95 % interval", groups.hidden))
         ax.grid(color=theme.grid_color(), linewidth=0.8)
-        if by is not None:
-            _label_curves(ax, ends, [theme.NO_NAME if pd.isna(name) else str(name) for name in shown.index])
-    return ax
+        if by is not None and not panel.is_cell:
+            _label_curves(ax, ends, groups.styles, groups.labels)
+
+    place, comma = Placement(ax, col, row, title, tz), by_phrase(by) and by_phrase(by) + ","
+    return draw(summarize, paint, groups.frame, place, f"Distribution of {what}{comma}", (9, 4.4))
 
 
-def _draw_curve(ax: Axes, curve: pd.DataFrame, number: int) -> tuple[float, float]:
+def _draw_curve(ax: Axes, curve: pd.DataFrame, style: GroupStyle, line: Any, label: str) -> tuple[float, float]:
     """Draw a curve, its band and its marks; return where it ends."""
-    minutes = np.concatenate([[0.0], curve["after_s"].to_numpy(np.float64) / 60])
+    seconds = np.concatenate([[0.0], curve["after_s"].to_numpy(np.float64)])
     share, low, high = (np.concatenate([[1.0], curve[name].to_numpy(np.float64)]) for name in ("share", "low", "high"))
-    color = _COLORS[number]
-    ax.fill_between(minutes, low, high, step="post", color=color, alpha=0.18, linewidth=0)
-    ax.plot(minutes, share, color=color, linestyle=_STYLES[number], linewidth=1.8, drawstyle="steps-post")
+    ax.fill_between(seconds, low, high, step="post", color=style.color, alpha=0.18, linewidth=0)
+    ax.plot(seconds, share, color=style.color, linestyle=line, linewidth=1.8, drawstyle="steps-post",
+            label=label or "_nolegend_")  # fmt: skip
     has_left = np.concatenate([[False], curve["n_censored"].to_numpy(np.int64) > 0])
-    ax.plot(minutes[has_left], share[has_left], "|", color=color, markersize=7)
-    return float(minutes[-1]), float(share[-1])
+    ax.plot(seconds[has_left], share[has_left], "|", color=style.color, markersize=7)
+    return float(seconds[-1]), float(share[-1])
 
 
 def _set_scales(ax: Axes, curves: pd.DataFrame, what: str) -> None:
-    minutes, ended = curves["after_s"].to_numpy(np.float64) / 60, curves["n_ended"].to_numpy(np.int64)
-    order = np.argsort(minutes)
+    seconds, ended = curves["after_s"].to_numpy(np.float64), curves["n_ended"].to_numpy(np.int64)
+    order = np.argsort(seconds)
     middle = np.searchsorted(np.cumsum(ended[order]), ended.sum() / 2)
-    is_long = minutes.max() > 20 * max(minutes[order][min(middle, len(order) - 1)], _SHORT)
+    is_long = seconds.max() > 20 * max(seconds[order][min(middle, len(order) - 1)], _SHORT)
     if is_long:
-        ax.set_xscale("symlog", linthresh=_SHORT)
-    ax.set_xlim(min(0.0, minutes.min()), max(minutes.max(), 1 / 60))
-    ax.xaxis.set_major_formatter("{x:,.6g}")
+        ax.set_xscale("symlog", linthresh=_SHORT, linscale=0.5)
+    ax.set_xlim(min(0.0, seconds.min()), max(seconds.max(), 1.0))
+    show_durations(ax, "x")
     ax.set_ylim(0, 1.02)
     ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    scale = f", logarithmic above {_SHORT:g}" if is_long else ""
-    ax.set(xlabel=f"{what} (minutes{scale})", ylabel="Share that lasts longer")
+    ax.set(xlabel=f"{what}{', logarithmic' if is_long else ''}", ylabel="share that lasts longer")
 
 
-def _label_curves(ax: Axes, ends: list[tuple[float, float]], names: list[str]) -> None:
+def _label_curves(
+    ax: Axes, ends: dict[str, tuple[float, float]], styles: dict[str, GroupStyle], names: dict[str, str]
+) -> None:
     """Write the name of each curve beside the Axes at the height of its end, or as near as there is room."""
-    labels = theme.unique_labels(names, max_characters(ax, _MOST_CHARACTERS))
+    labels = theme.unique_labels([names[name].strip() for name in ends], max_characters(ax, _MOST_CHARACTERS))
     step = 1.02 * POINTS_PER_LABEL / plot_area(ax)[1]
-    order = sorted(range(len(ends)), key=lambda i: (ends[i][1], ends[i][0]))
     height = -step
-    for i in order:  # from the lowest up
-        height = max(ends[i][1], height + step)
+    numbers = {name: number for number, name in enumerate(styles)}
+    for name in sorted(ends, key=lambda name: (ends[name][1], ends[name][0])):  # from the lowest up
+        height = max(ends[name][1], height + step)
         ax.plot([1.01, 1.035], [height] * 2, transform=ax.get_yaxis_transform(), clip_on=False, scalex=False,
-                scaley=False, color=_COLORS[i], linestyle=_STYLES[i], linewidth=1.8)  # fmt: skip
-        ax.annotate(labels[names[i]], (1.045, height), xycoords=ax.get_yaxis_transform(), va="center", fontsize=9,
-                    color=theme.text_color(), annotation_clip=False)  # fmt: skip
+                scaley=False, color=styles[name].color, linestyle=_STYLES[numbers[name] % len(_STYLES)],
+                linewidth=1.8)  # fmt: skip
+        text = ax.annotate(labels[names[name].strip()], (1.045, height), xycoords=ax.get_yaxis_transform(), va="center",
+                           fontsize=9, color=theme.text_color(), annotation_clip=False)  # fmt: skip
+        add_fallback_font(text)
     apply_layout(ax)

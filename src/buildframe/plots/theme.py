@@ -6,29 +6,27 @@ Knows Matplotlib, but no builds or jobs.
 from __future__ import annotations
 
 import contextlib
-import functools
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib import colors, rcParams
+from matplotlib import colors, rcParams, rcParamsDefault
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
-from matplotlib.ft2font import FT2Font
+from matplotlib.legend import Legend
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
 from buildframe.errors import BadInput
-from buildframe.formatting import format_count, isolate_right_to_left, truncate_middle
-from buildframe.guards.arguments import checked_call
+from buildframe.formatting import format_count
+from buildframe.plots.fonts import add_fallback_font, add_fallback_fonts
 from buildframe.plots.layout import (
+    CHARACTER_WIDTH,
     apply_layout,
     axes_cell,
     is_small,
@@ -38,6 +36,12 @@ from buildframe.plots.layout import (
     root_figure,
     wrap_text,
 )
+from buildframe.plots.names import NO_NAME as NO_NAME
+from buildframe.plots.names import drawable as drawable
+from buildframe.plots.names import prefix_if_several as prefix_if_several
+from buildframe.plots.names import unique_labels as unique_labels
+from buildframe.plots.names import wrap_label
+from buildframe.plots.units import is_of_durations
 
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GRAY = (
     "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999",
@@ -50,39 +54,80 @@ BROWN = "#7A3300"
 SEQUENTIAL = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9CCBE8", BLUE, "#00263F"])
 """Luminance decreases steadily, so that prints without color remain readable. Reverse it on a dark background."""
 
-NO_NAME = "(no name)"
-_BOX = "\N{WHITE VERTICAL RECTANGLE}"
-
 _STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.usetex": False,
-    "text.parse_math": False,
     "axes.titlesize": 11.5,
     "axes.titleweight": "bold",
     "legend.fontsize": 9,
     "legend.frameon": False,
-    "legend.loc": "lower left",
     "legend.borderaxespad": 0.3,
     "legend.borderpad": 0.2,
     "legend.handlelength": 1.6,
     "legend.columnspacing": 1.4,
     "hatch.linewidth": 0.8,
 }
-_LIGHT: dict[Any, Any] = {"text.color": "#333333", "grid.color": "#E4E4E4", "figure.facecolor": "white"}
-_DARK: dict[Any, Any] = {"text.color": "#DDDDDD", "grid.color": "#444444", "figure.facecolor": "black"}
+"""Settings of the plots, for those that still have Matplotlib's default."""
+
+_ALWAYS: dict[Any, Any] = {"text.usetex": False, "text.parse_math": False, "legend.loc": "lower left"}
+"""Names are drawn literally, and legends stand above the Axes."""
+
+_LIGHT: dict[Any, Any] = {"text.color": "#333333", "grid.color": "#E4E4E4"}
+_DARK: dict[Any, Any] = {"text.color": "#DDDDDD", "grid.color": "#444444"}
+_BRIGHT = 0.179  # luminance from which black contrasts more than white, at least 4.5 : 1 (WCAG 2.1)
+_LEAST_CONTRAST = 3.0  # of text with its background, as for large text in WCAG 2.1
 
 
 @contextlib.contextmanager
 def themed_axes(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
     """Yield Axes to draw on, with the theme active: `ax`, or those of a new figure of `width` by `height` inches."""
-    theme = _STYLE | (_DARK if ax is not None and luminance(background(ax)) < 0.2 else _LIGHT)
+    with active_theme(ax):
+        size = figure_size(width, height)
+        yield plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+
+
+@contextlib.contextmanager
+def active_theme(ax: Axes | None) -> Iterator[None]:
+    """Activate the theme for the background of `ax`, or of a new figure."""
+    theme = _choose_style(new_background() if ax is None else background(ax))
     before = {name: rcParams[name] for name in theme}  # rc_context would undo the interactive mode of Jupyter's backend
     rcParams.update(theme)
     try:
-        yield plt.subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
+        yield
     finally:
         rcParams.update(before)
+
+
+def _choose_style(back: Any) -> dict[Any, Any]:
+    """Return the settings of the theme; those that a user changed stay as they are, if text remains legible."""
+    is_ours = {name: rcParams[name] == rcParamsDefault[name] for name in (*_STYLE, *_LIGHT)}
+    plain = _DARK if luminance(back) < 0.2 else _LIGHT
+    style = {name: value for name, value in _STYLE.items() if is_ours[name]} | _ALWAYS
+    if is_ours["text.color"] or _contrast(rcParams["text.color"], back) < _LEAST_CONTRAST:
+        style["text.color"] = plain["text.color"]
+    if is_ours["grid.color"] or rcParams["grid.color"] == rcParams["text.color"]:
+        style["grid.color"] = plain["grid.color"]
+    return style
+
+
+def figure_size(width: float, height: float) -> tuple[float, float]:
+    """Return the size of a new figure in inches: the user's `figure.figsize`, or else the given one."""
+    size = rcParams["figure.figsize"]
+    return (width, height) if is_default_size() else (float(size[0]), float(size[1]))
+
+
+def is_default_size() -> bool:
+    """Return whether `figure.figsize` is Matplotlib's default."""
+    return [*rcParams["figure.figsize"]] == [*rcParamsDefault["figure.figsize"]]
+
+
+_TWO_LINES = 24.0
+"""Points of a row that has room for two lines."""
+
+_NARROW = 330.0  # points of Axes whose title has a smaller font
+_HEADER, _MOST_HEADER = 0.45, 0.55
+"""Shares of the height for title, scope and legend; and with the note."""
+
+_TOO_WIDE = 1.25  # as a multiple of the usual width of so many characters
+_FEWEST = 6  # characters of a label
 
 
 def check_top(top: int) -> int:
@@ -108,9 +153,18 @@ def is_light() -> bool:
 
 
 def background(ax: Axes) -> Any:
-    """Return the background color of the figure; white if it is transparent."""
-    face = colors.to_rgba(root_figure(ax).get_facecolor())
-    return face if face[3] > 0.5 else colors.to_rgba("white")
+    """Return the background color of the figure; of a transparent one what its text is legible on."""
+    return _opaque(root_figure(ax).get_facecolor())
+
+
+def new_background() -> Any:
+    """Return the background color of a new figure."""
+    return _opaque(rcParams["figure.facecolor"])
+
+
+def _opaque(color: Any) -> Any:
+    face = colors.to_rgba(color)
+    return face if face[3] > 0.5 else colors.to_rgba("white" if is_light() else "black")
 
 
 def luminance(color: Any) -> float:
@@ -118,6 +172,22 @@ def luminance(color: Any) -> float:
     parts = colors.to_rgb(tuple(color) if not isinstance(color, str) else color)
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+
+
+def is_bright(color: Any) -> bool:
+    """Return whether black contrasts more with the color than white does."""
+    return luminance(color) > _BRIGHT
+
+
+def sequential_map() -> colors.Colormap:
+    """Return the colors of a scale, from the background to its opposite."""
+    return SEQUENTIAL if is_light() else SEQUENTIAL.reversed()
+
+
+def _contrast(color: Any, other: Any) -> float:
+    """Return the contrast of two colors, from 1 to 21 (WCAG 2.1)."""
+    low, high = sorted((luminance(color), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 def darken(figure: Figure, background: str) -> None:
@@ -142,28 +212,36 @@ def darken(figure: Figure, background: str) -> None:
 # Title, note and legend
 
 
-def decorate(ax: Axes, title: str, note: str = "", grid: Literal["", "x", "y"] = "") -> None:
+def decorate(ax: Axes, title: str, note: str = "", grid: Literal["", "x", "y"] = "", scope: str = "") -> None:
     """
     Add title, note, legend and grid to finished Axes, and style their axes.
 
     From the top: title, note, legend. Small Axes get those that fit. `grid` is the axis of values, "x" or "y"; it has
-    grid lines and plain numbers.
+    grid lines and plain numbers. `scope` follows the title if there is room for it.
     """
-    ax.set_facecolor(background(ax))
+    style_axes(ax, grid)
+    apply_layout(ax)  # the size of the Axes is not final before
+    width, height = _text_extent(ax)
+    _fit_axis_labels(ax, width, height)
+    _draw_header(ax, title, note, width, scope)
+    apply_layout(ax)
+
+
+def style_axes(ax: Axes, grid: Literal["", "x", "y"] = "") -> None:
+    """Style the axes of finished Axes: grid lines of the axis of values, spines and tick labels."""
+    if rcParams["axes.facecolor"] == rcParamsDefault["axes.facecolor"] or not is_light():
+        ax.set_facecolor(background(ax))
     ax.grid(visible=False)
     if grid:
         ax.grid(axis=grid, color=grid_color(), linewidth=0.8)
-        _format_numbers(ax, grid)
+        if not is_of_durations(ax.xaxis if grid == "x" else ax.yaxis):
+            _format_numbers(ax, grid)
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left" if grid == "y" else "bottom"]].set_visible(False)
     ax.spines[:].set_color(GRAY)
     ax.tick_params(length=0, labelsize=9, labelcolor=text_color())
     ax.tick_params(axis="x", pad=6)  # keeps the first label apart from the 0 of the other axis
-    apply_layout(ax)  # the size of the Axes is not final before
-    width, height = _text_extent(ax)
-    _fit_axis_labels(ax, width, height)
-    _draw_header(ax, title, note, width)
-    apply_layout(ax)
+    add_fallback_fonts(ax)
 
 
 def _text_extent(ax: Axes) -> tuple[float, float]:
@@ -184,23 +262,43 @@ def _fit_axis_labels(ax: Axes, width: float, height: float) -> None:
         wrap_text(label, length)
 
 
-def _draw_header(ax: Axes, title: str, note: str, width: float) -> None:
-    """Draw legend, note and title from bottom to top, as far as there is room; the title always."""
-    points = points_per_pixel(ax)
-    limit = 0.45 * axes_cell(ax).height * points
+def _draw_header(ax: Axes, title: str, note: str, width: float, scope: str = "") -> None:
+    """Draw legend, note and title from bottom to top; scope and note as far as there is room, the title always."""
+    whole = axes_cell(ax).height * points_per_pixel(ax)
     heading = ax.set_title(title, loc="left", color=text_color(), parse_math=False)
-    wrap_text(heading, width)
-    limit -= heading.get_window_extent().height * points + 8
-    height = _legend_above(ax, width, limit) + 6
-    if note:
-        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=9, alpha=0.85,
-                           va="bottom", annotation_clip=False)  # fmt: skip
-        wrap_text(line, width)
-        if (high := line.get_window_extent().height * points) + height > limit and is_small(ax):
-            line.remove()
+    if width < _NARROW:
+        heading.set_fontsize(0.88 * float(heading.get_fontsize()))
+    high = _set_wrapped(heading, title, width)
+    below = _legend_above(ax, width, _HEADER * whole - high - 8) + 6
+    if scope and not is_small(ax):
+        with_scope = _set_wrapped(heading, f"{title} · {scope}", width)
+        if with_scope + below > _HEADER * whole:
+            _set_wrapped(heading, title, width)
         else:
-            height += high
-    ax.set_title(heading.get_text(), loc="left", pad=height + 4, color=text_color(), parse_math=False)
+            high = with_scope
+    if note:
+        below += _draw_note(ax, note, width, below, _MOST_HEADER * whole - high)
+    size = heading.get_fontsize()
+    ax.set_title(heading.get_text(), loc="left", pad=below + 4, color=text_color(), parse_math=False, fontsize=size)
+
+
+def _set_wrapped(text: Text, content: str, width: float) -> float:
+    """Set the content of a text, wrap it, and return its height in points."""
+    text.set_text(content)
+    add_fallback_font(text)
+    wrap_text(text, width)
+    return float(text.get_window_extent().height) * points_per_pixel(text)
+
+
+def _draw_note(ax: Axes, note: str, width: float, below: float, limit: float) -> float:
+    """Draw the note so many points above the Axes, unless it would exceed the limit, and return its height."""
+    line = ax.annotate(note, (0, 1), (0, below), "axes fraction", "offset points", fontsize=9, alpha=0.85,
+                       va="bottom", annotation_clip=False)  # fmt: skip
+    high = _set_wrapped(line, note, width)
+    if high + below > limit:
+        line.remove()
+        return 0.0
+    return high
 
 
 def _legend_above(ax: Axes, width: float, limit: float) -> float:
@@ -211,10 +309,10 @@ def _legend_above(ax: Axes, width: float, limit: float) -> float:
     order = sorted(range(len(labels)), key=lambda i: getattr(handles[i], "get_linestyle", str)() == "None")
     entries = [handles[i] for i in order], [labels[i] for i in order]
     columns, points = min(len(labels), 7), points_per_pixel(ax)
-    legend = ax.legend(*entries, ncols=columns, bbox_to_anchor=(0, 1))
+    legend = _add_legend(ax, entries, columns)
     while legend.get_window_extent().width * points > 0.94 * width and columns > 1:
         columns -= 1
-        legend = ax.legend(*entries, ncols=columns, bbox_to_anchor=(0, 1))
+        legend = _add_legend(ax, entries, columns)
     for text in legend.get_texts() if columns == 1 else []:
         wrap_text(text, width - 24)
     height = float(legend.get_window_extent().height * points)
@@ -222,6 +320,13 @@ def _legend_above(ax: Axes, width: float, limit: float) -> float:
         legend.remove()
         return 0
     return height
+
+
+def _add_legend(ax: Axes, entries: tuple[list[Any], list[str]], columns: int) -> Legend:
+    legend = ax.legend(*entries, ncols=columns, bbox_to_anchor=(0, 1))
+    for text in legend.get_texts():
+        add_fallback_font(text)
+    return legend
 
 
 def show_message(ax: Axes, sentence: str) -> Axes:
@@ -251,11 +356,16 @@ def format_dates(ax: Axes) -> None:
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
 
 
-def created_label(freq: str, tz: str) -> str:
-    """Return the label of an axis of creation times: "Day created (UTC)"."""
-    units = {"h": "Hour", "D": "Day", "W": "Week", "M": "Month", "Q": "Quarter", "Y": "Year"}
-    unit = units.get(freq.removeprefix("1").split("-")[0].removesuffix("S").removesuffix("E"))
-    return f"{unit} created ({tz})" if unit else f"Created ({tz}), every {freq}"
+def bucket_label(freq: str, tz: str, at: str = "created_at") -> str:
+    """Return the label of an axis of buckets of times: "Day created (UTC)", "Created (UTC), every 2 days"."""
+    units = {"h": "hour", "D": "day", "W": "week", "M": "month", "Q": "quarter", "Y": "year"}
+    count = "".join(char for char in freq if char.isdigit())
+    name = freq.removeprefix(count).split("-")[0].removesuffix("S").removesuffix("E")
+    when, unit = at.removesuffix("_at").replace("_", " "), units.get(name)
+    if unit and count in ("", "1"):
+        return f"{unit.capitalize()} {when} ({tz})"
+    every = f"{count} {unit}s" if unit else freq
+    return f"{when.capitalize()} ({tz}), every {every}"
 
 
 def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
@@ -267,12 +377,30 @@ def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
         ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
 
 
-def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: Iterable[int]) -> None:
-    """Label rows with names of at most `most` characters, and counts in parentheses."""
-    names = list(names)
-    labels = unique_labels(names, max_characters(ax, most))
-    texts = [f"{labels[name]}  ({count:,})" for name, count in zip(names, counts, strict=True)]
+def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: Iterable[int] | None = None) -> None:
+    """Label rows with names of at most `most` characters, on two lines if rows are high, and counts in parentheses."""
+    names, suffixes = list(names), None if counts is None else [f"  ({count:,})" for count in counts]
+    width = room = max_characters(ax, most)
+    lines = 2 if plot_area(ax)[1] / max(len(names), 3) >= _TWO_LINES else 1
+    while True:
+        labels = unique_labels(names, lines * width)
+        texts = [wrap_label(labels[name], width) for name in names]
+        widest = max(text_width(ax, texts), default=0.0) / (CHARACTER_WIDTH * room)
+        if widest <= _TOO_WIDE or width <= _FEWEST:
+            break
+        width = max(int(width / widest), _FEWEST)  # characters of some scripts are wider
+    if suffixes is not None:
+        texts = [text + suffix for text, suffix in zip(texts, suffixes, strict=True)]
     ax.set_yticks(places, texts, parse_math=False)
+
+
+def text_width(ax: Axes, texts: Iterable[str]) -> Iterator[float]:
+    """Return the width in points of each text as a tick label."""
+    for content in texts:
+        text = ax.text(0, 0, content, fontsize=9, transform=None, parse_math=False)
+        add_fallback_font(text)
+        yield float(text.get_window_extent().width) * points_per_pixel(ax)
+        text.remove()
 
 
 def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:
@@ -283,89 +411,7 @@ def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:
     ax.set_ylim(min(len(ends) - 3, 0) - 0.6, len(ends) - 0.4)
 
 
-# Names and counts
-
-
-def prefix_if_several(names: pd.Series[str], groups: pd.Series[str]) -> pd.Series[str]:
-    """Return names as "group / name" if there are several groups."""
-    return groups.fillna("?") + " / " + names if groups.nunique() > 1 else names
-
-
-@checked_call
-def shortened(name: str, width: int) -> str:
-    """
-    Shorten a name to one line of at most `width` characters by removing its middle.
-
-    Wide characters count twice. Line breaks become spaces, and unprintable characters become U+FFFD.
-
-    Parameters
-    ----------
-    name : str
-        Name to shorten. An empty name becomes "(no name)".
-    width : int
-        Maximum number of characters, at least 1.
-
-    Returns
-    -------
-    str
-        The name on one line, with "…" in place of what was removed.
-
-    Raises
-    ------
-    BadInput
-        If `width` is below 1.
-
-    Examples
-    --------
-    >>> plots.shortened("integration tests of the billing service", 21)
-    'integratio…ng service'
-    """
-    if width < 1:
-        raise BadInput(f"width={width}: pass a whole number of at least 1.")
-    text = " ".join(name.split()) or NO_NAME
-    line = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
-    if len(line) + wide <= width:
-        return line
-    return truncate_middle(line, width * len(line) // (len(line) + wide))
-
-
-def drawable(name: str, width: int) -> str:
-    """
-    Return the name `shortened`, with a box for each character that no font has.
-
-    Without the boxes, Matplotlib warns about each such character. A right-to-left name is isolated, so that it does not
-    reorder the text beside it.
-    """
-    fonts = _fonts(tuple(rcParams["font.sans-serif"]))
-    line = shortened(name, width)
-    shown = "".join(char if any(font.get_char_index(ord(char)) for font in fonts) else _BOX for char in line)
-    return isolate_right_to_left(shown)
-
-
-@functools.cache
-def _fonts(families: tuple[str, ...]) -> list[FT2Font]:
-    """Return the installed fonts of these families, or DejaVu Sans if there is none."""
-    fonts = []
-    for family in families:
-        with contextlib.suppress(ValueError):
-            fonts.append(get_font(fontManager.findfont(family, fallback_to_default=False)))
-    return fonts or [get_font(fontManager.findfont("DejaVu Sans"))]
-
-
-def unique_labels(names: Iterable[str], width: int, short: Callable[[str, int], str] = drawable) -> dict[str, str]:
-    """Return a distinct label per name; names that look alike when shortened are numbered."""
-    chosen: dict[str, str] = {}
-    taken: set[str] = set()
-    count: Counter[str] = Counter()
-    for name in sorted(set(names), key=lambda name: (len(name), name)):
-        plain = label = short(name, width)
-        while label in taken:
-            count[plain] += 1
-            label = f"{short(name, width - 5)} ‹{count[plain] + 1}›"
-        taken.add(label)
-        chosen[name] = label
-    return chosen
+# Counts
 
 
 def count_note(n: int, what: str, rest: str) -> str:

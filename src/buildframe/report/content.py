@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 import pandas as pd
 
 from buildframe.formatting import format_name
+from buildframe.http.protocol import is_loopback
+from buildframe.report.level_changes import LevelChange, tabulate
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import all_reported
+from buildframe.templates import web_link
 
 Status = Literal["over", "perhaps", "unknown", "within"]
 STATUSES = get_args(Status)
@@ -29,22 +33,37 @@ class Finding:
         Question of the report that the change belongs to.
     subject : str
         Name of the pipeline or queue, or `pipeline: step`.
-    text : str
-        Sentence of plain text that describes the change.
+    headline : str
+        What changed, in a clause of plain text.
     bad : bool
         Whether the change is a deterioration.
     since : Timestamp, optional
         Day of a change point. None for a difference between the period and the one before.
-    headline : str, default ""
-        Headline of the question if this is its first finding. By default the question has its own.
+    why : str, default ""
+        Significant causes, and the sum of all others. Empty if none are known.
+    cost : str, default ""
+        What the change costs or saves, in a sentence.
+    detail : str, default ""
+        Levels before and after, in a sentence.
+    change : LevelChange, optional
+        Numbers of the change.
     """
 
     question: Literal["speed", "reliability", "waiting"]
     subject: str
-    text: str
+    headline: str
     bad: bool
     since: pd.Timestamp | None = None
-    headline: str = ""
+    why: str = ""
+    cost: str = ""
+    detail: str = ""
+    change: LevelChange | None = None
+
+    @property
+    def text(self) -> str:
+        """Plain text that describes the change: its causes if these are known, and its levels."""
+        lead = f"{self.headline}: {self.why}." if self.why else ""
+        return " ".join(filter(None, (lead, self.detail))) or self.headline
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,13 @@ class Verdict:
 
 
 def _no_pipelines() -> pd.DataFrame:
-    return pd.DataFrame(columns=["id", "slug", "default_branch"], dtype="str")
+    return pd.DataFrame(columns=["id", "slug", "default_branch", "web_url"], dtype="str")
+
+
+def _with_stamps(table: pd.DataFrame, stamps: dict[str, pd.Timestamp]) -> pd.DataFrame:
+    """Return the table with the same time in all rows of each new column, which come first."""
+    columns = {name: pd.Series(time, table.index, "datetime64[us, UTC]") for name, time in stamps.items()}
+    return table.assign(**columns)[[*columns, *table.columns]]
 
 
 @dataclass(frozen=True)
@@ -130,6 +155,26 @@ class Report:
         """Tables of comparisons with the reported changes, by name."""
         return all_reported(self.measurements.tables(), self.period)
 
+    @cached_property
+    def level_changes(self) -> pd.DataFrame:
+        """Numbers of the changes that the findings describe, in the same order."""
+        return tabulate(one.change for one in self.findings if one.change is not None)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """
+        Return all tables by name: the level changes, and those of the measurements.
+
+        Returns
+        -------
+        dict of str to DataFrame
+            Each with the columns `period_start`, `period_end` and `as_of` first, so that tables of several reports can
+            be appended. A table that was not measured has no columns.
+        """
+        times = {"period_start": self.period.start, "period_end": self.period.end, "as_of": self.as_of}
+        stamps = {name: time.tz_convert("UTC").as_unit("us") for name, time in times.items()}
+        tables = {"level_changes": self.level_changes} | self.measurements.tables()
+        return {name: _with_stamps(table, stamps) if len(table.columns) else table for name, table in tables.items()}
+
     @property
     def name(self) -> str:
         """Organization, and the pipeline if the report covers only one."""
@@ -146,6 +191,12 @@ class Report:
     def history_days(self) -> int:
         """Number of days that are searched for change points and flips."""
         return (self.period.end.tz_convert("UTC") - max(self.since, self.period.history.start).tz_convert("UTC")).days
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Whether the builds are those of a sandbox: their pages are on the machine that fetched them."""
+        first = next(iter(self.builds["web_url"].dropna()), "") if "web_url" in self.builds else ""
+        return web_link(first) is not None and is_loopback(urlsplit(first).hostname or "")
 
     @property
     def complete(self) -> bool:

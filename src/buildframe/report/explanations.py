@@ -27,10 +27,12 @@ NAMELESS = ("setup", "unknown")
 """Kinds of segments of which no step or queue is named."""
 
 _ENDED = "build_finished_at"
-_COLUMNS = (
-    "pipeline", "kind", "step", "queue", "before_s", "after_s", "change_s", "low_s", "high_s", "p", "notable",
-    "builds_before", "builds_after", "before_from", "after_from", "after_to", "n_open",
-)  # fmt: skip
+_DTYPES = (
+    dict.fromkeys(("pipeline", "kind", "step", "queue"), "str")
+    | dict.fromkeys(("before_s", "after_s", "change_s", "low_s", "high_s", "p"), "float64")
+    | {"notable": "boolean", "builds_before": "Int64", "builds_after": "Int64"}
+)
+_DAYS = ("before_from", "after_from", "after_to")
 
 
 def have_not_ended(builds: pd.DataFrame) -> pd.Series[bool]:
@@ -89,7 +91,9 @@ def explain_wall_times(
             own = opened.loc[opened["pipeline"] == row["pipeline"], "created_at"]
             n_open = int(((own >= spans[0].start) & (own < spans[1].end)).sum())
             tables.append(table.assign(notable=flags, **days, n_open=n_open))
-    return pd.concat(tables, ignore_index=True)[list(_COLUMNS)] if tables else pd.DataFrame(columns=list(_COLUMNS))
+    dtypes = _DTYPES | dict.fromkeys(_DAYS, f"datetime64[us, {period.tz}]") | {"n_open": "int64"}
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(dtypes))
+    return table[list(dtypes)].astype(dtypes)
 
 
 def _compared_spans(row: dict[Any, Any], changes: pd.DataFrame, period: Period) -> tuple[Period, Period]:

@@ -20,6 +20,7 @@ from buildframe.formatting import (
 )
 from buildframe.report.content import Finding
 from buildframe.report.explanations import describe_causes, describe_mean, describe_open, explain_changes
+from buildframe.report.level_changes import LevelChange, is_dated, of_duration, of_rate, of_wait
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import all_reported
@@ -71,43 +72,56 @@ def _speed(tables: Tables, explained: Explained, period: Period) -> Iterator[Fin
     changed = set()
     for row in _reported(tables, "wall_time", period, "p50_direction"):
         changed.add(row["pipeline"])
-        why, mean = _explain(row, explained.get(row["pipeline"]))
-        median = f"The median wall time of passed builds of {_subject(row)} {_is_longer(row)}"
-        text = f"{f'{why}. ' if why else ''}{median}{mean}."
-        yield Finding("speed", _subject(row), text, _is_up(row), row["since"], why)
+        is_worse = _is_up(row)
+        headline, why, cost, mean = _explain(row, explained.get(row["pipeline"]))
+        detail = f"The median wall time of passed builds of {_subject(row)} {_is_longer(row)}{mean}."
+        change = of_duration(row, "wall time", "p50", is_worse=is_worse)
+        yield Finding("speed", _subject(row), headline, is_worse, row["since"], why, cost, detail, change)
     for row in _reported(tables, "step_time", period, "p50_direction"):
         if row["pipeline"] not in changed:
-            text = f"The median {row['part']} time of {_step(row)} {_is_longer(row)}."
-            way = "slower" if _is_up(row) else "faster"
-            headline = f"S{_step(row)[1:]} {_verb(row)} {way}{_when(row)}, its builds not significantly"
-            yield Finding("speed", _subject(row), text, _is_up(row), row["since"], headline)
+            is_worse, part = _is_up(row), f"{row['part']} time"
+            headline = f"S{_step(row)[1:]} {_verb(row)} {_SPEED[is_worse]}{_when(row)}, its builds not significantly"
+            detail = f"The median {part} of {_step(row)} {_is_longer(row)}."
+            change = of_duration(row, part, "p50", is_worse=is_worse)
+            yield Finding("speed", _subject(row), headline, is_worse, row["since"], detail=detail, change=change)
 
 
-def _explain(row: Row, shown: pd.DataFrame | None) -> tuple[str, str]:
-    """Return why the mean changed, and what it is. Name no causes if it did not change in the median's direction."""
+_SPEED = ("faster", "slower")
+
+
+def _explain(row: Row, shown: pd.DataFrame | None) -> tuple[str, str, str, str]:
+    """Return a headline, the causes, their cost, and the means.
+
+    There are no causes if the mean did not change in the median's direction.
+    """
+    median = format_duration(abs(row["p50_change_s"]))
+    headline = f"{_subject(row)} {_verb(row)} {median} {_SPEED[_is_up(row)]} at the median{_when(row)}"
     if shown is None:
-        return "", ""
+        return headline, "", "", ""
     before, after, change = shown[["before_s", "after_s", "change_s"]].iloc[-1]
     if change == 0 or (change > 0) != _is_up(row):
-        return "", f"; the mean changed by {format_change(change)}"
+        return headline, "", "", f"; the mean changed by {format_change(change)}"
     others = "" if change > 0 else describe_open(int(shown["n_open"].iloc[0]))
-    mean = f"{describe_mean(shown)} on average{_when(row)}{others}"
-    why = f"{_subject(row)} {_verb(row)} {mean}: {describe_causes(shown)}"
-    return why, f"; the mean is {format_whole_seconds(after)}, before {format_whole_seconds(before)}"
-
-
-def _is_dated(row: Row) -> bool:
-    """Return whether the reported change is that of a day, and not the difference of two periods."""
-    return not row["is_compared"] and row["since"] is not None
+    headline = f"{_subject(row)} {_verb(row)} {describe_mean(shown)} on average{_when(row)}{others}"
+    total, builds = format_duration(abs(change) * row["n"]), format_count(int(row["n"]), "passed build")
+    cost = f"{_span(row)}, {builds} took {total} {_LONGER[change < 0]} in all."
+    means = f"; the mean is {format_whole_seconds(after)}, before {format_whole_seconds(before)}"
+    return headline, describe_causes(shown), cost, means
 
 
 def _verb(row: Row) -> str:
-    return "has been" if _is_dated(row) else "is"
+    return "has been" if is_dated(row) else "is"
 
 
 def _when(row: Row) -> str:
     """ " in the last 28 days", " since 19 Oct" or ""."""
-    return f" since {row['since'].day} {row['since']:%b}" if _is_dated(row) else str(row["days"])
+    return f" since {row['since'].day} {row['since']:%b}" if is_dated(row) else str(row["days"])
+
+
+def _span(row: Row) -> str:
+    """ "In the last 28 days", "Since 19 Oct" or "In this period"."""
+    span = _when(row).strip() or "in this period"
+    return span[0].upper() + span[1:]
 
 
 def _is_longer(row: Row) -> str:
@@ -159,15 +173,29 @@ def _step(row: Row) -> str:
 
 def _reliability(tables: Tables, period: Period) -> Iterator[Finding]:
     for row in _reported(tables, "success", period, "direction"):
-        text = f"The success rate of {_subject(row)} is {_rates(row)}{_since(row)}."
+        is_worse = row["direction"] == "down"
+        points = f"{format_points(abs(row['change']))} points {'less' if is_worse else 'more'} reliable"
+        headline = f"{_subject(row)} {_verb(row)} {points}{_when(row)}"
+        detail = f"The success rate of {_subject(row)} is {_rates(row)}{_since(row)}."
         if not row["is_compared"]:
-            text = f"Builds of {_subject(row)} have failed {_changed(row, *_MORE_OFTEN)}."
-        yield Finding("reliability", _subject(row), text, row["direction"] == "down", row["since"])
+            detail = f"Builds of {_subject(row)} have failed {_changed(row, *_MORE_OFTEN)}."
+        change = of_rate(row, "success rate", is_worse=is_worse)
+        yield _less_reliable(row, headline, detail, change, "build")
     for row in _reported(tables, "step_failures", period, "direction"):
-        text = f"The failure rate of {_step(row)} is {_rates(row)}{_since(row)}."
+        is_worse = row["direction"] == "up"
+        fails = "has failed" if is_dated(row) else "fails"
+        headline = f"S{_step(row)[1:]} {fails} {_MORE_OFTEN[not is_worse]}{_when(row)}"
+        detail = f"The failure rate of {_step(row)} is {_rates(row)}{_since(row)}."
         if not row["is_compared"]:
-            text = f"The {_step(row)} has failed {_changed(row, *_MORE_OFTEN)}."
-        yield Finding("reliability", _subject(row), text, row["direction"] == "up", row["since"])
+            detail = f"The {_step(row)} has failed {_changed(row, *_MORE_OFTEN)}."
+        yield _less_reliable(row, headline, detail, of_rate(row, "failure rate", is_worse=is_worse), "job")
+
+
+def _less_reliable(row: Row, headline: str, detail: str, change: LevelChange, one: str) -> Finding:
+    n = round(abs(change.change) * change.n)
+    more, of = "more" if change.is_worse else "fewer", format_count(change.n, one)
+    cost = f"{_span(row)}, about {n:,} {more} of {of} failed than at the rate before." if n else ""
+    return Finding("reliability", _subject(row), headline, change.is_worse, row["since"], "", cost, detail, change)
 
 
 _MORE_OFTEN = ("more often", "less often")
@@ -200,15 +228,28 @@ def _waiting(tables: Tables, explained: Explained, period: Period) -> Iterator[F
         for row in _reported(tables, "queue_time", period, f"{name}_direction"):
             if row["queue"] not in subjects:
                 subjects.add(row["queue"])
-                text = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."
-                yield Finding("waiting", _subject(row), text, row[f"{name}_direction"] == "up")
+                is_worse = row[f"{name}_direction"] == "up"
+                much = f"{format_duration(abs(row[f'{name}_change_s']))} {_LONGER[not is_worse]}"
+                at = "at the 95th percentile" if name == "p95" else "at the median"
+                headline = f"Jobs of {_subject(row)} wait {much} for agents {at}{_when(row)}"
+                detail = f"The {percentile} queue time of jobs of {_subject(row)} is {_compared(row, name)}."
+                change = of_duration(row, "queue time", name, is_worse=is_worse)
+                yield Finding("waiting", _subject(row), headline, is_worse, detail=detail, change=change)
     for whole in _reported(tables, "wall_time", period, "p50_direction"):
         shown = explained.get(whole["pipeline"], pd.DataFrame(columns=["notable", "kind"]))
         for row in shown[shown["notable"].astype(bool) & (shown["kind"] == "queue")].to_dict("records"):
             if row["queue"] not in subjects:
                 subjects.add(row["queue"])
-                queue, change = format_name(row["queue"]), row["change_s"]
-                verb = "have waited" if _is_dated(whole) else "wait"
-                much = f"{format_whole_seconds(abs(change))} {_LONGER[change < 0]}"
-                text = f"Builds of {_subject(whole)} {verb} {much} on average for agents of {queue}{_when(whole)}."
-                yield Finding("waiting", queue, text, change > 0, whole["since"] if _is_dated(whole) else None)
+                yield _waits_of_builds(whole, row)
+
+
+def _waits_of_builds(whole: Row, cause: Row) -> Finding:
+    """Return that builds of a pipeline wait longer for agents of a queue: a cause of the change of the pipeline."""
+    queue, change = format_name(cause["queue"]), of_wait(whole, cause)
+    verb, longer = "have waited" if is_dated(whole) else "wait", _LONGER[change.change < 0]
+    much = f"{format_whole_seconds(abs(change.change))} {longer}"
+    headline = f"Builds of {_subject(whole)} {verb} {much} on average for agents of {queue}{_when(whole)}"
+    total = format_duration(abs(change.change) * change.n)
+    cost = f"{_span(whole)}, {format_count(change.n, 'passed build')} waited {total} {longer} in all."
+    since = whole["since"] if is_dated(whole) else None
+    return Finding("waiting", queue, headline, change.is_worse, since, "", cost, f"{headline}.", change)

@@ -11,17 +11,11 @@ import pandas as pd
 from buildframe.formatting import format_count, format_duration, format_name, format_percent
 from buildframe.report.content import Finding, Report
 
-_QUESTIONS = {  # with the headlines of a deterioration and of an improvement, and the rows that are compared
-    "speed": ("Are we slower?", "Yes", "No, faster", "passed build", "passed builds"),
-    "reliability": ("Are we less reliable?", "Yes", "No, more reliable", "build", "builds that passed or failed"),
-    "waiting": ("Do we wait for agents?", "Longer than before", "Shorter than before", "job", "jobs that started"),
+_QUESTIONS = {  # with a row that is compared, and all of them
+    "speed": ("Are we slower?", "passed build", "passed builds"),
+    "reliability": ("Are we less reliable?", "build", "builds that passed or failed"),
+    "waiting": ("Do we wait for agents?", "job", "jobs that started"),
 }
-_CHANGES = {
-    "speed": ("slower", "faster"),
-    "reliability": ("less reliable", "more reliable"),
-    "waiting": ("slower", "faster"),
-}
-"""A deterioration and an improvement, for headlines with a day."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +47,7 @@ def draw_conclusions(report: Report) -> list[Conclusion]:
 
 
 def _describe_failures(report: Report) -> Iterator[str]:
-    """Describe the first default branch that is broken now, count the others, and name the flakiest step."""
-    if report.broken:
-        more = len(report.broken) - 1
-        yield f"Now: {report.broken[0]}" + (f" {more} more {'is' if more == 1 else 'are'} broken." if more else "")
+    """Name the flakiest step."""
     scores = report.measurements.flake_scores
     for row in scores[(scores["flaky"] > 1) & (scores["p_above"] > 0.5)].head(1).to_dict("records"):
         cost = format_count(row["red_builds"], "red build")
@@ -89,7 +80,7 @@ def _load(table: pd.DataFrame) -> Conclusion:
     if not any(row["now"] > 0 or row["before"] > 0 for row in rows):
         return Conclusion(question, "Nothing to compare", "unknown", compared="There are no builds in either period.")
     counts = [f"{row['now']:,.0f} {row['what']} ({format_relative(row['now'], row['before'])})" for row in rows]
-    return Conclusion(question, "", "calm", text=f"{', '.join(counts)}.", compared="Compared with the period before.")
+    return Conclusion(question, "", "calm", text=f"{', '.join(counts)}.")
 
 
 def format_relative(now: float, before: float) -> str:
@@ -105,17 +96,13 @@ def _conclude(report: Report, kind: str, table: pd.DataFrame, compared: str, tex
 
     `compared` has {} for the groups. `texts` describe further measurements.
     """
-    question, worse, better, one, rows = _QUESTIONS[kind]
+    question, one, rows = _QUESTIONS[kind]
     findings = sorted((each for each in report.findings if each.question == kind), key=lambda each: not each.bad)
     notes, text = _describe_comparison(table, compared, one), " ".join(texts)
     limit = " ".join(_describe_limit(report, kind))
     if findings:
-        first, since = findings[0], findings[0].since
-        headline, mood = (worse, "bad") if first.bad else (better, "good")
-        if since is not None and all(each.since is not None for each in findings):
-            change = _CHANGES[kind][0 if first.bad else 1]
-            headline = f"{first.subject} has been {change} since {since.day} {since:%b}"
-        return Conclusion(question, first.headline or headline, mood, findings, text, notes, limit)
+        mood = "bad" if findings[0].bad else "good"
+        return Conclusion(question, findings[0].headline, mood, findings, text, notes, limit)
     if _with_interval(table).empty:
         return Conclusion(question, "Nothing to compare", "unknown", text=text, compared=_why_nothing(report, rows))
     return Conclusion(question, "No significant change", "calm", text=text, compared=notes, limit=limit)

@@ -9,6 +9,7 @@ import importlib.metadata
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -17,14 +18,18 @@ import pandas as pd
 from buildframe.formatting import escape_invisible, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.report.content import STATUSES, Report
-from buildframe.report.overview import draw_conclusions, format_relative
+from buildframe.report.overview import Conclusion, draw_conclusions, format_relative
 from buildframe.report.periods import Period
 from buildframe.report.plots import HEIGHT, WIDTH, render_plots
-from buildframe.report.tables import select_cost, select_objectives, select_rows
+from buildframe.report.tables import select_broken, select_cost, select_objectives, select_rows
 from buildframe.templates import load_templates
 
 _MAX_SENTENCE = 2000
 """Characters of a sentence that are shown. Names in it are shortened separately."""
+
+
+_FIRST_VERDICTS = 4
+"""Limits that are not met on the first screen."""
 
 
 @checked_call
@@ -61,7 +66,8 @@ def render(report: Report) -> str:
     """
     template = _environment(html=True).get_template("page.html.j2")
     content = {"plots": render_plots(report), "width": WIDTH, "height": HEIGHT, "tables": select_rows(report)}
-    return str(template.render(**_variables(report), **content, style_hash=_style_hash()))
+    links = {"broken": select_broken(report), "pipeline_urls": _pipeline_urls(report.pipelines)}
+    return str(template.render(**_variables(report), **content, **links, style_hash=_style_hash()))
 
 
 @checked_call
@@ -113,17 +119,31 @@ def summary(report: Report) -> str:
 
 def _variables(report: Report) -> dict[str, Any]:
     """Return the template variables of page and summary."""
+    verdicts = sorted(report.verdicts, key=lambda one: STATUSES.index(one.status))
+    conclusions = draw_conclusions(report)
+    unmet = [one for one in verdicts if one.status != "within"]
     return {
         "report": report,
         "period": _days(report.period),
         "before": _days(report.period.before),
         "history": _days(Period(max(report.since, report.period.history.start), report.period.end)),
-        "conclusions": draw_conclusions(report),
-        "verdicts": sorted(report.verdicts, key=lambda one: STATUSES.index(one.status)),
+        "conclusions": conclusions,
+        "unchanged": _unchanged(conclusions),
+        "verdicts": verdicts,
+        "first_verdicts": unmet[:_FIRST_VERDICTS],
+        "more_verdicts": unmet[_FIRST_VERDICTS:],
         "limits": Counter(one.status for one in report.verdicts),
         "counts": _counts(report),
         "version": importlib.metadata.version("buildframe"),
     }
+
+
+def _unchanged(conclusions: Sequence[Conclusion]) -> str:
+    """Return the heading of the conclusions without a change."""
+    if any(one.findings for one in conclusions):
+        return "What did not change"
+    is_compared = any(one.mood == "calm" for one in conclusions[:-1])
+    return "Nothing changed significantly" if is_compared else "Nothing could be compared"
 
 
 def _days(period: Period) -> str:
@@ -155,8 +175,18 @@ def _format_probability(p: float) -> str:
     return "> 99 %" if p > 0.99 else "< 1 %" if p < 0.01 else f"{100 * p:.0f} %"
 
 
+def _format_p(p: float) -> str:
+    """ "0.012", "< 0.001"; "unknown" for NaN."""
+    return "unknown" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _pipeline_urls(pipelines: pd.DataFrame) -> dict[str, str]:
+    """Return the pages of pipelines by slug."""
+    return dict(zip(pipelines["slug"], pipelines["web_url"], strict=True)) if "web_url" in pipelines else {}
+
+
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
-    return table.sort_values("n", ascending=False, kind="stable").head(10)
+    return table.sort_values("n", ascending=False, kind="stable").head(8)
 
 
 @functools.cache
@@ -164,6 +194,7 @@ def _environment(*, html: bool) -> Any:
     """Return an environment of templates that makes control characters visible and escapes every value."""
     templates = load_templates("buildframe.report", "A report", _shown if html else _escaped, html=html)
     templates.globals |= {"format_relative": format_relative, "format_probability": _format_probability}
+    templates.globals |= {"format_p": _format_p}
     return templates
 
 

@@ -51,11 +51,11 @@ class EmbeddedPlot:
 
 def render_plots(report: Report) -> list[EmbeddedPlot]:
     """Return the plots of wall time and step times of one pipeline, of success rates, queue times and objectives."""
-    if report.builds.empty:
+    period, history = report.period, report.period.history
+    if history.of(report.builds, "created_at").empty:
         return []
     from buildframe import plots
 
-    period, history = report.period, report.period.history
     pipeline = _most_changed_pipeline(report)
     builds, jobs = (frame[frame["pipeline"] == pipeline] for frame in (report.builds, report.jobs))
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
@@ -166,7 +166,7 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
     )
 
     by_queue = {
-        str(queue): metrics.trend(own, metrics.queue_time, 0.95, tz=tz, at="runnable_at")
+        str(queue): metrics.trend(own, metrics.queue_time, q=0.95, tz=tz, at="runnable_at")
         for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))
     }
     waits = {

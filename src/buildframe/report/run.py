@@ -27,6 +27,7 @@ def run(
     read: Callable[[Sequence[str]], Report],
     sync: Callable[[], SyncResult] | None,
     print_path: Callable[[str], object],
+    say: Callable[[str], str] = str,
     *,
     log_format: LogFormat = "plain",
     alert: bool = False,
@@ -47,6 +48,8 @@ def run(
         Function that syncs the store before it is measured. None: no sync.
     print_path : callable
         Function that receives the path of the page.
+    say : callable, default str
+        Function that returns a message about a failure in the words of the caller's interface.
     log_format : {"plain", "json"}, default "plain"
         Format of the log lines on stderr. The last line contains the reason of a failure.
     alert : bool, default False
@@ -67,9 +70,9 @@ def run(
         except KeyboardInterrupt as stop:
             return _log_failure(INTERRUPTED, "interrupted", stop, reports)
         except DeadlineExceeded as late:
-            return _log_failure(DEADLINE_PASSED, f"the deadline passed: {late}", late, reports)
+            return _log_failure(DEADLINE_PASSED, f"the deadline passed: {say(str(late))}", late, reports)
         except (BuildframeError, OSError) as why:
-            return _log_failure(FAILED, f"failed: {why}", why, reports)
+            return _log_failure(FAILED, f"failed: {say(str(why))}", why, reports)
         except Exception as bug:
             event = f"failed by an internal error of buildframe: {type(bug).__name__}: {bug}"
             return _log_failure(FAILED, event, bug, reports, trace=True)
@@ -136,6 +139,6 @@ def _write(folder: Path, report: Report, with_message: bool) -> None:
     if with_message:
         (folder / "chat.json").write_text(json.dumps(chat.body(report)), encoding="utf-8")
     (folder / "numbers").mkdir()
-    for name, table in report.measurements.tables().items():
+    for name, table in report.tables().items():
         if len(table.columns):  # Parquet files need a column
             save(folder / "numbers" / f"{name}.parquet", table)

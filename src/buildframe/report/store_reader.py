@@ -31,7 +31,7 @@ _JOBS = (
     "expired_at", "retried", "retried_in_job_id", "retries_count", "retry_type", "parallel_group_index",
     "parallel_group_total", "matrix", "unblocked_at", "async", "web_url", "fetched_at",
 )  # fmt: skip
-_PIPELINES = ("id", "organization", "slug", "default_branch")
+_PIPELINES = ("id", "organization", "slug", "default_branch", "web_url")
 
 
 @checked_call

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pandas as pd
 
+from buildframe.report.comparison_tables import (
+    COMPARISONS,
+    Urls,
+    draw_causes,
+    draw_intervals,
+    select_changes,
+    side_by_side,
+)
 from buildframe.report.content import STATUSES, Report
 from buildframe.report.explanations import explain_changes
 from buildframe.report.thresholds import judge
@@ -22,17 +31,19 @@ _STATUSES = ("new", "reopened", "active", "dormant", "resolved")
 def select_rows(report: Report) -> dict[str, dict[str, Any]]:
     """Return the `rows` of each table of the page, the number that is hidden, and what its title or note contains."""
     measured = report.measurements
-    wall_time, steps, success, failures, waits = (
-        report.comparisons[name] for name in ("wall_time", "step_time", "success", "step_failures", "queue_time")
-    )
-    return {
+    compared = {name: side_by_side(report, name) for name in COMPARISONS}
+    urls = _build_urls(report.builds)
+    wall_time = compared["wall_time"]
+    changed = wall_time.loc[_is_changed(wall_time), "pipeline"]
+    rows = {
+        "level_changes": select_changes(report, urls),
         "wall_time": _first(_changed_first(wall_time, "n")),
-        "explanation": _explanation(measured.explanation, wall_time[_is_changed(wall_time)]["pipeline"]),
-        "step_time": _steps(steps),
-        "success": _first(_changed_first(success, "n")),
-        "step_failures": _failures(failures),
-        "outages": _outages(measured.outages, report.builds),
-        "queue_time": _first(_changed_first(waits, "p95_s"), _MAX_ROWS // 2),
+        "explanation": draw_causes(_explanation(measured.explanation, changed)),
+        "step_time": _steps(compared["step_time"]),
+        "success": _first(_changed_first(compared["success"], "n")),
+        "step_failures": _failures(compared["step_failures"]),
+        "outages": _outages(measured.outages, urls),
+        "queue_time": _first(_changed_first(compared["queue_time"], "p95_s"), _MAX_ROWS // 2),
         "load": _first(measured.load),
         "waste": _first(measured.waste.sort_values("machine_s", ascending=False)),
         "objectives": select_objectives(measured.objectives),
@@ -40,6 +51,24 @@ def select_rows(report: Report) -> dict[str, dict[str, Any]]:
         "flake_scores": _flake_scores(measured.flake_scores),
         "flaky_tests": _flaky_tests(measured.flaky_tests),
     }
+    return rows | {name: draw_intervals(rows[name], comparison) for name, comparison in COMPARISONS.items()}
+
+
+def select_broken(report: Report) -> list[dict[str, Any]]:
+    """Return a sentence for each default branch that is broken now, with its first failed build and its page."""
+    outages = report.measurements.outages
+    rows = outages[outages["open"].astype(bool)].sort_values("failed_at").to_dict("records")
+    urls = _build_urls(report.builds)
+    broken = []
+    for text, row in itertools.zip_longest(report.broken, rows[: len(report.broken)], fillvalue=None):
+        number = None if row is None else row["first_number"]
+        url = None if row is None else urls.get((row["pipeline"], number))
+        broken.append({"text": text, "number": number, "url": url})
+    return broken
+
+
+def _build_urls(builds: pd.DataFrame) -> Urls:
+    return dict(zip(zip(builds["pipeline"], builds["number"], strict=True), builds["web_url"], strict=True))
 
 
 def _first(table: pd.DataFrame, max_rows: int = _MAX_ROWS) -> dict[str, Any]:
@@ -105,14 +134,12 @@ def _flake_scores(table: pd.DataFrame) -> dict[str, Any]:
     return shown | {"n_hidden": shown["n_hidden"] + others, "n_storm": int(table["n_storm"].sum())}
 
 
-def _outages(table: pd.DataFrame, builds: pd.DataFrame) -> dict[str, Any]:
+def _outages(table: pd.DataFrame, urls: Urls) -> dict[str, Any]:
     """Return open outages first, with the pages of the builds before them, at their start, and at their end."""
-    keys = builds[["organization", "pipeline", "number"]].itertuples(index=False, name=None)
-    urls = dict(zip(keys, builds["web_url"], strict=True))
     shown = _first(table.sort_values(["open", "seen_s"], ascending=False), int(table["open"].sum()) + _MAX_UNCHANGED)
     for row in shown["rows"]:
         for number in ("last_good_number", "first_number", "fixed_by"):
-            row[f"{number}_url"] = urls.get((row["organization"], row["pipeline"], row[number]))
+            row[f"{number}_url"] = urls.get((row["pipeline"], row[number]))
     return shown
 
 

@@ -84,6 +84,8 @@ class Sandbox:
         Simulated seconds per second. By default the clock stands still.
     cancels_at_once : bool, default True
         Whether a canceled build is `canceled` in the response. Otherwise its jobs take some seconds to stop.
+    on_progress : callable, optional
+        Function that is called with the share of the history that is made, from 0 to 1.
 
     Raises
     ------
@@ -119,6 +121,7 @@ class Sandbox:
         patience: Patience | None = None,
         speed: float | None = None,
         cancels_at_once: bool = True,
+        on_progress: Callable[[float], object] = lambda share: None,
     ) -> None:
         if builds < 1 or days < 1:
             raise BadInput(f"builds={builds} and days={days} must be at least 1.")
@@ -136,7 +139,7 @@ class Sandbox:
                 world = make_world(seed, builds, days, when(until, "until"), fleets, scales)
                 self._db.create_world(world)
             self._simulator = Simulator(self._db, cancels_at_once)
-            self._simulator.run_until(world.until)
+            self._simulator.run_until(world.until, on_progress)
             self._truth = self._simulator.truth()
             self._clock = Clock(self._simulator, speed)
             self._faults = FaultInjector(seed, faults)

@@ -52,7 +52,9 @@ def import_deltalake_for_use() -> Any:
 
 
 @contextmanager
-def store_errors(action: str, location: Location) -> Iterator[None]:
+def store_errors(
+    action: str, location: Location, subject: str = "The store", state: str = "The store is as the last commit left it."
+) -> Iterator[None]:
     """Convert errors of the disk or the object store to StoreFailed, with secrets of the options removed."""
     import_deltalake()
     from deltalake.exceptions import DeltaError
@@ -63,8 +65,7 @@ def store_errors(action: str, location: Location) -> Iterator[None]:
         message = location.redacted(_one_line(without_frames(why)))[:_MAX_MESSAGE]
         advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
         raise StoreFailed(
-            f"The store at {location.url} could not be {action}: {message}. {advice} and try again. "
-            "The store is as the last commit left it."
+            f"{subject} at {location.url} could not be {action}: {message}. {advice} and try again. {state}"
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,6 +20,8 @@ from buildframe.metrics.engines.protocol import (
     SplitBy,
     Splits,
 )
+
+_BLOCK = 2**16
 
 
 class CensoredRows(NamedTuple):
@@ -97,37 +100,54 @@ class SortedRows(RankedRows):
         values = self.values_at(others)
         if self._times is None or self._censored.times is None:
             return values, None
-        spans, of_censored = self._number_spans(self._times, self._censored.times)
+        of_span, of_censored = self._span_numbers(self._times, self._censored.times)
         n_spans = self._n_days or N_SPANS
         leaving = _count_leaving(self._censored, {SPAN: of_censored})
         leaving = leaving[leaving[SPAN] < n_spans]
-        return values, Splits(*self._count_hits(spans, n_spans, self.values_at(ranks)), leaving)
+        return values, Splits(*self._count_hits(of_span, n_spans, self.values_at(ranks)), leaving)
 
-    def _number_spans(self, times: Integers, of_censored: Integers) -> tuple[Integers, Integers]:
-        """Return the span or day of each row, and of each censored one."""
+    def _span_numbers(
+        self, times: Integers, of_censored: Integers
+    ) -> tuple[Callable[[slice, Integers], Integers], Integers]:
+        """Return a function for the spans or days of a slice of rows in these groups, and those of censored rows."""
         if self._n_days is not None:
-            return times.copy(), of_censored
+            return lambda rows, _: times[rows], of_censored
         first, scale = self._find_limits(times, of_censored)
         codes = self._censored.codes
-        spans = _number_spans(times, np.repeat(first, self.n), np.repeat(scale, self.n))
-        return spans, _number_spans(of_censored, first[codes], scale[codes])
+        return (
+            lambda rows, groups: _number_spans(times[rows], first[groups], scale[groups]),
+            _number_spans(of_censored, first[codes], scale[codes]),
+        )
 
-    def _count_hits(self, spans: Integers, n_spans: int, limits: Floats) -> tuple[Integers, Integers]:
+    def _count_hits(
+        self, of_span: Callable[[slice, Integers], Integers], n_spans: int, limits: Floats
+    ) -> tuple[Integers, Integers]:
         """Count the values in each span, and those up to each limit, from the number of limits that each exceeds."""
         n_groups, n_limits = limits.shape
-        n_parts, n_zones = n_spans + 1, n_limits + 1
         order = np.argsort(limits, axis=1)  # NaN last
-        cells = spans
-        cells += np.repeat(np.arange(n_groups) * n_parts, self.n)
-        cells *= n_zones
-        for limit in np.take_along_axis(limits, order, axis=1).T:
-            cells += self._values > np.repeat(limit, self.n)
-        counts = np.bincount(cells, minlength=n_groups * n_parts * n_zones).reshape(n_groups, n_parts, n_zones)
+        ordered = np.take_along_axis(limits, order, axis=1).T
+        counts = np.zeros((n_groups, n_spans + 1, n_limits + 1), np.int64)
+        for rows, groups in self._blocks():
+            cells = (groups - groups[0]) * (n_spans + 1) + of_span(rows, groups)
+            cells *= n_limits + 1
+            for limit in ordered:
+                cells += self._values[rows] > limit[groups]
+            own = counts[groups[0] : groups[-1] + 1]
+            own += np.bincount(cells, minlength=own.size).reshape(own.shape)
         up_to = counts[:, :n_spans].cumsum(axis=2)
         hits = np.empty((n_groups, n_limits, n_spans), np.int64)
         np.put_along_axis(hits, order[:, :, None], up_to[..., :n_limits].transpose(0, 2, 1), axis=1)
         hits[np.isnan(limits)] = 0
         return up_to[..., -1], hits
+
+    def _blocks(self) -> Iterator[tuple[slice, Integers]]:
+        """Yield slices of rows that fit into the cache of a processor, and the group of each of their rows."""
+        for start in range(0, len(self._values), _BLOCK):
+            rows = slice(start, min(start + _BLOCK, len(self._values)))
+            first, last = np.searchsorted(self._starts, [rows.start, rows.stop - 1], side="right") - 1
+            groups = np.arange(first, last + 1)
+            ends = np.clip(self._starts[groups] + self.n[groups], rows.start, rows.stop)
+            yield rows, np.repeat(groups, np.diff(ends, prepend=rows.start))
 
     def _find_limits(self, times: Integers, of_censored: Integers) -> tuple[Integers, Floats]:
         """Return the first time of each group, and the factor that makes spans."""

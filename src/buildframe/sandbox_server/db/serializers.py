@@ -23,6 +23,10 @@ ORIGIN = "http://buildframe.invalid"
 
 _SCHEDULED_BEFORE = 90_000
 _YEARS_BEFORE = 4 * 365 * DAY
+_TIMES = (
+    "scheduled_at", "created_at", "runnable_at", "started_at", "failing_at", "finished_at", "unblocked_at",
+    "expired_at",
+)  # fmt: skip
 _NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
 _CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
 _NOT_IN_LEGACY_JOBS = (
@@ -273,7 +277,7 @@ def _formatted(body: JsonObject, entry: PipelineEntry, not_in_legacy: tuple[str,
     """Format the timestamps of a body, and drop the fields that records of a legacy pipeline lack."""
     legacy = entry.pipeline.legacy
     body = drop_keys(body, not_in_legacy) if legacy else body
-    return {name: format_time(value, legacy) if name.endswith("_at") else value for name, value in body.items()}
+    return body | {name: format_time(body[name], legacy) for name in _TIMES if name in body}
 
 
 def _fill_placeholders(text: str, slot: Slot) -> str:

@@ -15,7 +15,7 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import Outbox, WebhookEvent
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.agents import AgentQueue
-from buildframe.sandbox_server.simulation.scenario import HOUR, Scenario
+from buildframe.sandbox_server.simulation.scenario import HOUR, JobOutcome, Scenario
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
 from buildframe.sandbox_server.world.model import (
     AgentSchedule,
@@ -57,6 +57,7 @@ class Simulation:
         self._builds: dict[str, BuildRun] = {}
         self._begin_changes()
         self._unsent: list[tuple[str, JobRun | None]] = []  # events of the build that `_settle` updates next
+        self._outcomes: dict[str, JobOutcome] = {}  # of running jobs, by id
         self._built, self._requests, self._numbers = self.db.load_counters()
         self.now = self.db.load_now()
         self._queues = {
@@ -190,8 +191,7 @@ class Simulation:
         """Derive the state of a build from its jobs, and send its events."""
         self._dirty.add(build.id)
         before, was_over = (build.state, build.blocked), build.is_over
-        build.blocked = build.ended is None and build.cancel_reason is None and rules.is_blocked(build)
-        build.state = rules.build_state(build)
+        build.state, build.blocked = rules.build_state(build)
         if build.state in ("failing", "failed") and build.failing is None:
             build.failing = self.now
         build.finished = (build.finished or self.now) if build.state in FINISHED_STATES else None

@@ -27,6 +27,7 @@ MAX_TRIGGERED = 100
 _FAILED = frozenset({"failed", "timed_out"})
 _SATISFYING = frozenset({"passed", "broken", "skipped", "unblocked"}) | _FAILED  # soft failures
 _BLOCKING = frozenset({"canceled", "waiting_failed"})
+_UNBLOCKED = AGENT_STATES | {"scheduled"}
 _LOST_RETRIES = 2
 
 
@@ -53,30 +54,26 @@ def readiness(needs: Sequence[str], latest: Mapping[str, JobRun], continue_on_fa
     return "ready" if states <= _SATISFYING else "waiting"
 
 
-def is_blocked(build: BuildRun) -> bool:
-    """Return whether a build waits for someone to unblock it."""
-    if all(job.state != "blocked" for job in build.jobs):
-        return False
-    states = {job.state for job in build.latest().values()}
-    return not states & (AGENT_STATES | {"scheduled"})
+def build_state(build: BuildRun) -> tuple[BuildState, bool]:
+    """Return the state of a build from its jobs, and whether it waits for someone to unblock it.
 
-
-def build_state(build: BuildRun) -> BuildState:
-    """Return the state of a build from its jobs; for a blocked build, from its finished jobs."""
+    The state of a blocked build is that of its finished jobs.
+    """
     if build.ended is not None:
-        return build.ended
+        return build.ended, False
     last = build.latest().values()
     states = {job.state for job in last}
-    active = bool(states & ACTIVE_JOB_STATES) and not is_blocked(build)
+    blocked = "blocked" in states and not states & _UNBLOCKED
+    active = not blocked and not states.isdisjoint(ACTIVE_JOB_STATES)
     if build.cancel_reason is not None:
-        return "canceling" if active else "canceled"
+        return "canceling" if active else "canceled", False
     if build.pending:
-        return "scheduled"
+        return "scheduled", blocked
     if states & _FAILED and any(map(failed, last)):
-        return "failing" if active else "failed"
+        return "failing" if active else "failed", blocked
     if not active:
-        return "passed"
-    return "running" if build.started is not None or "unblocked" in states else "scheduled"
+        return "passed", blocked
+    return "running" if build.started is not None or "unblocked" in states else "scheduled", blocked
 
 
 def has_first_jobs(plan: Plan, branch: str) -> bool:

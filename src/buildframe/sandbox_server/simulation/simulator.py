@@ -6,7 +6,7 @@ Does not know SQL or HTTP.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -24,6 +24,9 @@ from buildframe.sandbox_server.world.steps import UPLOAD
 from buildframe.spec.builds import AGENT_STATES, CANCELABLE_STATES
 
 Began = TypeVar("Began", SlowerStep, BrokenBranch)
+
+_PER_REPORT = 1000
+"""Number of events after which progress is reported."""
 
 _BATCH = 400
 _UPLOADED_AT = 0.85  # of the upload job's run time
@@ -50,11 +53,15 @@ class Simulator(Simulation):
 
     # --- time ---
 
-    def run_until(self, timestamp: int) -> None:
-        """Process and store all events that are due until a timestamp. A timestamp in the past changes nothing."""
+    def run_until(self, timestamp: int, on_progress: Callable[[float], object] = lambda share: None) -> None:
+        """Process and store all events that are due until a timestamp. A timestamp in the past changes nothing.
+
+        `on_progress` receives the share of the time that has passed, at intervals and at the end.
+        """
         with self._all_or_nothing():
             if timestamp <= self.now:
                 return
+            start, n_processed = self.now, 0
             while self._events and self._events[0].at <= timestamp:
                 event = heapq.heappop(self._events)
                 self._events_changed = True
@@ -62,8 +69,12 @@ class Simulator(Simulation):
                 self._process(event)
                 if len(self._dirty) >= _BATCH and (not self._events or self._events[0].at > self.now):
                     self._flush()
+                n_processed += 1
+                if n_processed % _PER_REPORT == 0:
+                    on_progress((self.now - start) / (timestamp - start))
             self.now = timestamp
             self._flush()
+            on_progress(1.0)
 
     def _process(self, event: ScheduledEvent) -> None:
         """Call the handler of an event with the records that the event is about."""
@@ -260,7 +271,7 @@ class Simulator(Simulation):
 
     def _on_start(self, build: BuildRun, job: JobRun) -> None:
         job.state, job.started = "running", self.now
-        outcome = self.scenario.outcome(self._entry(build), build, job)
+        outcome = self._outcomes[job.id] = self.scenario.outcome(self._entry(build), build, job)
         self._schedule(outcome.microseconds, "finish", build.id, job.id)
         if job.step == UPLOAD and outcome.exit_status == 0:
             self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build.id, job.id)
@@ -273,7 +284,7 @@ class Simulator(Simulation):
         self._settle(build)
 
     def _on_finish(self, build: BuildRun, job: JobRun) -> None:
-        outcome = self.scenario.outcome(self._entry(build), build, job)
+        outcome = self._outcomes.pop(job.id, None) or self.scenario.outcome(self._entry(build), build, job)
         job.exit_status, job.signal_reason = outcome.exit_status, outcome.signal_reason
         self._finish_job(build, job, outcome.state)
 

@@ -1,0 +1,65 @@
+"""Choose the length of buckets of time by the number of rows in them, and find where buckets are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.tseries.frequencies import to_offset
+
+from buildframe.metrics.time_buckets import to_zone
+
+_LENGTHS = {"1h": 1, "3h": 3, "6h": 6, "12h": 12, "1D": 24, "2D": 48, "W-MON": 168, "MS": 730}
+"""Frequencies that are tried, from short to long, with their hours."""
+
+_MOST, _LEAST = 100, 5  # buckets
+_DAY = 24
+_SHORT = 96
+"""Hours of a range that has buckets of less than a day; nights and days differ too much to be compared in others."""
+
+_FILLED = 0.65  # share of buckets that have enough rows; weekends may not
+_FEWEST = (5, 2)
+
+
+def choose_frequency(times: pd.Series[Any], tz: str, rows: int, groups: pd.Series[Any] | None = None) -> str:
+    """
+    Return the frequency of the shortest buckets of which most have at least so many rows, or else as many as possible.
+
+    With `groups` this holds for the average group.
+    """
+    local = to_zone(times.dropna(), tz)
+    if local.empty:
+        return "1D"
+    hours = (local - local.min().normalize()).dt.total_seconds().to_numpy(np.float64) / 3600
+    codes = np.zeros(len(hours), np.int64) if groups is None else pd.factorize(groups[local.index])[0]
+    for least in (rows, *(few for few in _FEWEST if few < rows)):
+        for freq, length in _LENGTHS.items():
+            first, last = int(hours.min() // length), int(hours.max() // length)
+            if last - first >= _MOST or (length < _DAY and hours.max() - hours.min() > _SHORT):
+                continue
+            if last - first + 1 < _LEAST:
+                break
+            counts = np.zeros((codes.max() + 1, last - first + 1), np.int64)
+            np.add.at(counts, (codes, (hours // length).astype(np.int64) - first), 1)
+            if (counts >= least).mean() >= _FILLED:
+                return freq
+    return "1D" if hours.max() - hours.min() >= 24 else "1h"
+
+
+def find_edges(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:
+    """Return the naive starts of the buckets, and the end of the last."""
+    local = starts.dt.tz_localize(None).drop_duplicates()
+    edges: pd.Series[Any] = pd.concat([local, pd.Series([local.iloc[-1] + to_offset(freq)])], ignore_index=True)
+    return edges
+
+
+def find_middles(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:
+    """Return the naive middle of each bucket."""
+    if starts.empty:
+        return starts
+    edges = find_edges(starts, freq)
+    middles = (edges + edges.diff().shift(-1) / 2).iloc[:-1]
+    by_start = pd.Series(middles.to_numpy(), index=edges.iloc[:-1])
+    found: pd.Series[Any] = starts.dt.tz_localize(None).map(by_start)
+    return found

@@ -1,0 +1,364 @@
+"""Draw a plot on one Axes, or once per group as small multiples with shared axes and one header.
+
+Knows frames and Axes, but not what a plot shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+
+from buildframe.errors import BadInput
+from buildframe.formatting import format_count
+from buildframe.metrics.grouping import Key, compute_key
+from buildframe.plots import theme
+from buildframe.plots.fonts import add_fallback_font
+from buildframe.plots.layout import mark_as_cell, plot_area, points_per_pixel, wrap_text
+from buildframe.plots.names import NO_NAME, drawable
+from buildframe.plots.scope import SEPARATOR, describe_scope
+
+M = TypeVar("M")
+Share = Literal["", "x", "y", "xy"]
+
+_MOST_CELLS, _MOST_COLUMNS, _MOST_ROWS = 12, 4, 6
+_WIDTHS = {1: 9.0, 2: 10.0, 3: 12.0, 4: 13.0}
+"""Width of a figure in inches by its number of columns."""
+
+_LEAST_WIDTH = 2.4  # inches of a cell
+_NAME = 30  # characters
+_PAD = 6.0  # points around the header
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a plot is drawn: the arguments that all plots have in common."""
+
+    ax: Axes | None = None
+    col: Key | None = None
+    row: Key | None = None
+    title: str | None = None
+    tz: str = "UTC"
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the plot is drawn once per group."""
+        return self.col is not None or self.row is not None
+
+
+@dataclass
+class Panel(Generic[M]):
+    """Axes to draw on: those of a plot, or of a cell of small multiples, which has a name."""
+
+    ax: Axes
+    summaries: Sequence[M]
+    """What is drawn in all cells, for scales that they share."""
+
+    title: str | None = None
+    scope: str = ""
+    name: str | None = None
+    key: str = ""
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether the Axes are one of several."""
+        return self.name is not None
+
+    def __post_init__(self) -> None:
+        """Note that a cell needs less room for texts."""
+        if self.is_cell:
+            mark_as_cell(self.ax)
+
+    def decorate(
+        self, heading: str, note: str = "", grid: Literal["", "x", "y"] = "", short: str = "", key: str = ""
+    ) -> None:
+        """
+        Add title and note, and style the axes.
+
+        `heading` is the title of a plot of its own. A cell has its name instead, and `short` before the note. `key`
+        explains marks; cells share it.
+        """
+        if not self.is_cell:
+            scope = "" if self.title is not None else self.scope
+            note = theme.join_notes(key, note)
+            theme.decorate(self.ax, heading if self.title is None else self.title, note, grid, scope)
+            return
+        self.key = key
+        theme.style_axes(self.ax, grid)
+        _title_cell(self.ax, str(self.name), theme.join_notes(short, note))
+
+    def show_message(self, sentence: str) -> None:
+        """Show a sentence in place of a plot."""
+        theme.show_message(self.ax, sentence)
+        if self.is_cell:
+            _title_cell(self.ax, str(self.name), "")
+        elif self.title is not None:
+            self.ax.set_title(self.title, loc="left", color=theme.text_color(), parse_math=False)
+
+
+class _Cell(NamedTuple):
+    row: int
+    column: int
+    name: str
+    frame: pd.DataFrame
+
+
+@dataclass
+class _Grid:
+    """The cells of small multiples, and a note on groups without one."""
+
+    cells: list[_Cell] = field(default_factory=list)
+    hidden: str = ""
+
+    @property
+    def n_rows(self) -> int:
+        return max(cell.row for cell in self.cells) + 1
+
+    @property
+    def n_columns(self) -> int:
+        return max(cell.column for cell in self.cells) + 1
+
+
+def draw(
+    summarize: Callable[[pd.DataFrame], M],
+    paint: Callable[[M, Panel[M]], None],
+    frame: pd.DataFrame,
+    place: Placement,
+    heading: str,
+    size: tuple[float, float] | Callable[[M], tuple[float, float]],
+    share: Share = "xy",
+) -> Any:
+    """
+    Summarize and draw a frame on the Axes of `place`, or once per group of its `col` and `row`.
+
+    `heading` is the title of small multiples; the keys of the groups follow it. `size` is that of one plot in inches,
+    and `share` which axes have the same limits in all cells. Return the Axes, or an array of them.
+    """
+    if not place.is_grid:
+        summary = summarize(frame)
+        with theme.themed_axes(place.ax, *(size(summary) if callable(size) else size)) as ax:
+            paint(summary, Panel(ax, [summary], place.title, describe_scope(frame, place.tz)))
+        return ax
+    if place.ax is not None:
+        raise BadInput(
+            "ax= is one Axes, but col= and row= draw one for each group. Omit ax=, or call the plot once per group."
+        )
+    width = theme.figure_size(0, 0)[0] or None
+    grid = _split(frame, place, width, 2 if share == "x" else 3)
+    summaries = [summarize(cell.frame) for cell in grid.cells]
+    sizes = [size(summary) if callable(size) else size for summary in summaries]
+    part = 0.8 if share == "x" else 0.62  # names of rows do not shrink
+    height = float(np.clip(part * max(high for _, high in sizes), 2.3, 7)) * grid.n_rows
+    with theme.active_theme(None):
+        figure = plt.figure(figsize=(width or _WIDTHS[min(grid.n_columns, 4)], height), layout="constrained")
+        spec = figure.add_gridspec(grid.n_rows, grid.n_columns)
+        panels = [
+            Panel(figure.add_subplot(spec[cell.row, cell.column]), summaries, name=cell.name) for cell in grid.cells
+        ]
+        for summary, panel in zip(summaries, panels, strict=True):
+            paint(summary, panel)
+        _share_axes(grid, [panel.ax for panel in panels], share)
+        keys = " and ".join(_key_name(key) for key in (place.row, place.col) if key is not None)
+        title = place.title
+        if title is None:
+            title = SEPARATOR.join(filter(None, [f"{heading} by {keys}", describe_scope(frame, place.tz)]))
+        note = theme.join_notes(*dict.fromkeys(panel.key for panel in panels), grid.hidden)
+        _add_header(figure, title, note, [panel.ax for panel in panels])
+    return _as_array(grid, panels, place)
+
+
+def draw_rows(
+    groups: Sequence[tuple[str, M]],
+    paint: Callable[[M, Panel[M]], None],
+    title: str,
+    note: str,
+    height: float,
+    share: Share = "x",
+) -> Any:
+    """Draw one row of Axes for each named summary, with one header, and return an array of the Axes."""
+    cells = [_Cell(number, 0, name, pd.DataFrame()) for number, (name, _) in enumerate(groups)]
+    grid, summaries = _Grid(cells), [summary for _, summary in groups]
+    with theme.active_theme(None):
+        width = theme.figure_size(9, 0)[0]
+        figure = plt.figure(figsize=(width, height * len(cells)), layout="constrained")
+        spec = figure.add_gridspec(len(cells), 1)
+        panels = [Panel(figure.add_subplot(spec[cell.row, 0]), summaries, name=cell.name) for cell in cells]
+        for summary, panel in zip(summaries, panels, strict=True):
+            paint(summary, panel)
+        axes = [panel.ax for panel in panels]
+        _share_axes(grid, axes, share)
+        _add_header(figure, title, theme.join_notes(*dict.fromkeys(panel.key for panel in panels), note), axes)
+    return np.array(axes, dtype=object)
+
+
+# Cells
+
+
+def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_columns: int) -> _Grid:
+    """Return the cells of the groups with most rows, ordered by name."""
+    keys = [None if key is None else _values(frame, key) for key in (place.row, place.col)]
+    both = all(key is not None for key in keys)
+    shown, hidden = [], []
+    for key, most, which in zip(keys, (_MOST_ROWS, _MOST_COLUMNS), (place.row, place.col), strict=True):
+        values = pd.Series(dtype="int64") if key is None else key.value_counts()
+        chosen = sorted(values.index[: most if both else _MOST_CELLS])
+        shown.append(chosen or [""])
+        n_more = len(values) - len(chosen)
+        hidden += (
+            [f"{format_count(n_more, 'more value')} of {_key_name(which)} with fewer rows not shown"] if n_more else []
+        )
+    rows, columns = shown
+    wrap = len(columns) if place.row is not None else _columns_of(len(columns), width, most_columns)
+    cells = []
+    for i, row in enumerate(rows):
+        for k, column in enumerate(columns):
+            own = frame[_is_of(keys[0], row, frame) & _is_of(keys[1], column, frame)]
+            name = SEPARATOR.join(drawable(value, _NAME) for value in (row, column) if value)
+            cells.append(_Cell(i if place.row is not None else k // wrap, k % wrap, name, own))
+    return _Grid(cells, theme.join_notes(*hidden))
+
+
+def _values(frame: pd.DataFrame, key: Key) -> pd.Series[str]:
+    """Return the key of each row as text."""
+    values = compute_key(frame, key)
+    texts: pd.Series[str] = values.astype("object").map(lambda value: NO_NAME if pd.isna(value) else str(value))
+    return texts
+
+
+def _is_of(key: pd.Series[str] | None, value: str, frame: pd.DataFrame) -> Any:
+    return np.ones(len(frame), bool) if key is None or not len(frame) else (key == value).to_numpy(bool)
+
+
+def _key_name(key: Key | None) -> str:
+    return (key if isinstance(key, str) else getattr(key, "__name__", "group")).replace("_", " ")
+
+
+def _columns_of(cells: int, width: float | None, most: int) -> int:
+    """Return in how many columns cells are arranged."""
+    fitting = most if width is None else min(max(int(width / _LEAST_WIDTH), 1), most)
+    return min(cells, fitting, 2 if cells == 4 else most)
+
+
+def _as_array(grid: _Grid, panels: Sequence[Panel[Any]], place: Placement) -> Any:
+    axes = np.empty(len(panels), dtype=object)
+    axes[:] = [panel.ax for panel in panels]
+    is_matrix = place.col is not None and place.row is not None
+    return axes.reshape(grid.n_rows, grid.n_columns) if is_matrix else axes
+
+
+def _title_cell(ax: Axes, name: str, note: str) -> None:
+    """Write the name of a cell and its note above its Axes."""
+    width, points = plot_area(ax)[0], points_per_pixel(ax)
+    height = 2.0
+    if note:
+        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=8, alpha=0.85,
+                           va="bottom", annotation_clip=False)  # fmt: skip
+        add_fallback_font(line)
+        wrap_text(line, width)
+        height += float(line.get_window_extent().height) * points
+    heading = ax.set_title(name, loc="left", fontsize=10, pad=height + 3, color=theme.text_color(), parse_math=False)
+    add_fallback_font(heading)
+
+
+# Shared axes
+
+
+def _share_axes(grid: _Grid, axes: Sequence[Axes], share: Share) -> None:
+    """Give cells the limits that hold all of them, and labels to the outer ones only."""
+    drawn = [ax for ax in axes if ax.axison]
+    for which in ("x", "y"):
+        if which in share and len(drawn) > 1:
+            _unite_limits(drawn, which)
+    lowest = {cell.column: max(other.row for other in grid.cells if other.column == cell.column) for cell in grid.cells}
+    for cell, ax in zip(grid.cells, axes, strict=True):
+        if cell.row != lowest[cell.column]:
+            ax.set_xlabel("")
+            ax.tick_params(axis="x", labelbottom="x" not in share)
+            ax.xaxis.offsetText.set_visible("x" not in share)
+        if cell.column:
+            ax.set_ylabel("")
+            ax.tick_params(axis="y", labelleft="y" not in share)
+        for label, length in zip((ax.xaxis.label, ax.yaxis.label), plot_area(ax), strict=True):
+            label.set_color(theme.text_color())
+            label.set_parse_math(False)
+            label.set_fontsize(9)
+            wrap_text(label, length)
+
+
+def _unite_limits(axes: Sequence[Axes], which: str) -> None:
+    limits = np.array([ax.get_xlim() if which == "x" else ax.get_ylim() for ax in axes])
+    is_reversed = bool((limits[:, 0] > limits[:, 1]).all())
+    low, high = limits.min(), limits.max()
+    both = (high, low) if is_reversed else (low, high)
+    first, *others = axes
+    first.set_xlim(*both) if which == "x" else first.set_ylim(*both)
+    for ax in others:
+        ax.sharex(first) if which == "x" else ax.sharey(first)
+
+
+# Header
+
+
+def _add_header(figure: Figure, title: str, note: str, axes: Sequence[Axes]) -> None:
+    """Write title, note and the legend of all cells above them, and make the figure so much higher."""
+    width, height = figure.get_size_inches() * 72
+    texts = [figure.text(0, 1, title, fontsize=11.5, fontweight="bold", va="top", color=theme.text_color())]
+    if note:
+        texts.append(figure.text(0, 1, note, fontsize=9, va="top", color=theme.text_color(), alpha=0.85))
+    heights = []
+    for text in texts:
+        text.set_parse_math(False)
+        text.set_in_layout(False)
+        add_fallback_font(text)
+        wrap_text(text, width - 2 * _PAD)
+        heights.append(float(text.get_window_extent().height) * points_per_pixel(text) + 3)
+    legend = _add_legend(figure, axes, width - 2 * _PAD)
+    below = 0.0 if legend is None else float(legend.get_window_extent().height) * points_per_pixel(legend) + 3
+    header = _PAD + sum(heights) + below + 2
+    total = height + header
+    figure.set_size_inches(width / 72, total / 72)
+    at = total - _PAD
+    for text, high in zip(texts, heights, strict=True):
+        text.set_position((_PAD / width, at / total))
+        at -= high
+    if legend is not None:
+        legend.set_bbox_to_anchor((_PAD / width, at / total), figure.transFigure)
+    engine = figure.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(rect=(0, 0, 1, 1 - header / total))
+        engine.execute(figure)
+
+
+def _add_legend(figure: Figure, axes: Iterable[Axes], width: float) -> Any:
+    """Draw a legend of what the Axes contain, each label once, in as many columns as fit; None without labels."""
+    entries: dict[str, Artist] = {}
+    each = [dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) for ax in axes]
+    for own in sorted(each, key=len, reverse=True):
+        for label, handle in own.items():
+            entries.setdefault(label, handle)
+    if not entries:
+        return None
+    columns = min(len(entries), 7)
+    legend = _draw_legend(figure, entries, columns)
+    while columns > 1 and legend.get_window_extent().width * points_per_pixel(legend) > width:
+        legend.remove()
+        columns -= 1
+        legend = _draw_legend(figure, entries, columns)
+    return legend
+
+
+def _draw_legend(figure: Figure, entries: Mapping[str, Artist], columns: int) -> Legend:
+    legend = figure.legend([*entries.values()], [*entries], ncols=columns, loc="upper left", borderaxespad=0)
+    legend.set_in_layout(False)
+    for text in legend.get_texts():
+        add_fallback_font(text)
+    return legend

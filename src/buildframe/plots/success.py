@@ -1,0 +1,246 @@
+"""Plot how often builds pass over time, with the outages of branches below."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from buildframe import metrics
+from buildframe.formatting import format_count
+from buildframe.guards.arguments import checked_call
+from buildframe.metrics.columns import timestamps
+from buildframe.metrics.grouping import Key
+from buildframe.plots import theme
+from buildframe.plots.buckets import choose_frequency, find_middles
+from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups
+from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
+from buildframe.plots.panels import Panel, Placement, draw
+
+_MOST_LANES = 10
+_LANE = 8  # minimum height of a lane in percentage points
+_LEAST = 70  # minimum height of the rates in points
+_BELOW = 56  # points for the labels of the time axis, and for a title of several lines
+_PERCENTS = range(0, 101, 20)
+_BUILDS = 10  # in most buckets
+_MOST_BANDS = 3
+
+
+@checked_call
+def success_trend(
+    builds: pd.DataFrame,
+    ax: Axes | None = None,
+    freq: str | None = None,
+    tz: str = "UTC",
+    branch: str | None = None,
+    pipelines: pd.DataFrame | None = None,
+    by: Key | None = None,
+    col: Key | None = None,
+    row: Key | None = None,
+    title: str | None = None,
+    top: int = 6,
+) -> Any:
+    """
+    Plot the success rate of builds over time, with the outages of a branch below.
+
+    The band around the rate is its 95 % interval. With `branch` or `pipelines`, each pipeline has a lane below the
+    rate. Red spans mark the times when its branch was failing. The orange line before a span begins at the end of the
+    last build that passed. If a commit caused the outage, it was pushed after the commit of that build; if builds
+    overlap, this can be before the line begins.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds with `state`, `blocked`, `created_at` and `fetched_at`. Outages also need `pipeline`, `branch`, `number`
+        and `finished_at`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw on. By default a new figure is created.
+    freq : str, optional
+        Pandas frequency of the buckets, such as "1h", "1D" or "W-MON". Builds are assigned by creation time. By default
+        the shortest buckets of which most have ten builds, or else fewer.
+    tz : str, default "UTC"
+        Time zone in which buckets start.
+    branch : str, optional
+        Count only builds of this branch, and show its outages.
+    pipelines : pandas.DataFrame, optional
+        Result of `ws.pipelines()`. Count only builds of each pipeline's default branch, and show its outages.
+    by : str or function, optional
+        Key that defines a line for each group. By default all builds form one group.
+    col, row : str or function, optional
+        Keys of small multiples: one plot for each group, side by side (`col`) or one below the other (`row`).
+    title : str, optional
+        Title. By default it says what is shown.
+    top : int, default 6
+        Maximum number of groups of `by`: those with the most builds. The note counts the others.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes that were drawn on, or an array of them with `col` or `row`.
+
+    Raises
+    ------
+    BadInput
+        If a column is missing, a time has no zone, `freq`, `tz` or the branch is unknown, or `ax` is used with `col` or
+        `row`.
+
+    See Also
+    --------
+    buildframe.metrics.success_trend : The rates of this plot.
+    buildframe.metrics.outages : The outages of this plot.
+
+    Notes
+    -----
+    The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
+    interval. A hollow dot marks a bucket that had not ended when the builds were fetched. An arrow ends an outage that
+    is still open. Up to ten pipelines have a lane: those that were failing longest. The note counts the others.
+
+    Examples
+    --------
+    >>> builds = ci.builds(created_from="14d")
+    >>> ax = plots.success_trend(builds, branch="main")
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('Day created (UTC)', 'builds that passed')
+    """
+    groups = choose_groups(_select_branches(builds, branch, pipelines), by, top)
+    if freq is None:
+        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _BUILDS, groups.frame[GROUP])
+    has_outages = branch is not None or pipelines is not None
+
+    def summarize(rows: pd.DataFrame) -> _Rates:
+        outages = metrics.outages(rows, branch=branch, pipelines=pipelines) if has_outages else None
+        each = [
+            metrics.success_trend(own, freq=freq, tz=tz).assign(**{GROUP: name})
+            for name, own in [(name, rows[rows[GROUP] == name]) for name in groups.styles]
+        ]
+        return _Rates(pd.concat(each, ignore_index=True), outages, [] if outages is None else _choose_lanes(outages))
+
+    def paint(one: _Rates, panel: Panel[_Rates]) -> None:
+        _paint(one, panel, groups, freq, tz, branch, pipelines is not None)
+
+    def size(one: _Rates) -> tuple[float, float]:
+        return 9, 3.8 + 0.22 * len(one.lanes)
+
+    place, heading = Placement(ax, col, row, title, tz), f"Success rate{by_phrase(by) and by_phrase(by) + ','}"
+    return draw(summarize, paint, groups.frame, place, heading, size, "x" if has_outages else "xy")
+
+
+class _Rates(NamedTuple):
+    buckets: pd.DataFrame
+    outages: pd.DataFrame | None
+    lanes: list[str]
+
+
+def _select_branches(builds: pd.DataFrame, branch: str | None, pipelines: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the builds of the branch, or of the default branches of the pipelines."""
+    if branch is None and pipelines is None:
+        return builds
+    selected = metrics.recovery_time(builds, branch=branch, pipelines=pipelines)
+    names = [name for name in ("organization", "pipeline", "branch") if name in selected]
+    return builds[pd.MultiIndex.from_frame(builds[names]).isin(pd.MultiIndex.from_frame(selected[names]))]
+
+
+def _paint(
+    one: _Rates, panel: Panel[_Rates], groups: ShownGroups, freq: str, tz: str, branch: str | None, by_default: bool
+) -> None:
+    ax, buckets, outages = panel.ax, one.buckets, one.outages
+    lanes = one.lanes[: max(int((plot_area(ax, below=_BELOW)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
+    if buckets["rate"].isna().all():
+        panel.show_message("No build passed or failed.")
+        return
+    for name, style in groups.styles.items():
+        own = buckets[buckets[GROUP] == name].reset_index(drop=True)
+        if own["rate"].notna().any():
+            at = find_middles(own["bucket"], freq)
+            if len(groups.styles) <= _MOST_BANDS:
+                label = "95% interval" if name == "" else ""
+                _draw_band(ax, at, 100 * own["low"], 100 * own["high"], style.color, label)
+            _draw_line(ax, at, own, 100 * own["rate"], style, groups.labels[name] or "success rate")
+    _set_percents(ax, {}, 0)
+    if outages is not None:
+        _draw_lanes(ax, outages, lanes, tz)
+    theme.widen_single_bucket(ax, buckets["bucket"].drop_duplicates(), freq)
+    theme.format_dates(ax)
+    ax.set(xlabel=theme.bucket_label(freq, tz), ylabel="builds that passed")
+    passed, failed = theme.column_total(buckets, "passed"), theme.column_total(buckets, "failed")
+    note = f"{passed:,} passed, {failed:,} failed" + ("" if outages is None else _note(outages, lanes))
+    on = f" on {theme.drawable(branch, 30)}" if branch else " on default branches" if by_default else ""
+    key = theme.join_notes("band: 95 % interval" if 1 < len(groups.styles) <= _MOST_BANDS else "", groups.hidden)
+    panel.decorate(f"Success rate of {format_count(passed + failed, 'build')}{on}", note, key=key)
+    ax.grid(axis="y", color=theme.grid_color(), linewidth=0.8)
+
+
+def _pipeline_names(frame: pd.DataFrame) -> pd.Series[str]:
+    """Return pipeline names, prefixed with the organization if the frame has several."""
+    if "organization" not in frame:
+        return frame["pipeline"]
+    return theme.prefix_if_several(frame["pipeline"], frame["organization"])
+
+
+def _choose_lanes(outages: pd.DataFrame) -> list[str]:
+    """Return the pipelines that were failing longest, the longest first."""
+    seconds = outages["seen_s"].groupby(_pipeline_names(outages)).sum()
+    return list(seconds.sort_values(ascending=False, kind="stable").index)[:_MOST_LANES]
+
+
+def _note(outages: pd.DataFrame, lanes: list[str]) -> str:
+    if outages.empty:
+        return "; no outage"
+    n = _pipeline_names(outages).nunique()
+    total = f"; {format_count(len(outages), 'outage')} of {format_count(n, 'pipeline')}"
+    hidden = theme.count_note(n - len(lanes), "pipeline", "not shown")
+    return ", ".join(part for part in (total, theme.list_counts(still_open=int(outages["open"].sum())), hidden) if part)
+
+
+def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> None:
+    height = plot_area(ax, below=_BELOW)[1]  # a lane has room for its label
+    lane = max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (len(lanes) + 0.7), 1))
+    begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
+    ends = {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
+    ends["good"] = outages["last_good_at"].dt.tz_convert(tz).dt.tz_localize(None).clip(upper=begin)
+    lane_of = {name: -lane * (k + 1) for k, name in enumerate(lanes)}
+    spans = pd.DataFrame(ends).assign(y=_pipeline_names(outages).map(lane_of)).dropna(subset="y")
+    suspect = spans[spans["good"] < spans["begin"]]
+    if len(suspect):
+        ax.hlines(suspect["y"], suspect["good"], suspect["begin"], color=theme.ORANGE, linewidth=2,
+                  label="last good build to first failed one")  # fmt: skip
+    if len(spans):
+        ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=theme.RED,
+                edgecolor=theme.RED, linewidth=1, label="branch failing")  # fmt: skip
+    still = spans[spans["open"].fillna(False).astype(bool)]
+    if len(still):
+        ax.plot(still["end"], still["y"], ">", color=theme.text_color(), markersize=5, label="still failing")
+    names = theme.unique_labels(lanes, max_characters(ax, 24))
+    ax.axhline(0, color=theme.grid_color(), linewidth=0.8)
+    _set_percents(ax, {y: names[name] for name, y in lane_of.items()}, -lane * (len(lanes) + 0.7) if lanes else 0)
+
+
+def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
+    """Label the y axis with percentages, and other places below them."""
+    ticks = {float(percent): f"{percent}%" for percent in _PERCENTS} | others
+    ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
+    ax.set_ylim(bottom, 103)
+
+
+def _draw_band(ax: Axes, at: pd.Series[Any], low: Any, high: Any, color: str, label: str) -> None:
+    """Draw a band between two values per bucket, with a bar for each bucket that has no neighbor."""
+    ax.fill_between(at, low, high, color=color, alpha=0.2, linewidth=0, label=label or "_nolegend_")
+    has_value = np.pad(high.notna(), 1)
+    alone = has_value[1:-1] & ~has_value[:-2] & ~has_value[2:]
+    ax.vlines(at[alone], low[alone], high[alone], color=color, alpha=0.35, linewidth=4)
+
+
+def _draw_line(ax: Axes, at: pd.Series[Any], buckets: pd.DataFrame, values: Any, style: GroupStyle, label: str) -> None:
+    """Draw a rate per bucket as a line with markers; those of unfinished buckets are hollow."""
+    known, partial = values.notna(), buckets["partial"].fillna(False).astype(bool)
+    size = 5 if len(at) <= 60 else 2.5
+    ax.plot(at[known], values[known], color=style.color, linestyle=style.line, linewidth=1.8, label=label,
+            marker=style.marker, markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
+    if (partial & known).any():
+        back = theme.background(ax)
+        ax.plot(at[partial], values[partial], style.marker, color=style.color, markerfacecolor=back, markersize=7)
+        if "bucket not complete" not in ax.get_legend_handles_labels()[1]:
+            ax.plot([], [], "o", color=theme.text_color(), markerfacecolor="none", markersize=7,
+                    label="bucket not complete")  # fmt: skip

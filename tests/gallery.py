@@ -1,0 +1,229 @@
+"""Draw every plot in several variants, to look at: light and dark, wide and narrow, with usual and with ugly data.
+
+`python -m tests.gallery FOLDER` writes images and `index.html`. `--only trend,flips` selects plots, and `--data month`
+data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+
+import buildframe as bf
+from buildframe import metrics, plots
+
+NAMES = [
+    "a-pipeline-with-a-very-long-name-for-integration-tests-of-the-billing-service-on-linux-x86-shard-1-of-2",
+    "a-pipeline-with-a-very-long-name-for-integration-tests-of-the-billing-service-on-linux-x86-shard-2-of-2",
+    "שירות התשלומים של החברה", "خدمة الدفع", "日本語のパイプライン名前", "\N{FIRE} hotfix",
+    r"$\frac{x$ y_{", "_under", "x",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Data:
+    """Builds and jobs, the pipelines, and two lists of flaky tests."""
+
+    builds: pd.DataFrame
+    jobs: pd.DataFrame
+    pipelines: pd.DataFrame
+    tests: pd.DataFrame
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        return metrics.time_ledger(self.builds, self.jobs)
+
+    @cached_property
+    def busiest(self) -> str:
+        """The pipeline with most builds."""
+        return str(self.builds["pipeline"].value_counts().index[0])
+
+    @cached_property
+    def builds_of_one(self) -> pd.DataFrame:
+        return self.builds[self.builds["pipeline"] == self.busiest]
+
+    @cached_property
+    def jobs_of_one(self) -> pd.DataFrame:
+        return self.jobs[self.jobs["pipeline"] == self.busiest]
+
+    @cached_property
+    def jobs_of_main(self) -> pd.DataFrame:
+        return self.jobs_of_one[self.jobs_of_one["branch"] == "main"]
+
+    @cached_property
+    def halves(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        middle = self.ledger["build_created_at"].quantile(0.5) if len(self.ledger) else None
+        return self.ledger[self.ledger["build_created_at"] < middle], self.ledger[
+            self.ledger["build_created_at"] >= middle
+        ]
+
+    @cached_property
+    def one_build(self) -> pd.DataFrame:
+        sizes = self.jobs.groupby("build_id")["id"].count().sort_values()
+        return self.jobs[self.jobs["build_id"] == sizes.index[len(sizes) * 3 // 4]]
+
+
+def month() -> Data:
+    """The history of the sandbox."""
+    ci = bf.sandbox()
+    builds, jobs = ci.history(created_from="30d", include_retried_jobs=True, progress=False)
+    return Data(builds, jobs, ci.pipelines(), ci.flaky_tests(suite="rspec"))
+
+
+def ugly(data: Data) -> Data:
+    """50 pipelines, and names that are long, alike, from right to left, or of many scripts."""
+    names = [*NAMES, *(f"team-{k % 7}/service-{k}-nightly" for k in range(50 - len(NAMES)))]
+    pipeline = {build: names[k % len(names)] for k, build in enumerate(data.builds["id"])}
+    steps = dict(zip(sorted(data.jobs["name"].dropna().unique()), NAMES * 99, strict=False))
+    queues = {queue: NAMES[k % len(NAMES)] for k, queue in enumerate(data.jobs["queue"].dropna().unique())}
+    jobs = data.jobs.assign(
+        pipeline=data.jobs["build_id"].map(pipeline), name=data.jobs["name"].map(steps), step_key=None,
+        queue=data.jobs["queue"].map(queues),
+    )  # fmt: skip
+    tests = data.tests.assign(name=[f"{NAMES[k % len(NAMES)]} {k // len(NAMES)}" for k in range(len(data.tests))])
+    return Data(data.builds.assign(pipeline=data.builds["id"].map(pipeline)), jobs, data.pipelines, tests)
+
+
+def few(data: Data, n: int) -> Data:
+    """The jobs and builds of n builds of one pipeline."""
+    builds = data.builds_of_one.iloc[-n:]
+    jobs = data.jobs[data.jobs["build_id"].isin(builds["id"])]
+    return Data(builds, jobs, data.pipelines, data.tests.head(n))
+
+
+def _short(data: Data) -> Data:
+    """Jobs and builds of a few seconds."""
+    builds, jobs = (frame.copy() for frame in (data.builds_of_one, data.jobs_of_one))
+    builds["finished_at"] = builds["created_at"] + (builds["finished_at"] - builds["created_at"]) / 400
+    for name in ("started_at", "finished_at"):
+        jobs[name] = jobs["runnable_at"] + (jobs[name] - jobs["runnable_at"]) / 400
+    return Data(builds, jobs, data.pipelines, data.tests)
+
+
+PLOTS: dict[str, Callable[[Data], object]] = {
+    "agents_needed": lambda data: plots.agents_needed(
+        data.builds, data.jobs, queue=data.jobs["queue"].dropna().iloc[0]
+    ),
+    "calendar": lambda data: plots.calendar(data.builds),
+    "calendar_of_durations": lambda data: plots.calendar(data.builds_of_one, of=metrics.wall_time),
+    "calendar_by_pipeline": lambda data: plots.calendar(data.builds, col="pipeline"),
+    "commit_grid": lambda data: plots.commit_grid(data.jobs_of_main),
+    "commit_grid_of_all": lambda data: plots.commit_grid(data.jobs),
+    "concurrency": lambda data: plots.concurrency(data.jobs),
+    "concurrency_on_one": lambda data: plots.concurrency(data.jobs, by=None),
+    "concurrency_by_pipeline": lambda data: plots.concurrency(data.jobs, col="pipeline"),
+    "contention": lambda data: plots.contention(data.jobs),
+    "contention_by_queue": lambda data: plots.contention(data.jobs, col="queue", top=4),
+    "distribution": lambda data: plots.distribution(data.builds_of_one),
+    "distribution_by": lambda data: plots.distribution(data.jobs, of=metrics.queue_time, by="queue"),
+    "distribution_by_row": lambda data: plots.distribution(data.builds, by="state", col="pipeline"),
+    "duration_trend": lambda data: plots.duration_trend(data.builds_of_one, changes=True),
+    "duration_trend_by_pipeline": lambda data: plots.duration_trend(data.builds, col="pipeline"),
+    "duration_trend_by": lambda data: plots.duration_trend(data.builds, by="pipeline"),
+    "explain": lambda data: plots.explain(*data.halves),
+    "flake_scores": lambda data: plots.flake_scores(data.jobs),
+    "flaky_board": lambda data: plots.flaky_board(data.tests),
+    "flips": lambda data: plots.flips(data.jobs),
+    "flips_by_pipeline": lambda data: plots.flips(data.jobs, row="pipeline", top=6),
+    "leverage": lambda data: plots.leverage(data.builds, data.jobs),
+    "objective": lambda data: plots.objective(data.jobs, of=metrics.queue_time, within="5m", target=0.95),
+    "objective_by_queue": lambda data: plots.objective(
+        data.jobs, of=metrics.queue_time, within="5m", target=0.95, col="queue"
+    ),
+    "queue_depth": lambda data: plots.queue_depth(data.jobs),
+    "queue_times_by_hour": lambda data: plots.queue_times_by_hour(data.jobs),
+    "queue_times_by_hour_by_queue": lambda data: plots.queue_times_by_hour(data.jobs, row="queue"),
+    "step_graph": lambda data: plots.step_graph(data.builds_of_one, data.jobs_of_one),
+    "step_times": lambda data: plots.step_times(data.jobs),
+    "step_times_by_pipeline": lambda data: plots.step_times(data.jobs, col="pipeline", top=5),
+    "success_trend": lambda data: plots.success_trend(data.builds_of_one, branch="main"),
+    "success_trend_by_pipeline": lambda data: plots.success_trend(data.builds, col="pipeline"),
+    "success_trend_by": lambda data: plots.success_trend(data.builds, by="pipeline", top=3),
+    "survival": lambda data: plots.survival(data.jobs, by="queue"),
+    "survival_by_queue": lambda data: plots.survival(data.jobs, col="queue"),
+    "time_ledger": lambda data: plots.time_ledger(data.ledger),
+    "time_spent": lambda data: plots.time_spent(data.jobs),
+    "time_spent_by_queue": lambda data: plots.time_spent(data.jobs, by="queue", top=10),
+    "timeline": lambda data: plots.timeline(data.one_build, ledger=data.ledger),
+    "trend": lambda data: plots.trend(data.jobs, of=metrics.queue_time, by="queue", q=0.95),
+    "trend_by_pipeline": lambda data: plots.trend(data.builds, col="pipeline", by="state"),
+}
+"""Each plot as it is usually called, and in its less usual forms."""
+
+STYLES: dict[str, dict[str, object]] = {
+    "light": {}, "light-narrow": {"figure.figsize": (4, 3.4)}, "dark": {"dark": True},
+}  # fmt: skip
+
+
+def draw(name: str, data: Data, style: str) -> plt.Figure:
+    """Draw one plot in a style."""
+    settings = dict(STYLES[style])
+    with plt.style.context("dark_background" if settings.pop("dark", False) else "default"), mpl.rc_context(settings):
+        drawn = PLOTS[name](data)
+        ax = drawn.flat[0] if isinstance(drawn, np.ndarray) else drawn
+        return ax.get_figure(root=True)
+
+
+def write(folder: Path, only: list[str], sets: list[str], styles: list[str]) -> Iterator[str]:
+    """Write the images and a page that shows them, and return what could not be drawn."""
+    whole = month()
+    makers: dict[str, Callable[[], Data]] = {
+        "month": lambda: whole, "ugly": lambda: ugly(whole), "seconds": lambda: _short(whole),
+        "two": lambda: few(whole, 2), "one": lambda: few(whole, 1),
+    }  # fmt: skip
+    rows = []
+    for kind in sets:
+        data = makers[kind]()
+        for name in only:
+            cells = []
+            for style in styles:
+                path, begin = folder / f"{name}-{kind}-{style}.png", time.process_time()
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("error")
+                        figure = draw(name, data, style)
+                        with plt.style.context("dark_background" if style == "dark" else "default"):
+                            figure.savefig(path, dpi=80)
+                except bf.errors.BadInput as refused:
+                    yield f"{path.name}: refused: {refused}"
+                except Exception as error:
+                    yield f"{path.name}: {type(error).__name__}: {error}"
+                else:
+                    seconds = time.process_time() - begin
+                    cells.append(f'<td><img src="{path.name}" alt=""><br>{style}, {seconds:.1f} s of CPU</td>')
+                plt.close("all")
+            rows.append(f"<tr><th>{html.escape(name)}<br>{kind}</th>{''.join(cells)}</tr>")
+    page = f"<!doctype html><meta charset='utf-8'><title>Plots</title><table>{''.join(rows)}</table>"
+    (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """Write the gallery, and list what could not be drawn."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gallery", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default=",".join(PLOTS), help="names of plots, separated by commas")
+    parser.add_argument("--data", default="month,ugly,seconds,two,one", help="sets of data, separated by commas")
+    parser.add_argument("--styles", default=",".join(STYLES), help="styles, separated by commas")
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    mpl.use("Agg")
+    lists = [getattr(options, name).split(",") for name in ("only", "data", "styles")]
+    failed = list(write(options.folder, *lists))
+    print(*failed, f"Wrote {options.folder / 'index.html'}", sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
