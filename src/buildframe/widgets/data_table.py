@@ -28,6 +28,9 @@ class TableColumn(NamedTuple):
     """
     A column: its title, its value as a name in a row or a function of it, its kind, and its CSS width.
 
+    Fractions of the width are whole numbers: CSS leaves space empty if those of the remaining columns sum to less than
+    1.
+
     In a narrow table the columns with the highest `rank` are left out first, and those of rank 0 never. An `optional`
     column is shown only if the user chooses it.
     """
