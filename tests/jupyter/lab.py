@@ -211,6 +211,17 @@ class Page:
             self.page.screenshot(path=self.screenshots / f"{name}-{theme}.png")
         self.themes.reverse()
 
+    def check_accessibility(self) -> None:
+        """Check that axe-core finds no serious or critical violation in the outputs, and no id that occurs twice."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        options = {"resultTypes": ["violations", "incomplete"]}
+        found = Axe().run(self.page, ".jp-OutputArea-output", options).response
+        rules = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+        rules += [rule for rule in found["incomplete"] if rule["id"] == "duplicate-id-aria"]
+        problems = [f"{rule['id']}: {node['html']}" for rule in rules for node in rule["nodes"]]
+        assert not problems, "\n".join(problems)
+
     def set_theme(self, theme: str) -> None:
         """Change the theme and wait for it, because input may be lost meanwhile."""
         named = f"JupyterLab {theme.title()}"

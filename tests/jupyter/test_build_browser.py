@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import re
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from buildframe import widgets
 browser = widgets.BuildBrowser(bf.connect("acme"), created_from="10d")
 browser"""
 HOSTILE = "<img src=x onerror=alert(1)>"
+SEARCH = "Search the loaded rows of Builds"
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 GRID = ".bf-grid[aria-label=Builds]"
 ROWS = f"""() => [...document.querySelectorAll('.jp-OutputArea-output {GRID} .bf-body .bf-row')]
     .map(row => [...row.children].map(cell => cell.textContent))"""
@@ -48,10 +51,15 @@ def test_filter_select_and_act(ci: bf.workspace.Workspace, lab: Lab, page: Page,
     show_hostile_text_escaped(page)
     filter_and_sort(page, ci)
     operate_by_keyboard(page, ci)
+    arrange_columns(page)
+    copy_and_download(page)
+    keep_rows_when_the_theme_changes(page)
     cancel_running(page, ci)
+    cancel_several(page, ci)
     show_a_refusal(page, ci)
     rebuild(page, ci)
     create(page, ci)
+    page.check_accessibility()
     fit_every_width(page, ci)
     survive_a_server_outage(page, ci, tmp_path)
     assert (page.dialogs, page.external_requests) == ([], [])
@@ -81,7 +89,7 @@ def filter_and_sort(page: Page, ci: bf.workspace.Workspace) -> None:
     expected = len(ci.pipeline("web").builds(created_from="10d", progress=False))
     page.wait(re.compile(f"^{expected} builds, complete, as of"))
     assert {row[2] for row in rows(page)} == {"web"}
-    created = [row[6] for row in rows(page)]
+    created = [row[5] for row in rows(page)]
     assert created == sorted(created, reverse=True)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", created[0])
     for way in ("ascending", "descending"):
@@ -90,16 +98,20 @@ def filter_and_sort(page: Page, ci: bf.workspace.Workspace) -> None:
         assert numbers == sorted(numbers, reverse=way == "descending")
     for way in ("ascending", "descending"):
         sort(page, "Took", way)
-        took = [sum(60**n * int(part) for n, part in enumerate(row[5].split(":")[::-1])) for row in rows(page)]
+        took = [sum(UNITS[part[-1]] * int(part[:-1]) for part in row[4].split()) for row in rows(page)]
         assert took == sorted(took, reverse=way == "descending")
     page.page.keyboard.press("Tab")
     page.find(GRID).press("End")
     page.find(f"{GRID} .bf-focused[aria-rowindex='{expected + 1}']").wait_for()
-    assert rows(page)[-1][5] == "", "unfinished builds have no duration, and come last"
-    page.fill("Message contains", "<script>alert(2)")
+    assert rows(page)[-1][4] == "", "unfinished builds have no duration, and come last"
+    page.fill(SEARCH, "WEB alert(2)")
     page.find(".bf-foot", has_text=f"1 of {expected} loaded rows").wait_for()
     assert [row[3] for row in rows(page)] == [HOSTILE]
-    page.fill("Message contains", "")
+    commit = page.find(f"{GRID} .bf-commit").first.get_attribute("title")
+    page.fill(SEARCH, commit)
+    page.find(f"{GRID} .bf-commit", has_text=commit[:8]).first.wait_for()
+    page.fill(SEARCH, "")
+    page.find(".bf-foot", has_text=f"{expected} rows").wait_for()
 
 
 def operate_by_keyboard(page: Page, ci: bf.workspace.Workspace) -> None:
@@ -116,8 +128,8 @@ def operate_by_keyboard(page: Page, ci: bf.workspace.Workspace) -> None:
         keys.press("Tab")
         seen.append(page.page.evaluate(NAME))
         assert page.page.evaluate(SHOWS_FOCUS), seen[-1]
-    expected = ["State", "Creator", "Created from", "Created to", "Load", "Create build…"]
-    assert seen == [*expected, "Message contains", "Commit starts with", "Builds"]
+    expected = ["State", "Creator", "Created from", "Created to", "Load", "Create build…", "Cancel several…"]
+    assert seen == [*expected, SEARCH, "Builds"]
     for key in ("Home", "ArrowDown", "ArrowDown"):
         keys.press(key)
     number = page.find(f"{GRID} .bf-row[aria-rowindex='4'] .bf-number").inner_text()
@@ -131,6 +143,99 @@ def operate_by_keyboard(page: Page, ci: bf.workspace.Workspace) -> None:
     page.fill("Branch", "")
 
 
+def titles(page: Page) -> list[str]:
+    return [text.rstrip(" ▲▼") for text in page.find(f"{GRID} .bf-head .bf-sort-button").all_inner_texts()]
+
+
+def width_of(page: Page, title: str) -> float:
+    return float(page.find(f"{GRID} [role=columnheader]", has_text=title).bounding_box()["width"])
+
+
+def arrange_columns(page: Page) -> None:
+    """Resize with the keyboard and the mouse, move by dragging, choose in the panel, and reset."""
+    before = titles(page)
+    page.find(f"{GRID} .bf-sort-button", has_text="Branch").focus()
+    wide = width_of(page, "Branch")
+    for _ in range(3):
+        page.page.keyboard.press("Shift+ArrowRight")
+    page.wait_until(f"() => document.querySelectorAll('{GRID} .bf-head > *')[3].offsetWidth >= {wide + 40}")
+    edge = page.find(f"{GRID} [role=columnheader] .bf-resize").nth(3).bounding_box()
+    drag(page, edge["x"] + 4, edge["y"] + 10, edge["x"] - 56)
+    page.wait_until(f"() => document.querySelectorAll('{GRID} .bf-head > *')[3].offsetWidth < {wide + 10}")
+    head, row = page.page.evaluate(EDGES)
+    assert head == row
+    commit, state = (page.find(f"{GRID} .bf-sort-button", has_text=name).bounding_box() for name in ("Commit", "State"))
+    drag(page, commit["x"] + 20, commit["y"] + 10, state["x"] + 30)
+    moved = [before[0], "Commit", *before[1:-1]]
+    page.find(f"{GRID} [role=columnheader][aria-colindex='2']", has_text="Commit").wait_for()
+    assert titles(page) == moved
+    page.press("Columns")
+    page.find("input[aria-label='Show Message']:visible").uncheck()
+    page.find("button[aria-label='Move State earlier']:visible").click()
+    page.find(".bf-foot", has_text="1 column hidden").wait_for()
+    assert titles(page) == ["Number", "State", "Commit", *(name for name in moved[3:] if name != "Message")]
+    page.take_screenshots("browser-columns")
+    page.find("button:visible", has_text="Reset columns").click()
+    page.page.keyboard.press("Escape")
+    page.find(".bf-column-panel:visible").first.wait_for(state="detached")
+    assert (titles(page), round(width_of(page, "Branch"))) == (before, round(wide))
+
+
+def drag(page: Page, x: float, y: float, to: float) -> None:
+    page.page.mouse.move(x, y)
+    page.page.mouse.down()
+    page.page.mouse.move((x + to) / 2, y, steps=3)
+    page.page.mouse.move(to, y, steps=3)
+    page.page.mouse.up()
+
+
+def copy_and_download(page: Page) -> None:
+    page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    shown = rows(page)
+    page.find(f"{GRID} .bf-body .bf-row").first.locator(".bf-text").nth(1).click()
+    page.page.keyboard.press("Control+c")
+    page.find(".bf-foot", has_text=f"Copied: {shown[0][3]}").wait_for()
+    assert clipboard(page) == shown[0][3]
+    page.press("Copy row")
+    page.find(".bf-foot", has_text=f"Copied: {shown[0][0]}").wait_for()
+    copied = clipboard(page).split("\t")
+    assert (len(copied), copied[:4]) == (len(shown[0]), shown[0][:4])
+    with page.page.expect_download() as started:
+        page.press("CSV")
+    assert started.value.suggested_filename == "builds.csv"
+    saved = list(csv.reader(Path(started.value.path()).read_text("utf-8-sig").splitlines()))
+    assert saved[0] == [f"{name} (s)" if name == "Took" else name for name in titles(page)]
+    assert [line[0] for line in saved[1 : len(shown) + 1]] == [row[0] for row in shown]
+    assert len(saved) > len(shown)
+    assert len(saved[1][8]) == 40, "the whole commit"
+
+
+def clipboard(page: Page) -> str:
+    return str(page.page.evaluate("() => navigator.clipboard.readText()"))
+
+
+def keep_rows_when_the_theme_changes(page: Page) -> None:
+    """The rows stay when JupyterLab changes its theme, and when it puts the table into the page again."""
+    page.find(GRID).evaluate("grid => { grid.scrollTop = 900 }")
+    page.wait_until(VISIBLE_ROWS)
+    page.set_theme(page.themes[1])
+    page.themes.reverse()
+    page.wait_until(VISIBLE_ROWS)
+    page.find(GRID).evaluate(REINSERT)
+    page.wait_until(VISIBLE_ROWS)
+    assert page.find(GRID).evaluate("grid => grid.scrollTop") == 900
+
+
+VISIBLE_ROWS = f"""() => {{
+    const grid = document.querySelector('{GRID}'), {{ top, bottom }} = grid.getBoundingClientRect();
+    const isVisible = (box) => box.bottom > top + 28 && box.top < bottom;
+    const boxes = [...grid.querySelectorAll('.bf-body .bf-row')].map((row) => row.getBoundingClientRect());
+    return grid.scrollTop === 900 && boxes.filter(isVisible).length > 8 }}"""
+REINSERT = """async grid => {
+    const { parentElement, nextSibling } = grid;
+    grid.remove();
+    parentElement.insertBefore(grid, nextSibling);
+    for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame) }"""
 NAME = """() => { const it = document.activeElement;
     return it.ariaLabel ?? it.labels?.[0]?.textContent ?? it.textContent }"""
 SHOWS_FOCUS = """() => { const it = document.activeElement, style = getComputedStyle(it);
@@ -167,6 +272,35 @@ def cancel_running(page: Page, ci: bf.workspace.Workspace) -> None:
     page.find("button:disabled", has_text="Cancel…").wait_for()
 
 
+def cancel_several(page: Page, ci: bf.workspace.Workspace) -> None:
+    """Mark builds with the mouse and the keyboard, and cancel them after one question; then those of a branch."""
+    builds = ci.builds(created_from="10d", state="running", progress=False)
+    page.press("Load")
+    page.wait(re.compile(f"^{len(builds)} builds, complete"))
+    page.press("Cancel several…")
+    page.find(f"{GRID} .bf-mark").nth(1).wait_for()
+    page.find(f"{GRID} .bf-body .bf-row .bf-mark").first.click()
+    page.find("button:enabled", has_text="Cancel 1 marked build…").wait_for()
+    page.find(GRID).press("ArrowDown")
+    page.find(GRID).press(" ")
+    page.find("button:enabled", has_text="Cancel 2 marked builds…").wait_for()
+    marked = [(row[3], int(row[1])) for row in rows(page) if row[0] == "☑"]
+    page.press("Cancel 2 marked builds…")
+    question = page.wait("Cancel 2 builds of 2 marked builds")
+    assert all(f"{slug} #{number}" in question for slug, number in marked)
+    page.check_accessibility()
+    page.take_screenshots("cancel-several")
+    page.press("Yes, cancel 2 builds")
+    page.wait("2 builds: 2 canceled.")
+    assert {ci.pipeline(slug).build(number).state for slug, number in marked} == {"canceled"}
+    page.fill("Branch to cancel", HOSTILE)
+    page.press("Cancel all of this branch…")
+    page.wait(f"of branch {HOSTILE}: web #")
+    page.press("Keep all running")
+    page.take_screenshots("canceled-several")
+    page.press("Close cancellation")
+
+
 def show_a_refusal(page: Page, ci: bf.workspace.Workspace) -> None:
     slug, number = running(page, ci)
     ci.sandbox.clock.advance(dt.timedelta(hours=6))
@@ -190,18 +324,31 @@ def rebuild(page: Page, ci: bf.workspace.Workspace) -> None:
     assert page.find(".bf-status a:visible").first.get_attribute("href") == ci.pipeline(of).build(again[0]).web_url
 
 
+def fill_form(page: Page, **texts: str) -> None:
+    for name, text in texts.items():
+        field = page.find(f".bf-field-{name} :is(input, textarea)")
+        field.fill(text)
+        field.press("Tab")
+
+
 def create(page: Page, ci: bf.workspace.Workspace) -> None:
     page.press("Create build…")
-    for label, text in {"pipeline": "docs", "commit": "HEAD", "pull_request_id": "seven"}.items():
-        page.fill(label, text)
+    assert page.find(".bf-field-commit input").input_value() == "HEAD"
+    fill_form(page, pipeline="docs")
+    page.wait_until("() => document.querySelector('.bf-field-branch input').value === 'main'")
+    assert page.find(".bf-field-env textarea:visible").count() == 0
+    page.take_screenshots("form")
+    page.press("More options")
+    fill_form(page, branch="", pull_request_id="seven")
+    page.press("Fewer options")
     page.press("Create this build")
     page.wait("Nothing was sent. Correct 2 marked fields")
-    page.wait("branch is missing")
-    page.wait("pull_request_id must be a whole number")
-    page.take_screenshots("form")
-    for label, text in {"branch": "main", "pull_request_id": "7", "message": "Manual", "author.name": "Zoe"}.items():
-        page.fill(label, text)
-    page.page.get_by_label("env", exact=True).fill("CACHE=v2\nA=b=c")
+    page.wait("Branch is missing")
+    page.wait("Pull request number must be a whole number")
+    page.find("button[aria-expanded=true]", has_text="Fewer options").wait_for()
+    page.take_screenshots("form-all")
+    fill_form(page, branch="main", pull_request_id="7", message="Manual", **{"author-name": "Zoe"})
+    fill_form(page, env="CACHE=v2\nA=b=c")
     page.press("Create this build")
     page.find(".bf-status:visible", has_text=re.compile(r"Build #\d+ was created")).first.wait_for()
     page.press("Close the form")
@@ -215,7 +362,7 @@ def fit_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
     page.page.get_by_label("State", exact=True).select_option(label="all")
     page.press("Load")
     page.wait(re.compile(f"^{len(ci.builds(created_from='10d', progress=False))} builds, complete"))
-    for width, beside in ((1400, True), (1200, False), (900, False)):
+    for width, beside in ((1400, True), (1200, False), (720, False)):
         page.page.set_viewport_size({"width": width, "height": 1500})
         page.find(GRID).evaluate("async grid => { grid.scrollLeft = 90; await new Promise(requestAnimationFrame) }")
         head, row = page.page.evaluate(EDGES)
@@ -226,6 +373,22 @@ def fit_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
         assert outputs.evaluate("it => it.scrollWidth <= it.clientWidth"), "nothing is cut off at this width"
         page.find(GRID).evaluate("grid => { grid.scrollLeft = 0 }")
         page.take_screenshots(f"browser-{width}")
+    assert set(titles(page)) >= {"Number", "State", "Branch", "Took", "Created (UTC)"}
+    grid = page.find(GRID)
+    assert grid.evaluate("grid => grid.scrollWidth <= grid.clientWidth"), "all of them are visible"
+    cut = grid.evaluate(
+        "grid => [...grid.querySelectorAll('.bf-seconds')].filter(it => it.scrollWidth > it.clientWidth)"
+    )
+    assert cut == []
+    page.find("button:visible", has_text="Close").first.click()
+    page.page.set_viewport_size({"width": 1400, "height": 1500})
+    page.wait_until(
+        f"() => document.querySelector('{GRID}').offsetWidth > document.querySelector('.bf-browser').offsetWidth - 20"
+    )
+
+
+HAS_WHOLE_WIDTH = f"""() => document.querySelector('{GRID}').offsetWidth
+    > document.querySelector('.bf-browser').offsetWidth - 20"""
 
 
 def survive_a_server_outage(page: Page, ci: bf.workspace.Workspace, tmp_path: Path) -> None:

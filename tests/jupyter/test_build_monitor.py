@@ -18,12 +18,17 @@ CELL = """import buildframe as bf
 from buildframe import widgets
 monitor = widgets.BuildMonitor(bf.connect("acme"))
 monitor"""
+LONG = """from buildframe.widgets.data_table import DataTable
+from buildframe.widgets.monitor_formatting import TABLE_COLUMNS
+table = DataTable("Long durations", TABLE_COLUMNS)
+table.set_rows([[1, "running", "long", "0 %", 400_000, 11_062, "main", "three hours"]])
+table"""
 BARS = "cells => cells.map(cell => [cell.textContent, cell.style.getPropertyValue('--bf-percent')])"
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def test_follow_builds_until_they_finish(lab: Lab, page: Page) -> None:
-    write_notebook(lab.folder / "monitor.ipynb", CELL, "monitor.is_refreshing")
+    write_notebook(lab.folder / "monitor.ipynb", CELL, "monitor.is_refreshing", LONG)
     with worlds.sandbox(builds=300) as ci:
         (number,) = ci.sandbox.push("web")
         ci.sandbox.push("api")
@@ -50,9 +55,24 @@ def show_running_builds(page: Page, number: int) -> None:
     page.select(number)
     page.find(".bf-properties td", has_text=re.compile("builds of this pipeline ran longer than 3 min 58 s")).wait_for()
     page.take_screenshots("monitor")
-    page.page.set_viewport_size({"width": 900, "height": 1500})
-    page.take_screenshots("monitor-900")
+    page.check_accessibility()
+    page.page.set_viewport_size({"width": 720, "height": 1500})
+    page.take_screenshots("monitor-720")
+    show_long_durations(page)
     page.page.set_viewport_size({"width": 1200, "height": 1500})
+
+
+def show_long_durations(page: Page) -> None:
+    """A duration fits also into a column that the user made narrow."""
+    grid = ".bf-grid[aria-label='Long durations']"
+    durations = page.find(f"{grid} .bf-seconds")
+    assert durations.all_inner_texts() == ["4d 15h", "3h 04m"]
+    assert [cell.get_attribute("title") for cell in durations.all()] == ["4d 15h 06m 40s", "3h 04m 22s"]
+    page.find(f"{grid} .bf-sort-button", has_text="Waited").focus()
+    for _ in range(4):
+        page.page.keyboard.press("Shift+ArrowLeft")
+    page.find(f"{grid} .bf-seconds", has_text=re.compile("^3h$")).wait_for()
+    assert not durations.evaluate_all("cells => cells.some(cell => cell.scrollWidth > cell.clientWidth)")
 
 
 def cancel(page: Page, ci: Workspace) -> None:

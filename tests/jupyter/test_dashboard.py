@@ -54,6 +54,7 @@ def test_all_widgets_in_both_themes(ci: Workspace, browser: Browser, screenshots
         select_a_build(page)
         search_flaky_tests(page, ci)
         assert_text_is_escaped(page)
+        page.check_accessibility()
         shoot(page, "dashboard-light")
         assert any(NAMES[0] in frame or "alert(1)" in frame for frame in frames)
         assert [frame for frame in frames if token in frame] == []
@@ -63,6 +64,7 @@ def test_all_widgets_in_both_themes(ci: Workspace, browser: Browser, screenshots
         page.wait("flaky tests of the suite", 60)
         select_a_build(page)
         assert page.page.evaluate(GROUND) == "#212121"
+        page.check_accessibility()
         shoot(page, "dashboard-dark")
         assert page.dialogs == []
         assert [address for address in page.external_requests if not address.startswith(OF_VOILA)] == []

@@ -42,6 +42,7 @@ def test_change_inputs_and_compare(lab: Lab, page: Page) -> None:
     expect(page.find(".bf-timeline figcaption", has_text="(after): ")).to_have_count(1)
     page.page.get_by_label("Steps to speed up").select_option(label="api / integration")
     page.wait(re.compile("^4 agents.*api / integration takes 50 %"))
+    page.check_accessibility()
     page.take_screenshots("what-if")
     move(page, slider_of(page, "Load, % of recorded"), "ArrowRight", 4)
     page.wait(re.compile("^4 agents.*load 120 %, api / integration takes 50 %"))
@@ -61,4 +62,4 @@ def move(page: Page, slider: Any, key: str, times: int) -> None:
 
 
 def seconds(text: str) -> int:
-    return sum(60**place * int(part) for place, part in enumerate(text.split(":")[::-1]))
+    return sum({"s": 1, "m": 60, "h": 3600, "d": 86_400}[part[-1]] * int(part[:-1]) for part in text.split())

@@ -16,6 +16,7 @@ import buildframe as bf
 from buildframe import widgets
 from buildframe.sandbox_server import SCOPES
 from buildframe.widgets.build_browser import BuildBrowser
+from buildframe.widgets.build_list import CREATED
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
@@ -47,13 +48,13 @@ def select(browser: BuildBrowser, place: int) -> None:
 
 def numbers(browser: BuildBrowser) -> list[int]:
     """Return the numbers in the order of the page."""
-    return [row[0] for row in sorted(displayed_rows(browser.table), key=lambda row: row[6], reverse=True)]
+    return [row[0] for row in sorted(displayed_rows(browser.table), key=lambda row: row[CREATED], reverse=True)]
 
 
 def test_it_lists_all_builds(live: Workspace, browser: BuildBrowser) -> None:
     expected = live.builds(created_from="10d", progress=False)
     assert numbers(browser) == expected["number"].tolist()
-    assert (browser.table.columns[6]["title"], browser.table.sort_order) == ("Created (UTC)", [6, True])
+    assert (browser.table.columns[CREATED]["title"], browser.table.sort_order) == ("Created (UTC)", [CREATED, True])
     as_of = f"{pd.Timestamp(expected.attrs['as_of']):%H:%M:%S} UTC"
     assert visible_text(browser.status) == f"{len(expected)} builds, complete, as of {as_of}."
     assert browser.stop_button.disabled
@@ -74,14 +75,27 @@ def test_filters_of_the_service(live: Workspace, browser: BuildBrowser) -> None:
     assert "filtered by state, which changes" in visible_text(browser.status)
 
 
-def test_message_and_commit_filter_the_loaded_rows(browser: BuildBrowser) -> None:
-    build = browser.builds.iloc[5]
-    browser.message.value = build["message"].upper()
-    assert {row[4] for row in displayed_rows(browser.table)} == {build["message"].splitlines()[0]}
-    browser.commit.value = build["commit"][:12]
-    assert build["number"] in [row[0] for row in displayed_rows(browser.table)]
-    browser.commit.value = "no such"
-    assert displayed_rows(browser.table) == []
+def test_time_comes_before_texts_and_one_pipeline_needs_no_column(live: Workspace, browser: BuildBrowser) -> None:
+    titles = [column["title"] for column in browser.table.columns]
+    assert titles[3:7] == ["Branch", "Took", "Created (UTC)", "Message"]
+    never_left_out = [column["title"] for column in browser.table.columns if column["rank"] == 0]
+    assert never_left_out == ["Number", "State", "Branch", "Took", "Created (UTC)"]
+    assert not any(column["optional"] for column in browser.table.columns)
+    other = widgets.BuildBrowser(live.pipeline("web"), created_from="1d")
+    assert [column["title"] for column in other.table.columns if column["optional"]] == ["Pipeline"]
+    other.close()
+
+
+def test_a_closed_build_leaves_the_width_to_the_table(browser: BuildBrowser) -> None:
+    assert "bf-has-build" not in browser.details._dom_classes
+    select(browser, 2)
+    assert "bf-has-build" in browser.details._dom_classes
+    browser.details.close_button.click()
+    assert "bf-has-build" not in browser.details._dom_classes
+    assert (browser.table.selected, browser.details.loaded) == (-1, None)
+    assert "Select a build in the table" in visible_text(browser.details.status)
+    select(browser, 2)
+    assert browser.details.loaded is not None
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
@@ -192,7 +206,7 @@ def test_a_new_build_appears_whatever_the_filters(live: Workspace, browser: Buil
     wait_for(browser.form._tasks, browser._update_tasks)
     number = int(live.pipeline("web").builds(created_from="1h", branch=HOSTILE, progress=False)["number"].iloc[0])
     assert numbers(browser)[0] == number
-    assert browser.table.rows[-1][2:5] == ["web", HOSTILE, HOSTILE]
+    assert [browser.table.rows[-1][place] for place in (2, 3, 6)] == ["web", HOSTILE, HOSTILE]
     assert f"web #{number} updated; it may not match the filters." in visible_text(browser.status)
     select(browser, len(browser.builds) - 1)
     assert HOSTILE not in browser.details.properties.value

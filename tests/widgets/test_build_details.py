@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -247,7 +248,7 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: N
     assert texts[1].startswith("Loading build #42 …Waiting 1 s: ")
     assert visible_text(detail.status).startswith("404: No")
     texts.clear()
-    assert log_of(detail) == "Log of a text the log"
+    assert log_of(detail) == "Log of a text\nthe log"
     assert texts[0] == "Loading the log of a text …"
     assert texts[1].startswith("Loading the log of a text …Waiting 1 s: ")
 
@@ -293,7 +294,8 @@ def test_the_time_of_a_finished_build_adds_up_by_kind(live: Workspace) -> None:
 def log_of(detail: BuildDetails) -> str:
     detail.log_button.click()
     wait_for(detail._log_tasks)
-    return visible_text(detail.log_view)
+    lines = visible_text(detail.log_view, starts_line="bf-log-line").split("\n")
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 @pytest.mark.parametrize(("log", "shown"), [
@@ -306,7 +308,7 @@ def log_of(detail: BuildDetails) -> str:
     ("<script>alert(1)</script> &amp;", "<script>alert(1)</script> &amp;"),
 ])  # fmt: skip
 def test_a_log_is_plain_text(scripted: Start, log: str, shown: str) -> None:
-    assert log_of(detail_of(scripted, says(log.encode()))) == f"Log of a text {shown}"
+    assert log_of(detail_of(scripted, says(log.encode()))) == f"Log of a text\n{shown}"
 
 
 def test_a_long_log_shows_its_end_and_the_total_length(scripted: Start) -> None:
@@ -316,6 +318,50 @@ def test_a_long_log_shows_its_end_and_the_total_length(scripted: Start) -> None:
     assert f"last 60,000 of {len(log):,} characters" in message
     assert len(message) < 61_000
     assert "[3" not in message
+
+
+LOG = """\
+~~~ Prepare
+$ git fetch
+--- :hammer: Build
+\x1b[32m✓\x1b[0m compiled, 0 errors
+--- Test
+\x1b[1;31mFAILED\x1b[0m tests/test_tax.py
+^^^ +++
++++ Report
+\x1b[38;2;250;10;10mred\x1b[0m and \x1b[44mblue ground\x1b[0m
+"""
+
+
+def test_groups_with_errors_are_unfolded(scripted: Start) -> None:
+    detail = detail_of(scripted, says(LOG.encode()))
+    log_of(detail)
+    summaries = re.findall(r"<details( open)?><summary>(.*?) <span", detail.log_view.value)
+    assert summaries == [("", "Prepare"), ("", "Build"), (" open", "Test"), (" open", "Report")]
+    errors = re.findall(r'bf-log-error">(.*?)</span></pre>', detail.log_view.value)
+    assert [re.sub("<[^>]*>", "", line) for line in errors] == ["FAILED tests/test_tax.py", "red and blue ground"]
+    assert "1 line, 1 error line" in visible_text(detail.log_view)
+    assert is_safe(detail.log_view.value)
+
+
+def test_without_errors_the_last_group_is_unfolded(scripted: Start) -> None:
+    detail = detail_of(scripted, says(b"--- One\nfine\n--- Two\nno error"))
+    log_of(detail)
+    assert re.findall(r"<details( open)?>", detail.log_view.value) == ["", " open"]
+    assert "bf-log-error" not in detail.log_view.value
+
+
+def test_colors_are_those_of_the_style_sheet(scripted: Start) -> None:
+    detail = detail_of(scripted, says(LOG.encode()))
+    log_of(detail)
+    spans = dict(re.findall(r'<span class="(bf-[fab][^"]*)">(.*?)</span>', detail.log_view.value))
+    assert spans == {"bf-fg-2": "✓", "bf-ansi-bold bf-fg-1": "FAILED", "bf-fg-1": "red", "bf-bg-4": "blue ground"}
+
+
+def test_a_hostile_color_is_no_error(scripted: Start) -> None:
+    """Python refuses to parse so many digits, and `²` is a digit for `str.isdigit`."""
+    for color in ("9" * 5000, "²", "38;5", "38;2;1", ";" * 60):
+        assert log_of(detail_of(scripted, says(f"\x1b[{color}mtext".encode()))).endswith("text")
 
 
 def test_a_very_long_line_shows_its_end(scripted: Start) -> None:

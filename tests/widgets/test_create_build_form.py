@@ -67,7 +67,9 @@ def test_it_has_a_labeled_input_for_every_property(live: Workspace) -> None:
     form = CreateBuildForm(live)
     assert tuple(form.fields) == ("pipeline", *spec.create_build.property_names)
     assert set(inputs(form)) == {"pipeline", *ALL}
-    assert {field.input.description for field in inputs(form).values()} == set(inputs(form))
+    labels = [field.input.description for field in inputs(form).values()]
+    assert len(set(labels)) == len(labels)
+    assert not [label for label in labels if "_" in label or not label[0].isupper()]
     assert set(inputs(CreateBuildForm(live.pipeline("web")))) == set(ALL)
 
     def within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
@@ -104,7 +106,8 @@ def test_all_values_are_sent_and_no_is_false(scripted: Callable[..., Scripted]) 
 def test_it_creates_one_build_and_clears_the_fields(live: Workspace) -> None:
     changed: list[spec.Build] = []
     form = CreateBuildForm(live, on_change=changed.append)
-    form.suggest_pipelines(["web", "api"], "web")
+    form.prepare(["web", "api"], "web")
+    wait_for(form._branch_tasks)
     fill(form, **ALL)
     form.create.click()
     send(form)
@@ -114,23 +117,68 @@ def test_it_creates_one_build_and_clears_the_fields(live: Workspace) -> None:
     assert (build.message, build.branch, build.meta_data) == ("One\n\n  two", "main", {"lines": "one\ntwo"})
     assert f"#{build.number} was created, {changed[0].state}" in visible_text(form.status)
     assert build.web_url in form.status.value
-    assert {field.input.value for name, field in inputs(form).items() if name != "pipeline"} == {""}
-    assert form.pipeline.value == "web"
+    kept = {name: field.input.value for name, field in inputs(form).items() if field.input.value}
+    assert kept == {"pipeline": "web", "commit": "HEAD", "branch": "main"}
+
+
+def test_it_starts_with_the_newest_commit_of_the_default_branch(live: Workspace) -> None:
+    live.pipeline("api").update(default_branch="trunk")
+    form = CreateBuildForm(live)
+    assert (inputs(form)["commit"].input.value, inputs(form)["branch"].input.value) == ("HEAD", "")
+    form.prepare(["web", "api"], "web")
+    wait_for(form._branch_tasks)
+    assert inputs(form)["branch"].input.value == "main"
+    form.pipeline.value = "api"
+    wait_for(form._branch_tasks)
+    assert inputs(form)["branch"].input.value == "trunk"
+    fill(form, branch="mine")
+    form.pipeline.value = "web"
+    wait_for(form._branch_tasks)
+    assert inputs(form)["branch"].input.value == "mine", "what the user typed stays"
+    other = CreateBuildForm(live.pipeline("api"))
+    other.prepare()
+    wait_for(other._branch_tasks)
+    assert inputs(other)["branch"].input.value == "trunk"
+
+
+def test_an_unknown_default_branch_is_left_to_the_user(live: Workspace) -> None:
+    form = CreateBuildForm(live)
+    form.prepare([], "nowhere")
+    wait_for(form._branch_tasks)
+    assert (inputs(form)["branch"].input.value, form.status.value) == ("", "")
+
+
+def test_options_are_folded_until_they_are_needed(live: Workspace) -> None:
+    form = CreateBuildForm(live.pipeline("web"))
+    assert form.more.layout.display == "none"
+    form.more_button.click()
+    assert (form.more.layout.display, form.more_button.description) == (None, "Fewer options")
+    assert form._accessibility.attributes[".bf-more"] == {"aria-expanded": "true"}
+    form.more_button.click()
+    fill(form, branch="main", env="no sign")
+    send(form)
+    assert form.more.layout.display is None, "the field with the problem is visible"
 
 
 def test_problems_appear_at_their_fields_until_these_are_edited(live: Workspace, focused: list[str]) -> None:
     form = CreateBuildForm(live)
-    wrong = {"env": "A=1\nno sign", "meta_data": "A=1\nA=2", "pull_request_id": "seven", "author.email": "x"}
+    wrong = {
+        "commit": "",
+        "env": "A=1\nno sign",
+        "meta_data": "A=1\nA=2",
+        "pull_request_id": "seven",
+        "author.email": "x",
+    }
     fill(form, **wrong)
     send(form)
     problems = {name: visible_text(field.hint) for name, field in inputs(form).items() if field.problem}
     assert problems == {
-        "pipeline": "pipeline is missing",
-        "commit": "commit is missing",
-        "branch": "branch is missing",
-        "env": "env has no NAME=value in line 2",
-        "meta_data": "meta_data contains A twice, again in line 2",
-        "pull_request_id": "pull_request_id must be a whole number",
+        "pipeline": "Pipeline is missing",
+        "commit": "Commit is missing",
+        "branch": "Branch is missing",
+        "env": "Environment variables has no NAME=value in line 2",
+        "meta_data": "Meta-data contains A twice, again in line 2",
+        "pull_request_id": "Pull request number must be a whole number",
     }
     assert visible_text(form.status) == "Nothing was sent. Correct 6 marked fields."
     assert focused == [".bf-field-pipeline :is(input, textarea, select)"]
@@ -166,8 +214,8 @@ def test_descriptions_are_linked_to_their_inputs_for_screen_readers(live: Worksp
 
 
 @pytest.mark.parametrize(("slug", "message", "at_field"), [
-    ("nowhere", "404: No pipeline found", "pipeline does not exist, or this token cannot see it"),
-    ("..", "..", "pipeline is not valid"),
+    ("nowhere", "404: No pipeline found", "Pipeline does not exist, or this token cannot see it"),
+    ("..", "..", "Pipeline is not valid"),
 ])  # fmt: skip
 def test_an_unknown_pipeline_is_reported(live: Workspace, slug: str, message: str, at_field: str) -> None:
     form = CreateBuildForm(live)
@@ -199,7 +247,7 @@ def test_field_errors_of_the_service_appear_at_their_fields(scripted: Callable[.
     form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
     fill(form, commit="HEAD", branch="main")
     send(form)
-    assert visible_text(inputs(form)["commit"].hint) == "commit is not <b>there</b>"
+    assert visible_text(inputs(form)["commit"].hint) == "Commit is not <b>there</b>"
     assert is_safe(inputs(form)["commit"].hint.value)
 
 
@@ -241,7 +289,7 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
     gate.set()
     wait_for(form._tasks)
     kept = {name: field.input.value for name, field in inputs(form).items() if field.input.value}
-    assert kept == {"message": "The next one", "author.name": "Yann Example"}
+    assert kept == {"commit": "HEAD", "message": "The next one", "author.name": "Yann Example"}
     assert not form.create.disabled
     assert len(server.requests) == 1
 
@@ -268,7 +316,7 @@ def test_unparsable_input_is_reported(live: Workspace, name: str, typed: str, me
     form = CreateBuildForm(live.pipeline("web"))
     fill(form, commit="HEAD", branch="main", **{name: typed})
     send(form)
-    assert visible_text(inputs(form)[name].hint) == f"{name} {message}"
+    assert visible_text(inputs(form)[name].hint) == f"{inputs(form)[name].label} {message}"
     assert "Nothing was sent" in visible_text(form.status)
 
 
@@ -278,7 +326,7 @@ def test_a_number_out_of_range_is_left_to_the_service(live: Workspace, number: i
     fill(form, commit="HEAD", branch="main", pull_request_id=str(number))
     send(form)
     assert "422" in visible_text(form.status)
-    assert visible_text(inputs(form)["pull_request_id"].hint).startswith("pull_request_id must be from 1 to ")
+    assert visible_text(inputs(form)["pull_request_id"].hint).startswith("Pull request number must be from 1 to ")
 
 
 @pytest.mark.parametrize("hostile", UNTRUSTED)

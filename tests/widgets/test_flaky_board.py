@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 
 import ipywidgets
+import pandas as pd
 import pytest
 
 import buildframe as bf
 from buildframe import metrics, widgets
+from buildframe.formatting import format_duration
 from buildframe.sandbox_server import SCOPES
 from buildframe.widgets.flaky_board import TABLE_COLUMNS, FlakyBoard
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
+from tests.widgets.widget_helpers import displayed_rows, html_tags, visible_text, wait_for
 
 
 @pytest.fixture
@@ -55,20 +57,79 @@ def held_by(gate: threading.Event, *names: str) -> Callable[[BaseHTTPRequestHand
     return late
 
 
-def test_it_ranks_like_the_metric(ci: Workspace, board: FlakyBoard) -> None:
+def column(board: FlakyBoard, title: str) -> list[object]:
+    place = [column.title for column in TABLE_COLUMNS].index(title)
+    return [row[place] for row in board.table.rows]
+
+
+def test_it_ranks_like_the_metric_with_active_tests_first(ci: Workspace, board: FlakyBoard) -> None:
     tests = ci.flaky_tests("rspec", progress=False)
-    expected = metrics.flaky_board(tests)
-    assert [row[0] for row in board.table.rows] == list(range(1, len(tests) + 1))
-    assert [row[2] for row in board.table.rows] == expected["instances"].tolist()
-    assert [row[6] for row in board.table.rows] == expected["location"].tolist()
-    ages = (expected["age_at_least_s"] / 86_400).round(1)
-    assert [row[4] for row in board.table.rows] == ages.tolist()
-    assert [row[5] == "resolved" for row in board.table.rows] == expected["is_resolved"].tolist()
-    assert [row[5] == "recurred" for row in board.table.rows] == expected["recurred"].tolist()
-    assert {row[5] for row in board.table.rows} == {"never", "resolved", "recurred"}
+    ranked = metrics.flaky_board(tests)
+    expected = pd.concat([ranked[~ranked["is_resolved"]], ranked[ranked["is_resolved"]]], ignore_index=True)
+    assert expected["id"].tolist() != ranked["id"].tolist()
+    assert board.board["id"].tolist() == expected["id"].tolist()
+    assert column(board, "Rank") == list(range(1, len(tests) + 1))
+    assert column(board, "Instances") == expected["instances"].tolist()
+    assert column(board, "Location") == expected["location"].tolist()
+    first = tests["fetched_at"].max() - pd.to_timedelta(expected["age_at_least_s"], unit="s")
+    assert column(board, "First seen by (UTC)") == [f"{time:%Y-%m-%d %H:%M:%S.%f}" for time in first]
+    flags = zip(expected["is_resolved"], expected["recurred"], strict=True)
+    statuses = ["resolved" if resolved else "recurred" if recurred else "active" for resolved, recurred in flags]
+    assert column(board, "Status") == statuses
+    assert set(statuses) == {"active", "resolved", "recurred"}
     as_of = tests.attrs["as_of"].replace("T", " ").replace("Z", " UTC")
+    resolved = statuses.count("resolved")
     assert visible_text(board.status).startswith(f"{len(tests)} flaky tests of the suite rspec, as of {as_of}")
-    assert "Ranked by instances: how often the service detected the test as flaky." in visible_text(board.status)
+    counts = f"{len(tests) - resolved} active, {resolved} resolved. "
+    assert f"{counts}Ranked by instances: how often the service detected the test as flaky." in visible_text(
+        board.status
+    )
+
+
+def test_the_filter_shows_active_or_resolved_tests(board: FlakyBoard) -> None:
+    shown = {}
+    for status in ("active", "resolved", "all"):
+        board.shown.value = status
+        shown[status] = displayed_rows(board.table)
+    assert shown["active"] + shown["resolved"] == shown["all"]
+    assert {row[2] for row in shown["active"]} == {"active", "recurred"}
+    assert {row[2] for row in shown["resolved"]} == {"resolved"}
+
+
+def test_owners_have_the_names_of_teams(ci: Workspace, board: FlakyBoard) -> None:
+    names = {id: name for name, id in ci.sandbox.teams().items()}
+    tests = ci.flaky_tests("rspec", progress=False).set_index("id").loc[board.board["id"]]
+    expected = [", ".join(names[id] for id in json.loads(ids)) for ids in tests["ownership_team_ids"]]
+    assert column(board, "Owner") == expected
+    assert len(set(expected)) > 1
+
+
+def test_owners_without_names(ci: Workspace) -> None:
+    token = ci.sandbox.token(["read_suites"])
+    board = FlakyBoard(bf.connect("acme", base_url=ci.sandbox.url, token=token), "rspec")
+    wait_for(board._tasks)
+    owned = next(place for place, owner in enumerate(column(board, "Owner")) if owner)
+    assert set(str(column(board, "Owner")[owned]).split(", ")) <= set(ci.sandbox.teams().values())
+    board.table.selected = owned
+    assert "names of teams are unknown: 403" in visible_text(board.properties)
+    assert 'role="alert"' not in board.status.value
+    board.close()
+
+
+def test_the_price_of_a_step(ci: Workspace) -> None:
+    jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
+    scores = metrics.flake_score(jobs)
+    step = str(scores.loc[scores["machine_s"].idxmax(), "step"])
+    (score,) = scores[scores["step"] == step].to_dict("records")
+    board = FlakyBoard(ci, "rspec", jobs=jobs, step=[step, "no such"])
+    wait_for(board._tasks)
+    price = visible_text(board.price)
+    assert f"the step {step} of {score['pipeline']} in these jobs: {score['red_builds']} red builds" in price
+    assert f"{format_duration(score['machine_s'])} of machine time" in price
+    assert "contain no step no such, so its price is unknown" in price
+    board.table.selected = 0
+    assert "the price of the whole step is above the table" in visible_text(board.properties)
+    board.close()
 
 
 def test_without_a_store_it_says_how_to_record_history(board: FlakyBoard) -> None:
@@ -85,7 +146,10 @@ def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
     tests = ci.flaky_tests("rspec", progress=False).set_index("id")
     board.table.selected = 5
     test = tests.loc[board.board["id"].iloc[5]]
-    assert f"Instances{test['instances']}" in visible_text(board.properties)
+    share = test["instances"] / tests["instances"].sum()
+    instances = f"Instances{test['instances']}, {100 * share:.1f} % of all instances in this list"
+    assert instances in visible_text(board.properties)
+    assert "Priceunknown for one test" in visible_text(board.properties)
     assert f"Location{test['location']}" in visible_text(board.properties)
     assert [
         attributes["href"] for tag, attributes in html_tags(board.properties.value) if tag == "a"
@@ -196,10 +260,11 @@ def test_missing_values_are_shown_as_such(scripted: Callable[..., Scripted]) -> 
     body = listed("a", scope=None, location=None, instances=None, latest_occurrence_at=None)
     board = scripted_board(scripted(says(body)))
     wait_for(board._tasks)
-    assert board.table.rows == [[1, "a", None, "", None, "never", ""]]
+    assert board.table.rows == [[1, "a", "active", None, None, None, "", ""]]
     board.table.selected = 0
-    assert visible_text(board.properties).split("\n") == [
-        "a", "", "Instancesunknown", "Last seenunknown", "Last resolvednever", "Pageopen the test's page",
+    lines = [line for line in visible_text(board.properties).split("\n") if not line.startswith("Price")]
+    assert [line for line in lines if line] == [
+        "a", "Instancesunknown", "Last seenunknown", "Last resolvednever", "Pageopen the test's page",
     ]  # fmt: skip
     board.close()
 
@@ -274,6 +339,7 @@ def test_the_state_contains_no_token(ci: Workspace) -> None:
         ((None, 5), {}, "suite=5 is not a slug."),
         ((None, ["rspec", "jest"]), {}, "Pass the slug of one test suite"),
         ((None, "rspec"), {"store": "ci-history"}, "store='ci-history' is not a store."),
+        ((None, "rspec"), {"step": "rspec"}, "Pass both jobs= and step="),
     ],
 )
 def test_invalid_arguments_are_named(

@@ -13,9 +13,10 @@ from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.data_table import DataTable
 
 
-def visible_text(widget: Any) -> str:
-    """Return the text of an HTML widget."""
-    return html.unescape(re.sub(r"<[^>]*>", "", widget.value)).strip()
+def visible_text(widget: Any, starts_line: str = "no element") -> str:
+    """Return the text of an HTML widget; elements of the class `starts_line` start a line."""
+    page = re.sub(rf'(?=<\w+ class="{starts_line})', "\n", widget.value)
+    return html.unescape(re.sub(r"<[^>]*>", "", page)).strip()
 
 
 def displayed_rows(table: DataTable) -> list[list[Any]]:
@@ -54,8 +55,8 @@ def html_tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.tags
 
 
-_SAFE_TAGS = re.compile("a|b|br|caption|div|figcaption|figure|i|pre|span|table|td|th|tr")
-_SAFE_ATTRIBUTES = re.compile("aria-label|class|data-state|href|id|rel|role|scope|style|tabindex|target|title")
+_SAFE_TAGS = re.compile("a|b|br|caption|details|div|figcaption|figure|i|pre|span|summary|table|td|th|tr")
+_SAFE_ATTRIBUTES = re.compile("aria-label|class|data-state|href|id|open|rel|role|scope|style|tabindex|target|title")
 _SAFE_STYLE = re.compile(r"(left:-?[\d.]+%(;width:-?[\d.]+%)?)?")
 
 

@@ -8,7 +8,8 @@ function render({ model, el }) {
 
   function setAttributes() {
     for (const [selector, attributes] of Object.entries(model.get("attributes"))) {
-      for (const element of box()?.querySelectorAll(selector) ?? []) {
+      const own = box()?.matches(selector) ? [box()] : [];
+      for (const element of [...own, ...(box()?.querySelectorAll(selector) ?? [])]) {
         for (const [name, value] of Object.entries(attributes)) {
           if (ALLOWED.test(name) && element.getAttribute(name) !== value) element.setAttribute(name, value);
         }

@@ -19,14 +19,16 @@ from buildframe.widgets.build_details import BuildDetails
 from buildframe.widgets.build_list import (
     COLUMNS,
     CREATED,
+    PIPELINE,
     TABLE_COLUMNS,
     BuildList,
     LoadingState,
     load_builds,
     with_rows,
 )
+from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.widgets.create_build_form import CreateBuildForm
-from buildframe.widgets.data_table import DataTable
+from buildframe.widgets.data_table import DataTable, TableColumn
 from buildframe.widgets.filter_inputs import FilterInputs
 from buildframe.workspace import PipelineWorkspace, Workspace
 
@@ -37,9 +39,10 @@ class BuildBrowser(components.WorkspaceWidget):
     """
     List the builds of an organization or of one pipeline: filter, sort, select and act on them.
 
-    The service filters by pipeline, branch, state, creator and time. Message and commit filter the loaded rows. The
-    selected build is shown with its properties, jobs, timeline and logs, and buttons that cancel and rebuild it. A form
-    creates builds.
+    The service filters by pipeline, branch, state, creator and time. The search below filters the loaded rows by any
+    text in them. The selected build is shown with its properties, jobs, timeline and logs, and buttons that cancel and
+    rebuild it. A form creates builds. The table's columns can be chosen, moved and resized, its cells and rows copied,
+    and its rows downloaded as CSV.
 
     Parameters
     ----------
@@ -85,15 +88,18 @@ class BuildBrowser(components.WorkspaceWidget):
         self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
         self._load_pressed_at = -math.inf
         self._selected_id: str | None = None
+        self._marked_ids: frozenset[str] = frozenset()
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
-        self.table = DataTable("Builds", TABLE_COLUMNS)
+        self.table = DataTable("Builds", _columns_for(ws), has_search=True)
         self.table.sort_order = [CREATED, True]
         self._update_tasks = TaskRunner(self._on_update_error)
         self.closables += (self._update_tasks,)
         self.filters = FilterInputs(ws, created_from, self.status.guard(self._press_load))
-        self.details = BuildDetails(ws, on_change=self._on_build_changed)
+        self.details = BuildDetails(ws, on_change=self._on_build_changed, on_close=self._on_details_closed)
         self.form = CreateBuildForm(ws, on_change=self._on_build_changed)
-        components.set_visible(self.form, False)
+        self.bulk = BulkCancel(ws, find_marked=self._find_marked, on_done=self._on_bulk_done)
+        for panel in (self.form, self.bulk):
+            components.set_visible(panel, False)
         self._create_inputs()
         self._show_parts(*self._layout_parts())
         self.add_class("bf-browser")
@@ -116,26 +122,28 @@ class BuildBrowser(components.WorkspaceWidget):
         return newest_first[COLUMNS]
 
     def _create_inputs(self) -> None:
-        self.message = ipywidgets.Text(description="Message contains", placeholder="in loaded rows")
-        self.commit = ipywidgets.Text(description="Commit starts with", placeholder="in loaded rows")
         self.load_button = self.status.create_button("Load", "Load builds by these filters", self._press_load)
         self.load_button.button_style = "primary"
         self.stop_button = self.status.create_button("Stop", "Stop loading and keep the loaded rows", self.stop)
         self.create_button = self.status.create_button("Create build…", "Open or close the form", self._toggle_form)
+        self.bulk_button = self.status.create_button(
+            "Cancel several…", "Cancel marked builds, or all of a branch", self._toggle_bulk
+        )
 
     def _layout_parts(self) -> list[ipywidgets.Widget]:
-        buttons = ipywidgets.HBox([self.load_button, self.stop_button, self.create_button])
-        hint = ipywidgets.HTML(html.hint("Filter loaded rows"))
-        row_filters = components.input_grid([hint, self.message, self.commit])
-        columns = ipywidgets.Box([ipywidgets.VBox([row_filters, self.table]), self.details])
-        return [self.filters, buttons, self.status, self.form, components.add_classes(columns, "bf-browser-columns")]
+        buttons = ipywidgets.HBox(
+            [self.load_button, self.stop_button, self.create_button, self.bulk_button],
+            layout={"flex_flow": "row wrap"},
+        )
+        columns = ipywidgets.Box([self.table, self.details])
+        columns = components.add_classes(columns, "bf-browser-columns")
+        return [self.filters, buttons, self.status, self.form, self.bulk, columns]
 
     def _observe_inputs(self) -> None:
         guard = self.status.guard
-        for row_filter in (self.message, self.commit):
-            row_filter.observe(guard(lambda _: self.table.set_trait("visible_rows", self._visible_rows())), "value")
         self.filters.on_change(guard(self._on_filter_change))
         self.table.observe(guard(lambda _: self._on_select()), "selected")
+        self.table.observe(guard(lambda _: self._on_mark()), "marked")
         self.observe(guard(lambda change: self.stop() if change.new == 0 else None), "_view_count")
 
     def _press_load(self) -> None:
@@ -205,17 +213,8 @@ class BuildBrowser(components.WorkspaceWidget):
     def _update_table(self) -> None:
         builds = self._shown.builds
         selected = builds.index[builds["id"] == self._selected_id]
-        self.table.set_rows(builds["row"].tolist(), self._visible_rows(), int(selected[0]) if len(selected) else -1)
-
-    def _visible_rows(self) -> list[int] | None:
-        """Return the indexes of rows that match the filters for message and commit, or None without a filter."""
-        message, commit = self.message.value.strip().lower(), self.commit.value.strip().lower()
-        builds = self._shown.builds
-        if not (message or commit) or builds.empty:
-            return None
-        matches = builds["message"].fillna("").str.lower().str.contains(message, regex=False)
-        matches &= builds["commit"].fillna("").str.lower().str.startswith(commit)
-        return [int(index) for index in builds.index[matches]]
+        marked = [int(index) for index in builds.index[builds["id"].isin(self._marked_ids)]]
+        self.table.set_rows(builds["row"].tolist(), selected=int(selected[0]) if len(selected) else -1, marked=marked)
 
     def _on_select(self) -> None:
         builds, index = self._shown.builds, self.table.selected
@@ -225,12 +224,38 @@ class BuildBrowser(components.WorkspaceWidget):
         self._selected_id = str(build["id"])
         self.details.load(str(build["pipeline"]), int(build["number"]))
 
+    def _on_mark(self) -> None:
+        marked = self._find_marked()
+        self._marked_ids = frozenset(marked["id"])
+        self.bulk.show_marked(len(marked))
+
+    def _find_marked(self) -> pd.DataFrame:
+        builds = self._shown.builds
+        return builds.iloc[[index for index in self.table.marked if 0 <= index < len(builds)]]
+
+    def _on_details_closed(self) -> None:
+        self._selected_id, self.table.selected = None, -1
+
     def _toggle_form(self) -> None:
         is_opening = self.form.layout.display == "none"
         if is_opening:
-            self.form.suggest_pipelines(self.filters.pipeline.options, self.filters.pipeline.value)
+            self.form.prepare(self.filters.pipeline.options, self.filters.pipeline.value)
         components.set_visible(self.form, is_opening)
         self.create_button.description = "Close the form" if is_opening else "Create build…"
+
+    def _toggle_bulk(self) -> None:
+        is_opening = self.bulk.layout.display == "none"
+        if is_opening:
+            self.bulk.pipeline.options = self.filters.pipeline.options
+            self.bulk.pipeline.value, self.bulk.branch.value = self.filters.pipeline.value, self.filters.branch.value
+        components.set_visible(self.bulk, is_opening)
+        self.table.has_marks = is_opening
+        self.bulk_button.description = "Close cancellation" if is_opening else "Cancel several…"
+
+    def _on_bulk_done(self) -> None:
+        """Load the list and the selected build again: any of them may have been canceled."""
+        self.load()
+        self.details.load_again()
 
     def _on_build_changed(self, build: spec.Build) -> None:
         """Update or add the row of a build that was canceled or created, without loading all builds again."""
@@ -258,3 +283,9 @@ class BuildBrowser(components.WorkspaceWidget):
     def _on_update_error(self, error: BaseException) -> None:
         self._outdated.clear()
         self.status.show_error(error)
+
+
+def _columns_for(ws: Workspace | PipelineWorkspace) -> list[TableColumn]:
+    """Return the columns of the table; the pipeline is optional if there is only one."""
+    is_one = isinstance(ws, PipelineWorkspace)
+    return [each._replace(optional=is_one and each is TABLE_COLUMNS[PIPELINE]) for each in TABLE_COLUMNS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import ipywidgets
@@ -16,11 +17,12 @@ from buildframe.widgets.build_summary import (
     is_unfinished,
     job_name,
     log_error_text,
-    render_log,
 )
 from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
+from buildframe.widgets.log_page import render_log
 from buildframe.widgets.timeline import compute_ledger, render_timeline
+from buildframe.widgets.unblock_form import UnblockForm
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 _FAILED_STATES = ("failed", "timed_out", "expired")
@@ -36,35 +38,47 @@ class LoadedBuild(NamedTuple):
 
 
 class BuildDetails(components.WorkspaceWidget):
-    """One build; `load` replaces it. `on_change` is called with each build that its buttons canceled or created."""
+    """
+    One build; `load` replaces it.
 
-    def __init__(self, ws: Workspace | PipelineWorkspace, *, on_change: OnBuildChanged | None = None) -> None:
+    `on_change` is called with each build that its buttons canceled or created. With `on_close` there is a button that
+    hides the build.
+    """
+
+    def __init__(
+        self,
+        ws: Workspace | PipelineWorkspace,
+        *,
+        on_change: OnBuildChanged | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(ws)
-        self._on_change = on_change
+        self._on_change, self._on_close = on_change, on_close
         self.loaded: LoadedBuild | None = None
         self._requested: tuple[str, int] | None = None  # pipeline and number
         self._shown: tuple[str, int] | None = None
         self.status.layout = {"flex": "1 1 200px", "min_height": "34px"}
-        self.log_view = components.StatusLine()
+        self.log_view, self.log_tools = components.StatusLine(), components.LogTools()
+        log = components.add_classes(ipywidgets.VBox([self.log_tools, self.log_view]), "bf-log-view")
         self._log_tasks = TaskRunner(
             lambda error: self.log_view.show_error(log_error_text(error)), self.log_view.show_wait
         )
         self.closables += (self._log_tasks,)
         self.properties, self.timeline = ipywidgets.HTML(), ipywidgets.HTML()
         self.actions = BuildActions(ws, on_change=self._on_build_changed)
+        self.unblock = UnblockForm(ws, on_change=lambda job: self.load_again())
         self.jobs = components.add_classes(DataTable("Jobs", JOB_COLUMNS), "bf-jobs")
-        self.reload = self.status.create_button("Refresh", "Load this build again", self._reload)
+        self.reload = self.status.create_button("Refresh", "Load this build again", self.load_again)
+        self.close_button = self.status.create_button("Close", "Hide this build", self._on_close_click)
         self.log_button = self.status.create_button("Show log", "", self._load_log)
         self.log_button.layout.align_self = "flex-start"
         self.body = ipywidgets.VBox(
-            [self.properties, self.actions, self.jobs, self.log_button, self.log_view, self.timeline],
+            [self.properties, self.actions, self.unblock, self.jobs, self.log_button, log, self.timeline],
             layout={"width": "100%"},
         )
-        self._show_parts(ipywidgets.HBox([self.reload, self.status]), self.body)
+        self._show_parts(ipywidgets.HBox([self.reload, self.close_button, self.status]), self.body)
         self.jobs.observe(self.status.guard(lambda _: self._update_log_button()), "selected")
-        components.set_visible(self.body, False)
-        components.set_visible(self.reload, False)
-        self.status.show("Select a build in the table with the arrow keys or a click.")
+        self._hide()
 
     def load(self, slug: str, number: int) -> None:
         """Load and show a build. What is shown stays until then; a request for another build is canceled."""
@@ -72,10 +86,29 @@ class BuildDetails(components.WorkspaceWidget):
         self._requested = (pipeline.slug, number)
         if self._requested != self._shown:
             self.actions.show(None)  # otherwise they would act on a build that is no longer selected
+            self.unblock.show(None, [])
+        self.add_class("bf-has-build")
+        components.set_visible(self.close_button, self._on_close is not None)
         self.status.show_action(f"Loading build #{number} …")
         self._tasks.restart(lambda task: _load(pipeline, number), self._show)
 
-    def _reload(self) -> None:
+    def _hide(self) -> None:
+        """Show no build, so that a table beside it has the whole width."""
+        self._tasks.cancel()
+        self._log_tasks.cancel()
+        self.loaded = self._requested = self._shown = None
+        for part in (self.body, self.reload, self.close_button):
+            components.set_visible(part, False)
+        self.remove_class("bf-has-build")
+        self.status.show("Select a build in the table with the arrow keys or a click.")
+
+    def _on_close_click(self) -> None:
+        self._hide()
+        if self._on_close is not None:
+            self._on_close()
+
+    def load_again(self) -> None:
+        """Load the build again, if one is shown."""
         if self._requested is not None:
             self.load(*self._requested)
 
@@ -86,6 +119,7 @@ class BuildDetails(components.WorkspaceWidget):
         self.status.show("")
         self.properties.value, self.timeline.value = loaded.properties, loaded.timeline
         self.actions.show(to_record(loaded.build))
+        self.unblock.show(loaded.build["pipeline"], loaded.jobs)
         if not is_same:
             self.log_view.show("")
             self._log_tasks.cancel()
@@ -105,7 +139,7 @@ class BuildDetails(components.WorkspaceWidget):
     def _on_build_changed(self, build: spec.Build) -> None:
         """Load the build again if the buttons changed it; a new build is shown only when it is selected."""
         if self.loaded is not None and build.id == self.loaded.build["id"] and self._requested == self._shown:
-            self._reload()
+            self.load_again()
         if self._on_change is not None:
             self._on_change(build)
 
@@ -127,7 +161,8 @@ class BuildDetails(components.WorkspaceWidget):
             return
         self.log_view.show_action(f"Loading the log of {job_name(job)} …")
         self._log_tasks.restart(
-            lambda task: render_log(job, ws.log(job).raw), lambda page: self.log_view.set_trait("value", page)
+            lambda task: render_log(job, job_name(job), ws.log(job).raw),
+            lambda page: self.log_view.set_trait("value", page),
         )
 
 

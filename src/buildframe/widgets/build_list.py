@@ -125,14 +125,15 @@ def _duration(build: Row) -> pd.Timedelta | None:
 
 
 TABLE_COLUMNS = (
-    TableColumn("Number", "number", "number", "70px"),
+    TableColumn("Number", "number", "number", "80px"),
     TableColumn("State", lambda build: "blocked" if build["blocked"] else build["state"], "state", "94px"),
-    TableColumn("Pipeline", "pipeline", width="minmax(74px, 0.7fr)"),
-    TableColumn("Branch", "branch", width="minmax(92px, 1fr)"),
-    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(100px, 2fr)"),
-    TableColumn("Took", _duration, "seconds", "62px"),
+    TableColumn("Pipeline", "pipeline", width="minmax(74px, 7fr)", rank=1),
+    TableColumn("Branch", "branch", width="minmax(110px, 13fr)"),
+    TableColumn("Took", _duration, "seconds", "72px"),
     TableColumn("Created (UTC)", "created_at", "time", "142px"),
-    TableColumn("Creator", "creator", width="minmax(74px, 0.8fr)"),
-    TableColumn("Commit", lambda build: html.cell(build["commit"])[:8], width="84px"),
+    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(110px, 18fr)", rank=2),
+    TableColumn("Creator", "creator", width="minmax(90px, 8fr)", rank=3),
+    TableColumn("Commit", "commit", "commit", "84px", rank=4),
 )
-CREATED = 6  # index of the column
+CREATED = 5  # index of the column
+PIPELINE = 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 import pandas as pd
 
@@ -14,23 +12,8 @@ from buildframe.spec.builds import OPEN_STATES
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row, TableColumn
 
-_ESCAPE_SEQUENCES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colors and cursor movements
-    r"|\x1b[\]_PX^][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # links, titles, timestamps of agents
-    r"|\x1b[ -/]*[0-~]?"
-)
-_MAX_LOG_LENGTH = 60_000
 _MAX_MESSAGE_LINES = 12
 _UNFINISHED_STATES = {"creating", *OPEN_STATES}
-
-
-def render_log(job: Row, log: str) -> str:
-    """Return the end of a log as HTML that contains only text."""
-    raw = log[-4 * _MAX_LOG_LENGTH :]  # much of it may be escape sequences
-    end = _ESCAPE_SEQUENCES.sub("", raw.replace("\r\n", "\n"))[-_MAX_LOG_LENGTH:]
-    cut = f" (last {len(end):,} of {format_count(len(log), 'character')})" if len(log) > _MAX_LOG_LENGTH else ""
-    lines = [truncate_middle(line.rpartition("\r")[2], 2000) for line in end.split("\n")]
-    return html.render("log", name=f"Log of {job_name(job)}", cut=cut, url=job["web_url"], lines=lines)
 
 
 def log_error_text(error: BaseException) -> str:
@@ -63,15 +46,16 @@ def _job_title(job: Row) -> str:
 
 
 JOB_COLUMNS = (
-    TableColumn("State", "state", "state", "92px"),
+    TableColumn("State", "state", "state", "106px"),
     TableColumn("Job", _job_title, width="minmax(120px, 3fr)"),
-    TableColumn("Waited", lambda job: _between(job["runnable_at"], job["started_at"]), "seconds", "72px"),
-    TableColumn("Ran", lambda job: _between(job["started_at"], job["finished_at"]), "seconds", "54px"),
-    TableColumn("Exit", "exit_status", "number", "44px"),
+    TableColumn("Waited", lambda job: _between(job["runnable_at"], job["started_at"]), "seconds", "76px"),
+    TableColumn("Ran", lambda job: _between(job["started_at"], job["finished_at"]), "seconds", "72px"),
+    TableColumn("Exit", "exit_status", "number", "50px", rank=1),
     TableColumn(
         "Agent (queue)",
         lambda job: " ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})"))),
         width="minmax(110px, 2fr)",
+        rank=2,
     ),
 )
 

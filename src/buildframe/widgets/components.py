@@ -161,3 +161,9 @@ class AccessibilityHelper(anywidget.AnyWidget):
     def move_focus(self, selector: str) -> None:
         """Move the focus to the element of a selector once it is enabled, unless the user is somewhere else."""
         self.send({"focus": selector})
+
+
+class LogTools(anywidget.AnyWidget):
+    """A search, and buttons that jump to error lines and fold groups, for the log in the same box `bf-log-view`."""
+
+    _esm = Path(__file__).parent / "log_tools.js"

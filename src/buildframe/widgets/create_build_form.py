@@ -15,15 +15,29 @@ from buildframe.http.request_body import body_of
 from buildframe.spec.bodies import find_violations
 from buildframe.spec.operations import Property, properties_of
 from buildframe.widgets import components, html
+from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import OnBuildChanged, link_to
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 _PIPELINE = Property("pipeline", str, True, "slug of the pipeline to build", None)
+_FIRST = ("pipeline", "branch", "commit", "message")
+"""Properties that are always visible; "More options" shows the others."""
+
 _GROUPS = {
-    "Revision": ("pipeline", "commit", "branch", "message"),
     "Author": ("author",),
     "Pull request": ("pull_request_id", "pull_request_base_branch", "pull_request_repository"),
 }
+_LABELS = {
+    "author.name": "Author's name",
+    "author.email": "Author's e-mail address",
+    "env": "Environment variables",
+    "ignore_pipeline_branch_filters": "Build branches that the pipeline filters out",
+    "meta_data": "Meta-data",
+    "pull_request_id": "Pull request number",
+    "pull_request_base_branch": "Base branch of the pull request",
+    "pull_request_repository": "Repository of the pull request",
+}
+_DEFAULTS = {"commit": "HEAD"}
 _MULTILINE = ("message",)
 _CHOICES = [("not set", ""), ("yes", True), ("no", False)]
 _AUTO_WIDTH = {"width": "auto"}
@@ -34,10 +48,16 @@ class InvalidInput(Exception):
 
 
 class FormField:
-    """One property: its input, and below it a description or what is wrong. A property with parts has no input."""
+    """
+    One property: its input, and below it a description or what is wrong. A property with parts has no input.
+
+    `default` is the value that the input starts with, and gets back after a build was created.
+    """
 
     def __init__(self, entry: Property, prefix: str = "", widget: Any = None) -> None:
         self.name, self.entry, self.problem = prefix + entry.name, entry, ""
+        self.label = _LABELS.get(self.name) or self.name.replace("_", " ").capitalize()
+        self.default = _DEFAULTS.get(self.name, "")
         parts = properties_of(entry.type) if is_typeddict(entry.type) else ()
         self.parts: list[FormField] = [FormField(part, f"{self.name}.") for part in parts]
         self.input: Any = None if self.parts else widget or _create_input(entry)
@@ -46,7 +66,8 @@ class FormField:
         css_class = f"bf-field-{self.name.replace('.', '-')}"
         self.selector = f".{css_class} :is(input, textarea, select)"  # of its input
         if self.input is not None:
-            self.input.description = self.name
+            self.input.description, self.input.value = self.label, self.default
+            self.input.tooltip = f"{self.name}= of create_build"
             components.add_classes(self.input, "bf-field", css_class)
         self.show_problem("")
         inputs = [] if self.input is None else [self.input]
@@ -71,48 +92,102 @@ class FormField:
             return {name: value for name, value in values.items() if value is not ...} or ...
         return _parse(self.entry, self.input.value)
 
+    def set_default(self, default: str) -> None:
+        """Change the default, and the value unless the user changed it."""
+        if self.input.value == self.default:
+            self.input.value = default
+        self.default = default
+
     def show_problem(self, problem: str) -> None:
         """Show what is wrong, or the description if nothing is."""
         self.problem = problem
-        text = f"{self.name} {problem}" if problem else _description(self.entry)
+        text = f"{self.label} {problem}" if problem else _description(self.entry)
         self.hint.value = html.component("hint_of_field", self._hint_id, text, bool(problem))
 
 
 class CreateBuildForm(components.WorkspaceWidget):
-    """Creates a build of a pipeline. `on_change` is called with the new build."""
+    """
+    Creates a build of a pipeline. `on_change` is called with the new build.
+
+    It starts with the newest commit and, after `prepare`, with the pipeline's default branch. "More options" shows the
+    properties that few builds need.
+    """
 
     def __init__(self, ws: Workspace | PipelineWorkspace, *, on_change: OnBuildChanged | None = None) -> None:
         super().__init__(ws)
         self._on_change = on_change
-        self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH)
+        self._default_branches: dict[str, str] = {}
+        self._is_prepared = False
+        self._branch_tasks = TaskRunner(lambda error: None)  # the user can type the branch
+        self.closables += (self._branch_tasks,)
+        self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH, continuous_update=False)
         self.fields = {"pipeline": FormField(_PIPELINE, widget=self.pipeline)} if isinstance(ws, Workspace) else {}
         self.fields |= {entry.name: FormField(entry) for entry in spec.create_build.properties}
         self._all_fields = [each for field in self.fields.values() for each in field.with_parts()]
         self._inputs = [field for field in self._all_fields if field.input is not None]
         self.create = self.status.create_button("Create this build", "Validate, then create the build", self._submit)
-        self.create.layout.align_self = "flex-start"
+        self.create.button_style = "primary"
+        self.more_button = self.status.create_button("", "Show or hide the other properties", self._toggle, "bf-more")
         self._accessibility = components.AccessibilityHelper()
-        self._show_parts(self._field_groups(), self.create, self.status, self._accessibility)
-        self.add_class("bf-accessible")
+        self.more = components.add_classes(ipywidgets.VBox(self._more_groups()), "bf-form-groups", "bf-more-options")
+        first = ipywidgets.VBox([self.fields[name].box for name in _FIRST if name in self.fields])
+        buttons = ipywidgets.HBox([self.create, self.more_button], layout={"flex_flow": "row wrap"})
+        first.add_class("bf-first-fields")
+        self._show_parts(first, buttons, self.more, self.status, self._accessibility)
+        components.add_classes(self, "bf-accessible", "bf-create-form")
         for field in self._inputs:
             field.input.observe(self.status.guard(lambda _, field=field: self._on_edit(field)), "value")
-        self._update_aria()
+        self.pipeline.observe(self.status.guard(lambda _: self._load_branch()), "value")
+        self._open(is_open=False)
 
-    def _field_groups(self) -> ipywidgets.Widget:
-        grouped = {name for names in _GROUPS.values() for name in names}
+    def _more_groups(self) -> list[ipywidgets.Widget]:
+        grouped = {name for names in _GROUPS.values() for name in names} | set(_FIRST)
         boxes = []
-        for title, names in {**_GROUPS, "Options": [name for name in self.fields if name not in grouped]}.items():
+        for title, names in {"Options": [name for name in self.fields if name not in grouped], **_GROUPS}.items():
             heading = ipywidgets.HTML(html.component("heading", title))
             boxes.append(ipywidgets.VBox([heading, *(self.fields[name].box for name in names if name in self.fields)]))
-        return components.add_classes(ipywidgets.VBox(boxes), "bf-form-groups")
+        return boxes
 
-    def suggest_pipelines(self, slugs: Sequence[str], selected: str | None = None) -> None:
-        """Offer pipelines, and preselect one."""
+    def prepare(self, slugs: Sequence[str] = (), selected: str | None = None) -> None:
+        """Offer pipelines, preselect one, and fetch its default branch."""
         self.pipeline.options = tuple(map(html.label, slugs))
         self.pipeline.value = selected or self.pipeline.value
+        self._is_prepared = True
+        self._load_branch()
+
+    def _load_branch(self) -> None:
+        """Fetch the default branch of the pipeline, once."""
+        if not self._is_prepared:
+            return
+        slug = self._ws.slug if isinstance(self._ws, PipelineWorkspace) else self.pipeline.value.strip()
+        if slug in self._default_branches:
+            self._set_branch(slug, self._default_branches[slug])
+        elif slug:
+            pipeline = components.pipeline_of(self._ws, slug)
+            self._branch_tasks.restart(
+                lambda task: pipeline.get().default_branch or "", lambda branch: self._set_branch(slug, branch)
+            )
+
+    def _set_branch(self, slug: str, branch: str) -> None:
+        self._default_branches[slug] = branch
+        if html.label(branch) == branch:  # otherwise the input would show another name
+            self.fields["branch"].set_default(branch)
+
+    def _toggle(self) -> None:
+        self._open(is_open=self.more.layout.display == "none")
+
+    def _open(self, *, is_open: bool) -> None:
+        components.set_visible(self.more, is_open)
+        self.more_button.description = "Fewer options" if is_open else "More options"
+        self._update_aria()
 
     def _update_aria(self) -> None:
-        self._accessibility.attributes = {field.selector: field.aria_attributes() for field in self._inputs}
+        is_open = self.more.layout.display != "none"
+        self._accessibility.attributes = {
+            **{field.selector: field.aria_attributes() for field in self._inputs},
+            ".bf-create-form": {"role": "group", "aria-label": "New build"},
+            ".bf-more": {"aria-expanded": str(is_open).lower()},
+        }
 
     def _on_edit(self, field: FormField) -> None:
         """Clear the problem of an edited field, and allow another submission."""
@@ -158,17 +233,18 @@ class CreateBuildForm(components.WorkspaceWidget):
         """Show each problem at its field, and move the focus to the first."""
         for field in self._all_fields:
             field.show_problem(next((text for name, text in problems.items() if _concerns(name, field)), ""))
-        self._update_aria()
-        first = next((field for field in self._all_fields if field.problem), None)
-        if first is not None:
+        wrong = [field for field in self._all_fields if field.problem]
+        is_open = self.more.layout.display != "none"
+        self._open(is_open=is_open or any(field.name not in _FIRST for field in wrong))
+        if first := next(iter(wrong), None):
             self._accessibility.move_focus(first.selector)
 
     def _on_build_created(self, build: spec.Build, sent: Mapping[FormField, Any]) -> None:
         for field, value in sent.items():
             if field.input.value == value:  # otherwise it was edited meanwhile
-                field.input.value = ""
+                field.input.value = field.default
         # Disabled until a field is edited, so that a double click creates one build.
-        self.create.disabled = not any(field.input.value for field in sent)
+        self.create.disabled = all(field.input.value == field.default for field in sent)
         self.status.show(f"Build #{build.number} was created, {build.state}:", extra=link_to(build))
         if self._on_change is not None:
             self._on_change(build)
@@ -218,7 +294,7 @@ def _parse(entry: Property, value: Any) -> Any:
     if entry.type is int:
         return _parse_integer(value.strip())
     if _is_map(entry):
-        return _parse_json(value) if value.lstrip().startswith("{") else _parse_assignments(value)
+        return _parse_json(value) if value.lstrip().startswith("{") else parse_assignments(value)
     return value if entry.name in _MULTILINE else value.strip()
 
 
@@ -248,7 +324,8 @@ def _reject_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _parse_assignments(text: str) -> dict[str, str]:
+def parse_assignments(text: str) -> dict[str, str]:
+    """Return the values in lines such as "NAME=value"; raise InvalidInput for other lines and repeated names."""
     values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

@@ -83,10 +83,10 @@ _OUTCOMES = {
 TABLE_COLUMNS = (
     TableColumn("Number", "number", "number", "78px"),
     TableColumn("State", "state", "state", "94px"),
-    TableColumn("Pipeline", "pipeline", width="minmax(72px, 0.7fr)"),
-    TableColumn("Progress", progress_text, "percent", "minmax(190px, 1.4fr)"),
-    TableColumn("Ran", run_seconds, "seconds", "62px"),
-    TableColumn("Waited", wait_seconds, "seconds", "74px"),
-    TableColumn("Branch", "branch", width="minmax(66px, 1fr)"),
-    TableColumn("Message", lambda row: html.first_line(row["message"]), width="minmax(72px, 1.6fr)"),
+    TableColumn("Pipeline", "pipeline", width="minmax(72px, 7fr)"),
+    TableColumn("Progress", progress_text, "percent", "minmax(190px, 14fr)"),
+    TableColumn("Ran", run_seconds, "seconds", "74px"),
+    TableColumn("Waited", wait_seconds, "seconds", "76px"),
+    TableColumn("Branch", "branch", width="minmax(80px, 10fr)", rank=1),
+    TableColumn("Message", lambda row: html.first_line(row["message"]), width="minmax(100px, 16fr)", rank=2),
 )

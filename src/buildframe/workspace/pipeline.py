@@ -5,24 +5,21 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from buildframe import spec
-from buildframe.errors import BuildframeError, OutcomeUnknown
+from buildframe.errors import OutcomeUnknown
 from buildframe.fetching import builds, records
 from buildframe.guards.arguments import checked
-from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
-from buildframe.http.client import Client, lost_response
+from buildframe.http.client import Client
 from buildframe.spec import JobsOfBuild, NewBuild, PipelineChanges, forms
 from buildframe.spec.times import Deadline
-from buildframe.terminal import show
-from buildframe.workspace.build_queries import BuildQueries, History
+from buildframe.workspace.build_queries import History
+from buildframe.workspace.cancellation import Cancellations
 from buildframe.workspace.signatures import accepts
-
-_CANCELED_STATES = ("canceling", "canceled")
 
 
 @checked
-class PipelineWorkspace(BuildQueries):
+class PipelineWorkspace(Cancellations):
     """
     One pipeline of an organization. `Workspace.pipeline` returns it.
 
@@ -181,54 +178,6 @@ class PipelineWorkspace(BuildQueries):
         request = protocol.request_for(spec.create_build, *self._place, **NewBuild(**properties))
         advice = f"Look for it among the newest builds: .builds(branch={properties['branch']!r}, created_from='1h')."
         return records.record(self._client, request, spec.Build, advice, deadline=deadline)
-
-    @confined
-    def cancel(self, number: int, *, deadline: Deadline = None) -> spec.Build:
-        """
-        Cancel a build that is scheduled, running or failing.
-
-        If the response is lost, or has another state, the build is fetched to find out whether it was canceled.
-
-        Parameters
-        ----------
-        number : int
-            Number of the build.
-        deadline : str or timedelta, optional
-            Raise `DeadlineExceeded` after this time, such as "90s".
-
-        Returns
-        -------
-        Build
-            The build, whose state is `canceled` or still `canceling`.
-
-        Raises
-        ------
-        Invalid
-            If the build has another state.
-        OutcomeUnknown
-            If the response is lost or has another state, and the build is not canceled or cannot be fetched. Canceling
-            again is safe.
-        BadInput, DeadlineExceeded, ServiceError, Unreachable
-            If an argument is invalid, or the request fails before the action.
-
-        Examples
-        --------
-        >>> web = ci.pipeline("web")
-        >>> build = web.create_build(commit="HEAD", branch="main")
-        >>> web.cancel(build.number).state
-        'canceled'
-        """
-        request = protocol.request_for(spec.cancel_build, *self._place, number)
-        advice = f"Look at the state of .build({number}). Canceling again is safe."
-        with within_deadline(deadline):
-            try:
-                build = records.record(self._client, request, spec.Build, advice)
-            except OutcomeUnknown as lost:
-                return self._fetch_canceled(number, lost)
-            if build.state in _CANCELED_STATES:
-                return build
-            response = f"the build is {self._client.redact(show(build.state))}"
-            return self._fetch_canceled(number, OutcomeUnknown(f"{lost_response(request, response)}\n{advice}"))
 
     def rebuild(self, number: int, *, deadline: Deadline = None) -> spec.Build:
         """
@@ -445,13 +394,3 @@ class PipelineWorkspace(BuildQueries):
         >>> ci.pipeline("web").add_webhook()  # doctest: +SKIP
         """
         self._act(spec.add_webhook, advice="Look at the webhooks of the repository.", deadline=deadline)
-
-    def _fetch_canceled(self, number: int, lost: OutcomeUnknown) -> spec.Build:
-        """Return a build whose cancellation has no response, if it is canceled."""
-        try:
-            build = self.build(number)
-        except BuildframeError as why:
-            raise OutcomeUnknown(f"{lost}\nThe build could not be fetched either: {why}") from None
-        if build.state in _CANCELED_STATES:
-            return build
-        raise OutcomeUnknown(f"{lost}\nBuild {number} is {self._client.redact(show(build.state))} now.") from None
