@@ -84,7 +84,7 @@ class DurationLocator(Locator):
         fitting = steps[(high - low) / steps <= _count_ticks(self.axis)]
         step = float(fitting[0] if len(fitting) else steps[-1])
         slack = 1e-9 * (high - low) / step
-        return step * np.arange(np.ceil(low / step - slack), np.floor(high / step + slack) + 1)
+        return step * np.arange(np.ceil(low / step - slack), np.floor(high / step + slack) + 1) + 0.0  # not -0.0
 
 
 class LogDurationLocator(Locator):

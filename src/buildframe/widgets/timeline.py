@@ -44,14 +44,14 @@ def render_timeline(
     jobs: pd.DataFrame, name: str, ledger: pd.DataFrame | None, *, is_unfinished: bool, minutes: float = 0
 ) -> str:
     """
-    Return the timeline of a build's jobs as HTML: a legend, one bar per job, and an axis in minutes.
+    Return the timeline of a build's jobs as HTML: a legend, one bar per job, and an axis of durations.
 
     `jobs` are those of `history_of`, and `name` is the build's. If `ledger` has segments of the build, its critical
     chain is marked, and a stacked bar shows what the build spent its time on. In an unfinished build, jobs that are not
     runnable yet may still become so. The axis has at least `minutes`, so that timelines can share a scale. All text is
     escaped.
     """
-    from matplotlib.ticker import MaxNLocator  # takes longer than all other imports of a widget
+    from buildframe.plots import units  # takes longer than all other imports of a widget
 
     bars = compute_bars(jobs)
     if bars.empty:
@@ -60,6 +60,7 @@ def render_timeline(
     times = [*bars[["first", "wait_to", "run_from", "end"]].to_numpy().ravel(), *chain["start"], *chain["end"]]
     low = min(0.0, float(np.nanmin(times)))  # minutes, as all positions
     high = max(float(np.nanmax(times)), low + 1 / 60, minutes)
+    unit = units.unit_of(60 * (high - low))
     waiting = int(jobs["type"].isin(["script", "trigger", "manual"]).sum()) - len(bars)
     marks = _chain_marks(chain, len(bars))
     rows = [_describe(bar) | of_row for bar, of_row in zip(bars.to_dict("records"), marks, strict=True)]
@@ -70,7 +71,10 @@ def render_timeline(
         bars=rows,
         low=low,
         length=high - low,
-        ticks=[tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high) if low <= tick <= high],
+        ticks=[
+            (tick / 60, units.format_in_unit(tick, *unit))
+            for tick in units.DurationLocator().tick_values(60 * low, 60 * high)
+        ],
         legend=_legend(bars),
         css_classes=_CSS_CLASSES,
         signs={note: sign for note, sign in _END_SIGNS.items() if any(sign in row["signs"] for row in rows)},
