@@ -42,7 +42,7 @@ class CanceledBuild(NamedTuple):
 
 
 @checked
-class Cancellations(BuildQueries):
+class BuildCancellation(BuildQueries):
     """Actions that cancel builds of a pipeline."""
 
     @confined

@@ -14,12 +14,12 @@ from buildframe.http.client import Client
 from buildframe.spec import JobsOfBuild, NewBuild, PipelineChanges, forms
 from buildframe.spec.times import Deadline
 from buildframe.workspace.build_queries import History
-from buildframe.workspace.cancellation import Cancellations
+from buildframe.workspace.cancellation import BuildCancellation
 from buildframe.workspace.signatures import accepts
 
 
 @checked
-class PipelineWorkspace(Cancellations):
+class PipelineWorkspace(BuildCancellation):
     """
     One pipeline of an organization. `Workspace.pipeline` returns it.
 
