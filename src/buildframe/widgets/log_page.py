@@ -34,17 +34,17 @@ _MAX_LENGTH = 60_000
 _MAX_LINE = 2000
 
 
-class LogSegment(NamedTuple):
+class StyledText(NamedTuple):
     """Text in one style; `classes` are those of CSS."""
 
     text: str
     classes: str
 
 
-class LogLine(NamedTuple):
+class StyledLine(NamedTuple):
     """A line of a log."""
 
-    segments: list[LogSegment]
+    segments: list[StyledText]
     is_error: bool
 
 
@@ -54,7 +54,7 @@ class LogGroup:
 
     title: str
     is_expanded: bool
-    lines: list[LogLine] = field(default_factory=list)
+    lines: list[StyledLine] = field(default_factory=list)
 
     @property
     def n_errors(self) -> int:
@@ -105,26 +105,26 @@ def parse_log(text: str) -> list[LogGroup]:
     return groups[1:] if is_empty else groups
 
 
-def _parse_lines(text: str) -> Iterator[LogLine]:
+def _parse_lines(text: str) -> Iterator[StyledLine]:
     from rich.ansi import AnsiDecoder
 
     decoder = AnsiDecoder()  # remembers the style at the end of a line
     for line in text.split("\n"):
         styled = decoder.decode_line(line.rpartition("\r")[2].expandtabs())
         is_long = len(styled.plain) > _MAX_LINE
-        segments = [LogSegment(truncate_middle(styled.plain, _MAX_LINE), "")] if is_long else [*_segments(styled)]
-        yield LogLine(segments, _is_error(styled.plain, segments))
+        segments = [StyledText(truncate_middle(styled.plain, _MAX_LINE), "")] if is_long else [*_segments(styled)]
+        yield StyledLine(segments, _is_error(styled.plain, segments))
 
 
-def _segments(styled: Text) -> Iterator[LogSegment]:
+def _segments(styled: Text) -> Iterator[StyledText]:
     at = 0
     for span in styled.spans:
         if span.start > at:
-            yield LogSegment(styled.plain[at : span.start], "")
-        yield LogSegment(styled.plain[span.start : span.end], _classes_of(span.style))
+            yield StyledText(styled.plain[at : span.start], "")
+        yield StyledText(styled.plain[span.start : span.end], _classes_of(span.style))
         at = span.end
     if at < len(styled.plain):
-        yield LogSegment(styled.plain[at:], "")
+        yield StyledText(styled.plain[at:], "")
 
 
 def _classes_of(style: Style | str) -> str:
@@ -144,7 +144,7 @@ def _standard_number(color: Color) -> int:
     return color.downgrade(ColorSystem.STANDARD).number or 0
 
 
-def _is_error(plain: str, segments: list[LogSegment]) -> bool:
+def _is_error(plain: str, segments: list[StyledText]) -> bool:
     """Return whether a line names an error, or begins in red."""
     if not plain.strip() or _NO_ERROR.search(plain):
         return False

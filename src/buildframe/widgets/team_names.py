@@ -24,14 +24,14 @@ class _TeamEdge(msgspec.Struct):
     node: _NamedTeam
 
 
-class _PageInfo(msgspec.Struct, rename="camel"):
+class _TeamPageInfo(msgspec.Struct, rename="camel"):
     has_next_page: bool
     end_cursor: str | None
 
 
 class _TeamPage(msgspec.Struct, rename="camel"):
     edges: list[_TeamEdge]
-    page_info: _PageInfo
+    page_info: _TeamPageInfo
 
 
 class _OrganizationTeams(msgspec.Struct):
