@@ -335,7 +335,8 @@ def ticks(ax: plt.Axes) -> list[plt.Text]:
     found = []
     for axis, (low, high) in ((ax.xaxis, sorted(ax.get_xlim())), (ax.yaxis, sorted(ax.get_ylim()))):
         places = axis.get_majorticklocs()
-        found += [text for text, place in zip(axis.get_ticklabels(), places, strict=True) if low <= place <= high]
+        texts = axis.get_ticklabels() or [plt.Text()] * len(places)  # none in inner cells
+        found += [text for text, place in zip(texts, places, strict=True) if low <= place <= high]
     return found
 
 

@@ -13,7 +13,7 @@ from buildframe.metrics.time_buckets import to_zone
 _LENGTHS = {"1h": 1, "3h": 3, "6h": 6, "12h": 12, "1D": 24, "2D": 48, "W-MON": 168, "MS": 730}
 """Frequencies that are tried, from short to long, with their hours."""
 
-_MOST, _LEAST = 100, 5  # buckets
+_MOST, _LEAST = 100, 4  # buckets
 _DAY = 24
 _SHORT = 96
 """Hours of a range that has buckets of less than a day; nights and days differ too much to be compared in others."""
@@ -28,11 +28,12 @@ def choose_frequency(times: pd.Series[Any], tz: str, rows: int, groups: pd.Serie
 
     With `groups` this holds for the average group.
     """
-    local = to_zone(times.dropna(), tz)
+    is_known = times.notna().to_numpy(bool)
+    local = to_zone(times[is_known], tz)
     if local.empty:
         return "1D"
     hours = (local - local.min().normalize()).dt.total_seconds().to_numpy(np.float64) / 3600
-    codes = np.zeros(len(hours), np.int64) if groups is None else pd.factorize(groups[local.index])[0]
+    codes = np.zeros(len(hours), np.int64) if groups is None else pd.factorize(groups.to_numpy()[is_known])[0]
     for least in (rows, *(few for few in _FEWEST if few < rows)):
         for freq, length in _LENGTHS.items():
             first, last = int(hours.min() // length), int(hours.max() // length)

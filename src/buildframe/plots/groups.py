@@ -37,8 +37,13 @@ class ShownGroups(NamedTuple):
     hidden: str
 
 
-def choose_groups(frame: pd.DataFrame, by: Key | None, top: int, width: int = 24) -> ShownGroups:
-    """Return the `top` groups with the most rows; without `by` one group, whose label is empty."""
+def choose_groups(
+    frame: pd.DataFrame, by: Key | None, top: int, width: int = 24, others: str | None = None
+) -> ShownGroups:
+    """Return the `top` groups with the most rows; without `by` one group, whose label is empty.
+
+    The rows of the other groups are left out, or form the group `others`, which has no style.
+    """
     theme.check_top(top)
     if by is None:
         return ShownGroups(frame.assign(**{GROUP: ""}), {"": style_of(0)}, {"": ""}, "")
@@ -51,8 +56,13 @@ def choose_groups(frame: pd.DataFrame, by: Key | None, top: int, width: int = 24
     what = by if isinstance(by, str) else getattr(by, "__name__", "group")
     hidden = len(ranked) - len(shown)
     note = f"{format_count(hidden, f'{what} value')} with fewer rows not shown" if hidden else ""
-    rows = frame.assign(**{GROUP: texts})
-    return ShownGroups(rows[texts.isin(shown)], {name: style_of(k) for k, name in enumerate(shown)}, labels, note)
+    is_shown = texts.isin(shown).to_numpy(bool)
+    rows = (
+        frame.assign(**{GROUP: texts})[is_shown]
+        if others is None
+        else frame.assign(**{GROUP: texts.where(is_shown, others)})
+    )
+    return ShownGroups(rows, {name: style_of(k) for k, name in enumerate(shown)}, labels, note)
 
 
 def measured_rows(frame: pd.DataFrame, of: RowMetric | str) -> pd.DataFrame:

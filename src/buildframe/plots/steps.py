@@ -194,9 +194,7 @@ def time_spent(
     'machine time'
     """
     theme.check_top(top)
-    groups = choose_groups(jobs[is_script(jobs)], by, _MOST_PARTS)
-    frame = jobs[is_script(jobs)].assign(**{GROUP: _OTHER_PART})
-    frame.loc[groups.frame.index, GROUP] = groups.frame[GROUP]
+    groups = choose_groups(jobs[is_script(jobs)], by, _MOST_PARTS, others=_OTHER_PART)
 
     def paint(one: _Spent, panel: Panel[_Spent]) -> None:
         ax, n = panel.ax, count_rows_that_fit(panel.ax, top)
@@ -214,7 +212,7 @@ def time_spent(
         return 9, 1.6 + 0.27 * float(np.clip(len(one.spent), 3, top))
 
     place = Placement(ax, col, row, title, tz)
-    return draw(_sum_runs, paint, frame, place, f"Machine time by step{and_by(by)},", size, "x")
+    return draw(_sum_runs, paint, groups.frame, place, f"Machine time by step{and_by(by)},", size, "x")
 
 
 class _Spent(NamedTuple):

@@ -266,7 +266,7 @@ def _draw_header(ax: Axes, title: str, note: str, width: float, scope: str = "")
     """Draw legend, note and title from bottom to top; scope and note as far as there is room, the title always."""
     whole = axes_cell(ax).height * points_per_pixel(ax)
     heading = ax.set_title(title, loc="left", color=text_color(), parse_math=False)
-    if width < _NARROW:
+    if width < _NARROW and rcParams["axes.titlesize"] == _STYLE["axes.titlesize"]:
         heading.set_fontsize(0.88 * float(heading.get_fontsize()))
     high = _set_wrapped(heading, title, width)
     below = _legend_above(ax, width, _HEADER * whole - high - 8) + 6
