@@ -108,7 +108,7 @@ def draw_plots(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, 
     busiest = builds["pipeline"].value_counts().index[0]
     builds, jobs = builds[builds["pipeline"] == busiest], jobs[jobs["pipeline"] == busiest]
     passed = builds[builds["state"] == "passed"]
-    yield "duration_trend.png", f"wall time of passed builds of {busiest}", plots.duration_trend(passed)
+    yield "duration_trend.png", f"wall time of passed builds of {busiest}", plots.duration_trend(passed, changes=True)
     yield "step_times.png", f"queue and run times of the steps of {busiest}", plots.step_times(jobs)
     number = passed["number"].iloc[0]
     of_build, ledger = jobs[jobs["build_number"] == number], metrics.time_ledger(builds, jobs)
