@@ -32,6 +32,7 @@ from buildframe.plots.contention import contention
 from buildframe.plots.distribution import distribution
 from buildframe.plots.duration_trend import duration_trend
 from buildframe.plots.explanation import explain
+from buildframe.plots.explore import explore
 from buildframe.plots.flake_scores import flake_scores
 from buildframe.plots.flaky_board import flaky_board
 from buildframe.plots.hours import queue_times_by_hour
@@ -49,7 +50,7 @@ from buildframe.plots.trend import trend
 
 __all__ = [
     "agents_needed", "calendar", "commit_grid", "concurrency", "contention", "distribution", "duration_trend",
-    "explain", "flake_scores", "flaky_board", "flips", "leverage", "objective", "queue_depth",
+    "explain", "explore", "flake_scores", "flaky_board", "flips", "leverage", "objective", "queue_depth",
     "queue_times_by_hour", "shortened", "step_graph", "step_times", "success_trend", "survival", "time_ledger",
     "time_spent", "timeline", "trend",
 ]  # fmt: skip

@@ -1,0 +1,230 @@
+"""Compute what the explorer of builds draws: a point per build, ticks, counts and texts. Knows no widget or page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+
+from buildframe.formatting import escape_invisible, format_count, format_duration, format_whole_seconds, truncate_middle
+from buildframe.metrics import wall_time
+from buildframe.metrics.columns import NAT, Flags, Floats, Integers, column, microseconds, seconds, timestamps
+from buildframe.metrics.durations import is_blocked
+from buildframe.plots import theme
+from buildframe.templates import web_link
+
+_NEVER_RAN = ("skipped", "not_run")
+_KINDS = (
+    ("passed", theme.BLUE, "disc"),
+    ("failed", theme.RED, "cross"),
+    ("canceled", theme.GRAY, "square"),
+    ("not finished or blocked, as long as seen", theme.GREEN, "triangle"),
+    ("other", theme.PURPLE, "diamond"),
+)
+_OPEN, _OTHER = 3, 4
+"""Places in `_KINDS`. The first ones are those of states with that name."""
+
+_WIDE = 30  # the scale is logarithmic if the longest build took this many times as long as the shortest
+_LEAST = 1.0  # seconds; shorter builds are drawn here on a logarithmic scale
+_MOST_TICKS = 7
+_ROUND = [
+    1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200,
+    86_400, 172_800, 604_800, 1_209_600, 2_592_000, 7_776_000, 31_536_000,
+]  # fmt: skip
+"""Seconds of ticks."""
+
+_MARGIN = 0.03
+_MOST_TEXT = 100  # characters of a name or message
+
+
+class ExplorerPoints(NamedTuple):
+    """What the page draws (`content`, of JSON types), and the same in a sentence."""
+
+    content: dict[str, Any]
+    summary: str
+
+
+def compute_points(builds: pd.DataFrame) -> ExplorerPoints:
+    """Return a point per build with a time of creation, in this order, and what is said about the others."""
+    created = microseconds(timestamps(builds, "created_at"))
+    lasted, is_open = _durations(builds)
+    kinds = _kinds(builds, is_open)
+    drawn = (created != NAT) & ~np.isnan(lasted)
+    order = np.argsort(created, kind="stable")[int((created == NAT).sum()) :]
+    places, ticks, is_log = _scale(lasted[drawn])
+    y = np.full(len(builds), np.nan)
+    y[drawn] = places
+    low, high = _widen(created[order])
+    content = {
+        "n": len(builds),
+        "title": _title(len(builds), created[order]),
+        "created": created[order].tolist(),
+        "y": [None if np.isnan(place) else round(place, 4) for place in y[order].tolist()],
+        "kind": kinds[order].tolist(),
+        "text": _texts(builds.iloc[order], lasted[order], is_open[order]),
+        "url": [web_link(url) for url in _values(builds.iloc[order], "web_url")],
+        "range": [low, high],
+        "durations": ticks,
+        **_date_ticks(low, high),
+        "kinds": [
+            {"name": name, "color": color, "shape": shape, "n": int((kinds[drawn] == place).sum())}
+            for place, (name, color, shape) in enumerate(_KINDS)
+        ],
+        "scale": "wall time, logarithmic" if is_log else "wall time",
+        "note": _note(lasted, created, drawn, is_log),
+    }
+    return ExplorerPoints(content, _summarize(content))
+
+
+def _durations(builds: pd.DataFrame) -> tuple[Floats, Flags]:
+    """Return wall times in seconds, those of unfinished and blocked builds as long as seen, and which these are."""
+    lasted: Floats = np.array(seconds(wall_time(builds), "wall_time"), np.float64)
+    has_no_end = timestamps(builds, "finished_at").isna() | is_blocked(builds)
+    never_ran = np.array([state in _NEVER_RAN for state in _values(builds, "state")], bool)
+    is_open = has_no_end.to_numpy(bool) & ~never_ran
+    if "fetched_at" in builds:
+        seen = seconds(timestamps(builds, "fetched_at") - timestamps(builds, "created_at"), "fetched_at")
+        lasted[is_open] = seen.to_numpy(np.float64)[is_open]
+    return lasted, is_open
+
+
+def _kinds(builds: pd.DataFrame, is_open: Flags) -> Integers:
+    names = {name: place for place, (name, _, _) in enumerate(_KINDS[:_OPEN])}
+    kinds = np.array([names.get(state, _OTHER) for state in _values(builds, "state")], np.int64)
+    return np.where(is_open, _OPEN, kinds)
+
+
+def _values(builds: pd.DataFrame, name: str) -> list[Any]:
+    """Return the values of a column, None if missing; all are None without the column."""
+    if name not in builds:
+        return [None] * len(builds)
+    values = column(builds, name).astype(object)
+    return list(values.where(values.notna(), None))
+
+
+# Axes
+
+
+def _scale(lasted: Floats) -> tuple[Floats, list[list[Any]], bool]:
+    """Return places from 0 to 1 of durations, ticks with their places, and whether the scale is logarithmic."""
+    if not len(lasted):
+        return lasted, [], False
+    longest = max(float(lasted.max()), _LEAST)
+    is_log = longest > _WIDE * max(float(lasted.min()), _LEAST)
+    if is_log:
+        values, grid = np.log(np.maximum(lasted, _LEAST)), [second for second in _ROUND if second <= longest]
+        grid = [second for second in grid if second >= max(float(lasted.min()), _LEAST) / 2]
+        places = np.log(grid)
+    else:
+        step = next((step for step in _ROUND if longest / step <= _MOST_TICKS), _ROUND[-1])
+        values, grid = lasted, list(range(0, int(longest) + 1, step))
+        places = np.array(grid, np.float64)
+    low, high = min(values.min(), places.min()), max(values.max(), places.max())
+    pad = _MARGIN * (high - low)
+    fractions = (places - low + pad) / (high - low + 2 * pad)
+    ticks = [[round(place, 4), format_whole_seconds(second)] for place, second in zip(fractions, grid, strict=True)]
+    return (values - low + pad) / (high - low + 2 * pad), _thin(ticks), is_log
+
+
+def _thin(ticks: list[list[Any]]) -> list[list[Any]]:
+    """Return ticks that are far enough apart for their labels."""
+    kept: list[list[Any]] = []
+    for tick in ticks:
+        if not kept or tick[0] - kept[-1][0] >= 1 / 12:
+            kept.append(tick)
+    return kept
+
+
+def _widen(created: Integers) -> tuple[int, int]:
+    """Return the first and last microsecond of the axis, with a margin."""
+    if not len(created):
+        return 0, 1
+    low, high = int(created.min()), int(created.max())
+    pad = max(int(_MARGIN / 2 * (high - low)), 60_000_000)
+    return low - pad, high + pad
+
+
+def _date_ticks(low: int, high: int) -> dict[str, Any]:
+    if high - low <= 1:
+        return {"dates": [], "period": ""}
+    first, last = (pd.Timestamp(micros, unit="us", tz="UTC") for micros in (low, high))
+    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=UTC, usetex=False)  # type: ignore[no-untyped-call]
+    times = num2date(locator.tick_values(first.to_pydatetime(), last.to_pydatetime()), tz=UTC)  # type: ignore[no-untyped-call]
+    times = [time for time in times if first <= time <= last]
+    labels = formatter.format_ticks(date2num(times))  # type: ignore[no-untyped-call]
+    places = [round((time - first) / (last - first), 4) for time in times]
+    period: str = formatter.get_offset()  # type: ignore[no-untyped-call]
+    return {"dates": [list(tick) for tick in zip(places, labels, strict=True)], "period": period}
+
+
+# Texts
+
+
+def _texts(builds: pd.DataFrame, lasted: Floats, is_open: Flags) -> list[str]:
+    """Return the lines about each build, those that are missing left out."""
+    titles = _shorten(_titles(builds))
+    branches = [name and f"branch {name}" for name in _shorten(_values(builds, "branch"))]
+    times = [f"created {moment:%Y-%m-%d %H:%M:%S} UTC" for moment in timestamps(builds, "created_at")]
+    messages = _shorten((text.splitlines() or [""])[0] if text else "" for text in _values(builds, "message"))
+    lines = zip(titles, _outcomes(builds, lasted, is_open), branches, times, messages, strict=True)
+    return ["\n".join(line for line in of_one if line) for of_one in lines]
+
+
+def _titles(builds: pd.DataFrame) -> list[str]:
+    pipelines = pd.Series([name or "" for name in _values(builds, "pipeline")], dtype="str")
+    if "organization" in builds:
+        pipelines = theme.prefix_if_several(pipelines, pd.Series(_values(builds, "organization"), dtype="str"))
+    numbers = [f"#{number}" if number is not None else "build" for number in _values(builds, "number")]
+    return [f"{name} {number}".strip() for name, number in zip(pipelines, numbers, strict=True)]
+
+
+def _outcomes(builds: pd.DataFrame, lasted: Floats, is_open: Flags) -> list[str]:
+    rows = zip(_shorten(_values(builds, "state")), is_blocked(builds), lasted.tolist(), is_open.tolist(), strict=True)
+    return [_outcome(*row) for row in rows]
+
+
+def _outcome(state: str, blocked: bool, lasted: float, is_open: bool) -> str:
+    state = f"blocked, {state}" if blocked and state not in ("", "blocked") else state or "state unknown"
+    if np.isnan(lasted):
+        return state
+    clocks = ", clocks disagree" if lasted < 0 else ""
+    return f"{state}, {'seen for' if is_open else 'took'} {format_duration(lasted)}{clocks}"
+
+
+def _shorten(texts: Iterable[str | None]) -> list[str]:
+    """Return texts on one line each, shortened; the same text is computed once."""
+    known: dict[str, str] = {}
+    return [
+        known[text] if text in known else known.setdefault(text, escape_invisible(truncate_middle(text, _MOST_TEXT)))
+        for text in (str(text or "") for text in texts)
+    ]
+
+
+def _note(lasted: Floats, created: Integers, drawn: Flags, is_log: bool) -> str:
+    """Return what the points do not show."""
+    undated = created == NAT
+    short = int((lasted[drawn] < _LEAST).sum()) if is_log else 0
+    sentences = [
+        theme.count_note(int((~drawn & ~undated).sum()), "build", "without a duration not drawn"),
+        theme.count_note(int(undated.sum()), "build", "without a time of creation not drawn"),
+        theme.count_note(short, "build", f"below {_LEAST:.0f} s drawn at {_LEAST:.0f} s"),
+        theme.count_note(int((lasted[drawn] < 0).sum()), "build", "ended before it started (clocks disagree)"),
+    ]
+    return theme.join_notes(*sentences)
+
+
+def _title(n: int, created: Integers) -> str:
+    if not len(created):
+        return f"{format_count(n, 'build')}, none with a time of creation" if n else "No builds"
+    first, last = (pd.Timestamp(micros, unit="us") for micros in (created.min(), created.max()))
+    return f"{format_count(n, 'build')} created {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+
+
+def _summarize(content: dict[str, Any]) -> str:
+    counts = ", ".join(f"{kind['n']:,} {kind['name']}" for kind in content["kinds"] if kind["n"])
+    return ". ".join(filter(None, [f"{content['title']}{counts and ': '}{counts}", content["note"]])) + "."
