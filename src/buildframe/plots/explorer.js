@@ -171,11 +171,11 @@ async function render({ model, el }) {
   button.onclick = () => { plot.focus(); select([]); };
 
   function move(steps, extends_) {
-    const from = drawn.indexOf(at), last = drawn.length - 1;
+    const last = drawn.length - 1, from = at >= 0 ? drawn.indexOf(at) : steps < 0 ? last + 1 : -1;
     if (last < 0) return;
     if (!extends_) anchor = -1;
     else if (anchor < 0) anchor = Math.max(at, drawn[0]);
-    show(drawn[from < 0 ? (steps < 0 ? last : 0) : Math.min(Math.max(from + steps, 0), last)]);
+    show(drawn[Math.min(Math.max(from + steps, 0), last)]);
     spoken.textContent = card.textContent;
     if (extends_) select([Math.min(data.created[anchor], data.created[at]), Math.max(data.created[anchor], data.created[at]) + 1]);
   }

@@ -18,8 +18,9 @@ from buildframe.plots import theme
 from buildframe.templates import web_link
 
 _NEVER_RAN = ("skipped", "not_run")
+_BLUE = "#2F87C8"  # contrasts with light and dark backgrounds; `theme.BLUE` is too dark for the latter
 _KINDS = (
-    ("passed", theme.BLUE, "disc"),
+    ("passed", _BLUE, "disc"),
     ("failed", theme.RED, "cross"),
     ("canceled", theme.GRAY, "square"),
     ("not finished or blocked, as long as seen", theme.GREEN, "triangle"),
@@ -131,10 +132,10 @@ def _scale(lasted: Floats) -> tuple[Floats, list[list[Any]], bool]:
 
 
 def _thin(ticks: list[list[Any]]) -> list[list[Any]]:
-    """Return ticks that are far enough apart for their labels."""
+    """Return ticks that are far enough apart for their labels, the highest first."""
     kept: list[list[Any]] = []
-    for tick in ticks:
-        if not kept or tick[0] - kept[-1][0] >= 1 / 12:
+    for tick in reversed(ticks):
+        if not kept or kept[-1][0] - tick[0] >= 1 / 12:
             kept.append(tick)
     return kept
 
