@@ -92,11 +92,11 @@ def contention(
     """
     theme.check_top(top)
 
-    def summarize(rows: pd.DataFrame) -> _Waits:
+    def summarize(rows: pd.DataFrame) -> _WaitTable:
         pairs = metrics.contention(rows, by)
-        return _Waits(pairs, _sum_pairs(pairs, top))
+        return _WaitTable(pairs, _sum_pairs(pairs, top))
 
-    def paint(one: _Waits, panel: Panel[_Waits]) -> None:
+    def paint(one: _WaitTable, panel: Panel[_WaitTable]) -> None:
         ax, pairs, table = panel.ax, one.pairs, one.table
         if table.empty:
             panel.show_message("No job waited for an agent.")
@@ -114,7 +114,7 @@ def contention(
         panel.decorate(f"Which jobs {n} waited for", note, short=f"{n}, {total}", key=key)
         ax.spines[:].set_visible(False)
 
-    def size(one: _Waits) -> tuple[float, float]:
+    def size(one: _WaitTable) -> tuple[float, float]:
         return 9, 1.9 + 0.42 * max(len(one.table), 3)
 
     return draw(
@@ -128,7 +128,7 @@ def contention(
     )
 
 
-class _Waits(NamedTuple):
+class _WaitTable(NamedTuple):
     pairs: pd.DataFrame
     table: pd.DataFrame
 

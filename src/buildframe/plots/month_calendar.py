@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,13 +27,6 @@ _LEFT = 62  # points for the labels of weeks
 _LEAST = 5.0  # smallest legible font size
 _FAILURES = {True: ["#E3F1EC", "#F6CFA8", theme.RED, "#6B2400"], False: ["#173A30", "#8A5A2B", theme.RED, "#FFB27A"]}
 """Colors of shares of failures, from none to all, on a light and on a dark background."""
-
-
-class _Days(NamedTuple):
-    """The value and the number of rows of each day, and in which unit values are."""
-
-    days: pd.DataFrame
-    unit: str
 
 
 @checked_call
@@ -99,20 +92,20 @@ def calendar(
     """
     is_rate = of is metrics.failed
 
-    def summarize(rows: pd.DataFrame) -> _Days:
-        return _Days(_failures_by_day(rows, tz), "%") if is_rate else _durations_by_day(rows, of, q, tz)
+    def summarize(rows: pd.DataFrame) -> pd.DataFrame:
+        return _failures_by_day(rows, tz) if is_rate else _durations_by_day(rows, of, q, tz)
 
-    def paint(one: _Days, panel: Panel[_Days]) -> None:
+    def paint(days: pd.DataFrame, panel: Panel[pd.DataFrame]) -> None:
         ax = panel.ax
-        if one.days["value"].isna().all():
+        if days["value"].isna().all():
             panel.show_message("No build passed or failed." if is_rate else "No day has enough builds that have ended.")
             return
-        everywhere = pd.concat([other.days["value"] for other in panel.summaries])
+        everywhere = pd.concat([other["value"] for other in panel.summaries])
         most = 1.0 if is_rate else max(float(everywhere.max()), 1e-9)
         unit, size = ("%", 0.01) if is_rate else _choose_unit(most)
         least = 0.0 if is_rate else 0.9 * float(everywhere.min())
-        weeks = _draw_days(ax, one.days, ScalarMappable(Normalize(least, most), _colors(is_rate)), size)
-        n = format_count(int(one.days["n"].sum()), "build")
+        weeks = _draw_days(ax, days, ScalarMappable(Normalize(least, most), _colors(is_rate)), size)
+        n = format_count(int(days["n"].sum()), "build")
         what = "share of builds that failed" if is_rate else f"{percentile_name(q)} of {describe_metric(of)}"
         key = f"{what} in {'percent' if is_rate else unit}"
         hidden = theme.count_note(weeks, "earlier week", "not shown")
@@ -120,13 +113,11 @@ def calendar(
         panel.decorate(heading, hidden, short=n, key=key)
         ax.spines[:].set_visible(False)
 
-    def height(one: _Days) -> tuple[float, float]:
-        return 7, 1.6 + 0.42 * float(np.clip(len(one.days) / 7, 3, _MOST_WEEKS))
+    def height(days: pd.DataFrame) -> tuple[float, float]:
+        return 7, 1.6 + 0.42 * float(np.clip(len(days) / 7, 3, _MOST_WEEKS))
 
-    heading = "Failures by day and" if is_rate else f"{describe_metric(of).capitalize()} by day and"
-    return draw(
-        summarize, paint, builds, Placement(ax, col, row, title, tz), heading.removesuffix(" and") + ",", height, ""
-    )
+    heading = f"{'Failures' if is_rate else describe_metric(of).capitalize()} by day,"
+    return draw(summarize, paint, builds, Placement(ax, col, row, title, tz), heading, height, "")
 
 
 def _failures_by_day(builds: pd.DataFrame, tz: str) -> pd.DataFrame:
@@ -138,11 +129,12 @@ def _failures_by_day(builds: pd.DataFrame, tz: str) -> pd.DataFrame:
     return pd.DataFrame({"day": days["bucket"].dt.tz_localize(None), "value": share, "n": n})
 
 
-def _durations_by_day(builds: pd.DataFrame, of: RowMetric | str, q: float, tz: str) -> _Days:
+def _durations_by_day(builds: pd.DataFrame, of: RowMetric | str, q: float, tz: str) -> pd.DataFrame:
+    """Return midnight, seconds and number of durations of each day."""
     days = metrics.trend(builds, of=of, q=[q], freq="1D", tz=tz)
     values = days[f"p{100 * q:.10g}_s"].to_numpy(np.float64)
     n = days["n"].fillna(0).to_numpy(np.float64)
-    return _Days(pd.DataFrame({"day": days["bucket"].dt.tz_localize(None), "value": values, "n": n}), "s")
+    return pd.DataFrame({"day": days["bucket"].dt.tz_localize(None), "value": values, "n": n})
 
 
 def _choose_unit(most: float) -> tuple[str, float]:

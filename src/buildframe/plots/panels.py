@@ -113,7 +113,7 @@ class _Cell(NamedTuple):
 
 
 @dataclass
-class _Grid:
+class _CellGrid:
     """The cells of small multiples, and a note on groups without one."""
 
     cells: list[_Cell] = field(default_factory=list)
@@ -186,7 +186,7 @@ def draw_rows(
 ) -> Any:
     """Draw one row of Axes for each named summary, with one header, and return an array of the Axes."""
     cells = [_Cell(number, 0, name, pd.DataFrame()) for number, (name, _) in enumerate(groups)]
-    grid, summaries = _Grid(cells), [summary for _, summary in groups]
+    grid, summaries = _CellGrid(cells), [summary for _, summary in groups]
     with theme.active_theme(None):
         width = theme.figure_size(9, 0)[0]
         figure = plt.figure(figsize=(width, height * len(cells)), layout="constrained")
@@ -203,7 +203,7 @@ def draw_rows(
 # Cells
 
 
-def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_columns: int) -> _Grid:
+def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_columns: int) -> _CellGrid:
     """Return the cells of the groups with most rows, ordered by name."""
     keys = [None if key is None else _values(frame, key) for key in (place.row, place.col)]
     both = all(key is not None for key in keys)
@@ -224,7 +224,7 @@ def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_colu
             own = frame[_is_of(keys[0], row, frame) & _is_of(keys[1], column, frame)]
             name = SEPARATOR.join(drawable(value, _NAME) for value in (row, column) if value)
             cells.append(_Cell(i if place.row is not None else k // wrap, k % wrap, name, own))
-    return _Grid(cells, theme.join_notes(*hidden))
+    return _CellGrid(cells, theme.join_notes(*hidden))
 
 
 def _values(frame: pd.DataFrame, key: Key) -> pd.Series[str]:
@@ -248,7 +248,7 @@ def _columns_of(cells: int, width: float | None, most: int) -> int:
     return min(cells, fitting, 2 if cells == 4 else most)
 
 
-def _as_array(grid: _Grid, panels: Sequence[Panel[Any]], place: Placement) -> Any:
+def _as_array(grid: _CellGrid, panels: Sequence[Panel[Any]], place: Placement) -> Any:
     axes = np.empty(len(panels), dtype=object)
     axes[:] = [panel.ax for panel in panels]
     is_matrix = place.col is not None and place.row is not None
@@ -272,7 +272,7 @@ def _title_cell(ax: Axes, name: str, note: str) -> None:
 # Shared axes
 
 
-def _share_axes(grid: _Grid, axes: Sequence[Axes], share: Share) -> None:
+def _share_axes(grid: _CellGrid, axes: Sequence[Axes], share: Share) -> None:
     """Give cells the limits that hold all of them, and labels to the outer ones only."""
     drawn = [ax for ax in axes if ax.axison]
     for which in ("x", "y"):
