@@ -87,6 +87,15 @@ def test_trend_marks_changes_with_their_sizes_and_their_intervals_in_the_zone():
         plots.duration_trend(builds(), changes=pd.DataFrame({"x": [1]}))
 
 
+def test_the_size_of_a_change_stays_legible_in_a_figure_that_is_darkened():
+    frame = builds(20)
+    frame.loc[200:, "finished_at"] += pd.Timedelta(30, "min")
+    ax = plots.duration_trend(frame, changes=True)
+    theme.darken(ax.figure, "#111111")
+    (text,) = (text for text in ax.texts if text.get_text()[0] == "+")
+    assert theme.luminance(text.get_bbox_patch().get_facecolor()[:3]) < 0.1 < theme.luminance(text.get_color())
+
+
 def test_trend_finds_changes_on_request():
     frame = builds(20)
     frame.loc[200:, "finished_at"] += pd.Timedelta(30, "min")

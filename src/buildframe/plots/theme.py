@@ -198,7 +198,9 @@ def darken(figure: Figure, background: str) -> None:
     light = [_LIGHT["text.color"], _LIGHT["grid.color"], figure.get_facecolor()]
     dark = [_DARK["text.color"], _DARK["grid.color"], background]
     change = {colors.to_rgb(old): colors.to_rgb(new) for old, new in zip(light, dark, strict=True)}
-    for artist in figure.findobj():
+    artists = figure.findobj()
+    boxes = [box for one in artists if isinstance(one, Text) and (box := one.get_bbox_patch()) is not None]
+    for artist in [*artists, *boxes]:
         for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
             get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
             if get is None or put is None:

@@ -68,9 +68,10 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     return [
         _embed(
             lambda ax: plots.duration_trend(passed, ax, tz=period.tz, changes=changes),
-            f"Wall time of passed builds of {name} by day, {days}",
-            f"Line: daily median wall time of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. "
-            f"Band: up to the 95th percentile.{' Dashed line: the day of a change.' if len(changes) else ''}",
+            f"Wall time of passed builds of {name}, {days}",
+            f"Points: wall times of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. Line: their "
+            "median, with its 95 % interval as a band. Dashed line: the 95th percentile."
+            f"{' Vertical line: the day of a change, with its size.' if len(changes) else ''}",
         ),
         _embed(
             lambda ax: plots.step_times(ran, ax, top=8),
