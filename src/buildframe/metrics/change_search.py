@@ -211,9 +211,9 @@ class _Ways:
         )
         inside = sums[..., self._stop] - sums[..., self._first]
         own = weights[..., self._stop] - weights[..., self._first]
-        variance = (centered**2 * weight).sum(-1, keepdims=True)
-        share: Floats = inside**2 * total / (own * (total - own) * variance)
-        return share
+        spread = own * (total - own) * (centered**2 * weight).sum(-1, keepdims=True)
+        share: Floats = np.divide(inside**2 * total, spread, out=np.zeros_like(spread), where=spread > 0)
+        return share  # 0 if the days do not differ
 
     def explained_by_best(self, series: Series, orders: Integers) -> Floats:
         """Return the share of the variance that the best way explains in each of several orders of the days."""

@@ -86,7 +86,7 @@ def side_by_side(report: Report, name: str) -> pd.DataFrame:
 
 
 def draw_intervals(selected: dict[str, Any], comparison: ComparisonTable) -> dict[str, Any]:
-    """Add the plots of the rows, the label of their scale, and whether any row compares the history."""
+    """Add the plots of the rows, the label of their scale, and which columns have any content."""
     rows = selected["rows"]
     each = [(prefix, since) for prefix in comparison.prefixes for since in ("", "long_")]
     scale = Scale.of(_interval(row, prefix, since) for row in rows for prefix, since in each)
@@ -94,7 +94,9 @@ def draw_intervals(selected: dict[str, Any], comparison: ComparisonTable) -> dic
         for prefix, since in each:
             _draw(row, prefix, since, scale, comparison)
     has_long = any(row[f"long_{prefix}plot"].value for row in rows for prefix in comparison.prefixes)
-    return selected | {"scale": _end_of(scale, is_rate=comparison.is_rate), "has_long": has_long}
+    has_changes = any(row[f"{prefix}words"] for row in rows for prefix in comparison.prefixes)
+    end = _end_of(scale, is_rate=comparison.is_rate)
+    return selected | {"scale": end, "has_long": has_long, "has_changes": has_changes}
 
 
 def _end_of(scale: Scale, *, is_rate: bool) -> str:
