@@ -393,6 +393,7 @@ def fit_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
     )
     assert cut == []
     page.find("button:visible", has_text="Close").first.click()
+    page.wait_until(f"() => document.activeElement.matches('{GRID}')")
     page.page.set_viewport_size({"width": 1400, "height": 1500})
     page.wait_until(
         f"() => document.querySelector('{GRID}').offsetWidth > document.querySelector('.bf-browser').offsetWidth - 20"

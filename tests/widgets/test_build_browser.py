@@ -86,13 +86,14 @@ def test_time_comes_before_texts_and_one_pipeline_needs_no_column(live: Workspac
     other.close()
 
 
-def test_a_closed_build_leaves_the_width_to_the_table(browser: BuildBrowser) -> None:
+def test_a_closed_build_leaves_the_width_to_the_table(browser: BuildBrowser, focused: list[str]) -> None:
     assert "bf-has-build" not in browser.details._dom_classes
     select(browser, 2)
     assert "bf-has-build" in browser.details._dom_classes
     browser.details.close_button.click()
     assert "bf-has-build" not in browser.details._dom_classes
     assert (browser.table.selected, browser.details.loaded) == (-1, None)
+    assert focused == [".bf-browser-columns .bf-grid"], "the button that had the focus is hidden"
     assert "Select a build in the table" in visible_text(browser.details.status)
     select(browser, 2)
     assert browser.details.loaded is not None

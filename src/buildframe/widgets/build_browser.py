@@ -101,8 +101,9 @@ class BuildBrowser(components.WorkspaceWidget):
         for panel in (self.form, self.bulk):
             components.set_visible(panel, False)
         self._create_inputs()
+        self._accessibility = components.AccessibilityHelper()
         self._show_parts(*self._layout_parts())
-        self.add_class("bf-browser")
+        components.add_classes(self, "bf-browser", "bf-accessible")
         self._observe_inputs()
         self.load()
 
@@ -137,7 +138,7 @@ class BuildBrowser(components.WorkspaceWidget):
         )
         columns = ipywidgets.Box([self.table, self.details])
         columns = components.add_classes(columns, "bf-browser-columns")
-        return [self.filters, buttons, self.status, self.form, self.bulk, columns]
+        return [self.filters, buttons, self.status, self.form, self.bulk, columns, self._accessibility]
 
     def _observe_inputs(self) -> None:
         guard = self.status.guard
@@ -235,6 +236,7 @@ class BuildBrowser(components.WorkspaceWidget):
 
     def _on_details_closed(self) -> None:
         self._selected_id, self.table.selected = None, -1
+        self._accessibility.move_focus(".bf-browser-columns .bf-grid")
 
     def _toggle_form(self) -> None:
         is_opening = self.form.layout.display == "none"
