@@ -68,8 +68,8 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     return [
         _embed(
             lambda ax: plots.duration_trend(passed, ax, tz=period.tz, changes=changes),
-            f"Wall time of passed builds of {name}, {days}",
-            f"Points: wall times of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. Line: their "
+            f"Wall time of passed builds of {name} over {days}",
+            f"Points: wall time of {format_count(len(ended_builds(passed)), 'passed build')} of {name}. Line: their "
             "median, with its 95 % interval as a band. Dashed line: the 95th percentile."
             f"{' Vertical line: the day of a change, with its size.' if len(changes) else ''}",
         ),
