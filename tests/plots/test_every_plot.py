@@ -14,6 +14,8 @@ from plot_frames import (
     ALL,
     UGLY,
     at,
+    builds,
+    busy_jobs,
     concurrency,
     explain,
     flaky_tests,
@@ -26,6 +28,7 @@ from plot_frames import (
     rendered,
     ticks,
     title,
+    trend,
 )
 
 from buildframe import metrics, plots
@@ -127,8 +130,10 @@ def luminance(color: object) -> float:
     return float(np.dot(colors.to_rgb(color), (0.2126, 0.7152, 0.0722)))
 
 
-@every
-@pytest.mark.parametrize("ground", ["black", "none"])
+@pytest.mark.parametrize(
+    ("plot", "frame", "ground"),
+    [(*one, "black") for one in ALL] + [(trend, builds, "none"), (plots.contention, busy_jobs, "none")],
+)
 def test_the_ink_stands_out_from_the_ground(plot, frame, ground):
     figure, ax = plt.subplots(facecolor=ground)
     plot(frame(), ax=ax)
