@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from buildframe.formatting import escape_invisible, format_count, format_duration, format_whole_seconds, truncate_middle
+from buildframe.formatting import escape_invisible, format_count, format_duration, truncate_middle
 from buildframe.metrics import wall_time
 from buildframe.metrics.columns import NAT, Flags, Floats, Integers, column, microseconds, seconds, timestamps
 from buildframe.metrics.durations import is_blocked
 from buildframe.plots import theme
+from buildframe.plots.names import prefix_if_several
+from buildframe.plots.units import show_durations
 from buildframe.templates import web_link
 
 _NEVER_RAN = ("skipped", "not_run")
@@ -31,13 +33,7 @@ _OPEN, _OTHER = 3, 4
 
 _WIDE = 30  # the scale is logarithmic if the longest build took this many times as long as the shortest
 _LEAST = 1.0  # seconds; shorter builds are drawn here on a logarithmic scale
-_MOST_TICKS = 7
-_ROUND = [
-    1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200,
-    86_400, 172_800, 604_800, 1_209_600, 2_592_000, 7_776_000, 31_536_000,
-]  # fmt: skip
-"""Seconds of ticks."""
-
+_SIZE = (9.0, 3.2)  # inches, for which ticks are chosen
 _MARGIN = 0.03
 _MOST_TEXT = 100  # characters of a name or message
 
@@ -56,10 +52,10 @@ def compute_points(builds: pd.DataFrame) -> ExplorerPoints:
     kinds = _kinds(builds, is_open)
     drawn = (created != NAT) & ~np.isnan(lasted)
     order = np.argsort(created, kind="stable")[int((created == NAT).sum()) :]
-    places, ticks, is_log = _scale(lasted[drawn])
-    y = np.full(len(builds), np.nan)
-    y[drawn] = places
     low, high = _widen(created[order])
+    axes = _lay_out(lasted[drawn], low, high)
+    y = np.full(len(builds), np.nan)
+    y[drawn] = axes.places
     content = {
         "n": len(builds),
         "title": _title(len(builds), created[order]),
@@ -69,14 +65,12 @@ def compute_points(builds: pd.DataFrame) -> ExplorerPoints:
         "text": _texts(builds.iloc[order], lasted[order], is_open[order]),
         "url": [web_link(url) for url in _values(builds.iloc[order], "web_url")],
         "range": [low, high],
-        "durations": ticks,
-        **_date_ticks(low, high),
+        **axes.content,
         "kinds": [
             {"name": name, "color": color, "shape": shape, "n": int((kinds[drawn] == place).sum())}
             for place, (name, color, shape) in enumerate(_KINDS)
         ],
-        "scale": "wall time, logarithmic" if is_log else "wall time",
-        "note": _note(lasted, created, drawn, is_log),
+        "note": _note(lasted, created, drawn, axes.is_log),
     }
     return ExplorerPoints(content, _summarize(content))
 
@@ -110,57 +104,56 @@ def _values(builds: pd.DataFrame, name: str) -> list[Any]:
 # Axes
 
 
-def _scale(lasted: Floats) -> tuple[Floats, list[list[Any]], bool]:
-    """Return places from 0 to 1 of durations, ticks with their places, and whether the scale is logarithmic."""
-    if not len(lasted):
-        return lasted, [], False
-    longest = max(float(lasted.max()), _LEAST)
-    is_log = longest > _WIDE * max(float(lasted.min()), _LEAST)
-    if is_log:
-        values, grid = np.log(np.maximum(lasted, _LEAST)), [second for second in _ROUND if second <= longest]
-        grid = [second for second in grid if second >= max(float(lasted.min()), _LEAST) / 2]
-        places = np.log(grid)
-    else:
-        step = next((step for step in _ROUND if longest / step <= _MOST_TICKS), _ROUND[-1])
-        values, grid = lasted, list(range(0, int(longest) + 1, step))
-        places = np.array(grid, np.float64)
-    low, high = min(values.min(), places.min()), max(values.max(), places.max())
-    pad = _MARGIN * (high - low)
-    fractions = (places - low + pad) / (high - low + 2 * pad)
-    ticks = [[round(place, 4), format_whole_seconds(second)] for place, second in zip(fractions, grid, strict=True)]
-    return (values - low + pad) / (high - low + 2 * pad), _thin(ticks), is_log
+class ExplorerAxes(NamedTuple):
+    """Places of builds, from 0 to 1, and what the page draws around them."""
+
+    places: Floats
+    is_log: bool
+    content: dict[str, Any]
 
 
-def _thin(ticks: list[list[Any]]) -> list[list[Any]]:
-    """Return ticks that are far enough apart for their labels, the highest first."""
-    kept: list[list[Any]] = []
-    for tick in reversed(ticks):
-        if not kept or kept[-1][0] - tick[0] >= 1 / 12:
-            kept.append(tick)
-    return kept
+def _lay_out(lasted: Floats, low: int, high: int) -> ExplorerAxes:
+    """Return the places of durations, with the ticks that other plots of this size have."""
+    if not high:
+        return ExplorerAxes(lasted, False, {"durations": [], "dates": [], "period": "", "scale": "wall time"})
+    longest, shortest = (max(float(end), _LEAST) for end in (lasted.max(initial=0), lasted.min(initial=np.inf)))
+    is_log = longest > _WIDE * shortest
+    shown = np.maximum(lasted, _LEAST) if is_log else lasted
+    with theme.active_theme(None):
+        ax = Figure(figsize=_SIZE).add_axes((0, 0, 1, 1))
+        if is_log:
+            ax.set_yscale("log")
+        ax.margins(y=_MARGIN)
+        ends = [min(shown.min(initial=longest), longest if is_log else 0), shown.max(initial=_LEAST)]
+        days = np.array([low, high], "datetime64[us]")
+        ax.plot(days, ends)
+        ax.set_xlim(*days)
+        show_durations(ax, "y")
+        theme.format_dates(ax)
+        dates, durations = (_ticks(ax, which) for which in ("x", "y"))
+        period = ax.xaxis.get_major_formatter().get_offset()
+    scale = "wall time, logarithmic" if is_log else "wall time"
+    places = (ax.transScale + ax.transLimits).transform(np.column_stack([np.zeros(len(shown)), shown]))[:, 1]
+    return ExplorerAxes(places, is_log, {"durations": durations, "dates": dates, "period": period, "scale": scale})
+
+
+def _ticks(ax: Axes, which: str) -> list[tuple[float, str]]:
+    """Return the place from 0 to 1 and the label of each tick that is in sight."""
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    values: list[float] = axis.get_majorticklocs().tolist()
+    labels = axis.get_major_formatter().format_ticks(values)
+    points = np.column_stack([values, np.ones(len(values))] if which == "x" else [np.zeros(len(values)), values])
+    places = (ax.transScale + ax.transLimits).transform(points)[:, 0 if which == "x" else 1]
+    return [(round(place, 4), label) for place, label in zip(places.tolist(), labels, strict=True) if 0 <= place <= 1]
 
 
 def _widen(created: Integers) -> tuple[int, int]:
     """Return the first and last microsecond of the axis, with a margin."""
     if not len(created):
-        return 0, 1
+        return 0, 0
     low, high = int(created.min()), int(created.max())
     pad = max(int(_MARGIN / 2 * (high - low)), 60_000_000)
     return low - pad, high + pad
-
-
-def _date_ticks(low: int, high: int) -> dict[str, Any]:
-    if high - low <= 1:
-        return {"dates": [], "period": ""}
-    first, last = (pd.Timestamp(micros, unit="us", tz="UTC") for micros in (low, high))
-    locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
-    formatter = ConciseDateFormatter(locator, tz=UTC, usetex=False)  # type: ignore[no-untyped-call]
-    times = num2date(locator.tick_values(first.to_pydatetime(), last.to_pydatetime()), tz=UTC)  # type: ignore[no-untyped-call]
-    times = [time for time in times if first <= time <= last]
-    labels = formatter.format_ticks(date2num(times))  # type: ignore[no-untyped-call]
-    places = [round((time - first) / (last - first), 4) for time in times]
-    period: str = formatter.get_offset()  # type: ignore[no-untyped-call]
-    return {"dates": [list(tick) for tick in zip(places, labels, strict=True)], "period": period}
 
 
 # Texts
@@ -179,7 +172,7 @@ def _texts(builds: pd.DataFrame, lasted: Floats, is_open: Flags) -> list[str]:
 def _titles(builds: pd.DataFrame) -> list[str]:
     pipelines = pd.Series([name or "" for name in _values(builds, "pipeline")], dtype="str")
     if "organization" in builds:
-        pipelines = theme.prefix_if_several(pipelines, pd.Series(_values(builds, "organization"), dtype="str"))
+        pipelines = prefix_if_several(pipelines, pd.Series(_values(builds, "organization"), dtype="str"))
     numbers = [f"#{number}" if number is not None else "build" for number in _values(builds, "number")]
     return [f"{name} {number}".strip() for name, number in zip(pipelines, numbers, strict=True)]
 
