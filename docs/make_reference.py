@@ -52,7 +52,7 @@ GENERATED = "Generated from the code by `docs/make_reference.py`."
 INTRODUCTIONS = {
     "metrics": "A metric is `frame -> Series`, a summary `frame -> frame`. "
     "[Metrics](../metrics.md) shows which to use.",
-    "plots": "A plot is `frame -> Axes`, or an array of Axes with `col` or `row`.",
+    "plots": "A plot is `frame -> Axes`, or an array of Axes with `col` or `row`; `explore` returns a widget.",
     "report": "Read the content of a report and render it. [Reports](../report.md) has the command.",
     "store": "[The store](../store.md) describes tables and columns.",
     "webhooks": "[Webhooks](../webhooks.md) shows a server that uses these functions.",

@@ -20,6 +20,8 @@ sheet: they are dark after `plt.style.use("dark_background")`. Small multiples h
 Names are drawn literally, not as formulas. Long names lose their middle, or what they have in common with others. A
 character that the font does not have is drawn in an installed font that has it, or else as a box.
 
+`explore` is the exception: it returns a widget for notebooks, and takes no Axes.
+
 In the examples, `ci` is a workspace such as `bf.sandbox()`.
 """
 

@@ -69,7 +69,7 @@ def explore(builds: pd.DataFrame) -> BuildExplorer:
     builds, Enter opens one, Shift with an arrow selects a period, and Escape clears it.
 
     All builds are drawn, or none: above the limit the function raises, because browsers become slow. 50,000 builds are
-    about 2 MB that are sent to the page. They contain names and messages, which the page shows as text.
+    about 1.5 MB that are sent to the page. They contain names and messages, which the page shows as text.
 
     Examples
     --------

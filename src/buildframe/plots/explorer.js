@@ -68,9 +68,9 @@ function drawPoints(canvas, data, x, y) {
   canvas.height = Math.round(height * ratio);
   const context = canvas.getContext("2d");
   context.globalAlpha = n > 20000 ? 0.4 : n > 2000 ? 0.6 : 0.85;
-  const marks = data.kinds.map((kind) => stamp(kind, n > 20000 ? 1.4 : n > 5000 ? 2 : 3, ratio)); // one path of all would be slow
+  const marks = data.kinds.map((kind) => stamp(kind, n > 20000 ? 1.4 : n > 5000 ? 2 : 3, ratio));
   const half = marks[0].width / 2;
-  // In order of creation: no state hides the others.
+  // One by one in order of creation: density is visible, and no state hides the others.
   data.y.forEach((place, k) => { if (place !== null) context.drawImage(marks[data.kind[k]], x(k) * ratio - half, y(k) * ratio - half); });
 }
 
