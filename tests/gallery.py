@@ -1,15 +1,16 @@
-"""Draw every plot in several variants, to look at: light and dark, wide and narrow, with usual and with ugly data.
+"""Draw every plot, report page and widget in several variants, to look at: light and dark, wide and narrow.
 
-`python -m tests.gallery FOLDER` writes images and `index.html`. `--only trend,flips` selects plots, and `--data month`
-data.
+`python -m tests.gallery FOLDER` writes images and `index.html`. Plots and report pages show usual and ugly data.
+Widgets are those of the browser tests. `--parts plots` selects a part, `--only trend,flips` plots, `--data month` data.
 """
 
 from __future__ import annotations
 
 import argparse
 import html
+import os
+import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,12 @@ from matplotlib import pyplot as plt
 
 import buildframe as bf
 from buildframe import metrics, plots
+from buildframe.report.page import render
+from tests.chromium import launched
+from tests.report.reports import made
 
+ROOT = Path(__file__).parent.parent
+PARTS = ("plots", "report", "widgets")
 NAMES = [
     "a-pipeline-with-a-very-long-name-for-integration-tests-of-the-billing-service-on-linux-x86-shard-1-of-2",
     "a-pipeline-with-a-very-long-name-for-integration-tests-of-the-billing-service-on-linux-x86-shard-2-of-2",
@@ -176,20 +182,22 @@ def draw(name: str, data: Data, style: str) -> plt.Figure:
         return ax.get_figure(root=True)
 
 
-def write(folder: Path, only: list[str], sets: list[str], styles: list[str]) -> Iterator[str]:
-    """Write the images and a page that shows them, and return what could not be drawn."""
+def data_sets(names: list[str]) -> dict[str, Data]:
+    """Return the sets of data with these names."""
     whole = month()
     makers: dict[str, Callable[[], Data]] = {
         "month": lambda: whole, "ugly": lambda: ugly(whole), "seconds": lambda: _short(whole),
         "two": lambda: few(whole, 2), "one": lambda: few(whole, 1),
     }  # fmt: skip
-    rows = []
-    for kind in sets:
-        data = makers[kind]()
+    return {name: makers[name]() for name in names}
+
+
+def draw_plots(folder: Path, only: list[str], sets: dict[str, Data], styles: list[str]) -> Iterator[str]:
+    """Draw plots, and return what could not be drawn."""
+    for kind, data in sets.items():
         for name in only:
-            cells = []
             for style in styles:
-                path, begin = folder / f"{name}-{kind}-{style}.png", time.process_time()
+                path = folder / f"{name}-{kind}-{style}.png"
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("error")
@@ -200,12 +208,38 @@ def write(folder: Path, only: list[str], sets: list[str], styles: list[str]) -> 
                     yield f"{path.name}: refused: {refused}"
                 except Exception as error:
                     yield f"{path.name}: {type(error).__name__}: {error}"
-                else:
-                    seconds = time.process_time() - begin
-                    cells.append(f'<td><img src="{path.name}" alt=""><br>{style}, {seconds:.1f} s of CPU</td>')
                 plt.close("all")
-            rows.append(f"<tr><th>{html.escape(name)}<br>{kind}</th>{''.join(cells)}</tr>")
-    page = f"<!doctype html><meta charset='utf-8'><title>Plots</title><table>{''.join(rows)}</table>"
+
+
+def draw_reports(folder: Path, sets: dict[str, Data]) -> None:
+    """Take screenshots of the report page of each set of data."""
+    with launched() as browser:
+        for kind, data in sets.items():
+            (folder / f"{kind}.html").write_text(
+                render(made(data.builds, data.jobs, data.pipelines, None, 7)), encoding="utf-8"
+            )
+            for scheme in ("light", "dark"):
+                for width in (1280, 720):
+                    page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
+                    page.goto((folder / f"{kind}.html").absolute().as_uri())
+                    page.screenshot(path=folder / f"{kind}-{scheme}-{width}.png", full_page=True)
+                    page.close()
+
+
+def draw_widgets(folder: Path) -> None:
+    """Run the browser tests, which take screenshots of each widget in its states."""
+    environment = os.environ | {"BUILDFRAME_SCREENSHOTS": str(folder.absolute())}
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/jupyter"], cwd=ROOT, env=environment, check=True)
+
+
+def write_index(folder: Path) -> None:
+    """Write a page with all images."""
+    parts = []
+    for part in PARTS:
+        names = sorted(path.name for path in (folder / part).glob("*.png"))
+        images = (f'<figure><img src="{part}/{name}" alt=""><figcaption>{html.escape(name)}</figure>' for name in names)
+        parts.append(f"<h1>{part}</h1>{''.join(images)}")
+    page = f"<!doctype html><meta charset='utf-8'><title>Gallery</title>{''.join(parts)}"
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
@@ -213,14 +247,22 @@ def main(arguments: list[str]) -> int:
     """Write the gallery, and list what could not be drawn."""
     parser = argparse.ArgumentParser(prog="python -m tests.gallery", description=__doc__)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--parts", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--only", default=",".join(PLOTS), help="names of plots, separated by commas")
     parser.add_argument("--data", default="month,ugly,seconds,two,one", help="sets of data, separated by commas")
     parser.add_argument("--styles", default=",".join(STYLES), help="styles, separated by commas")
     options = parser.parse_args(arguments)
-    options.folder.mkdir(parents=True, exist_ok=True)
     mpl.use("Agg")
-    lists = [getattr(options, name).split(",") for name in ("only", "data", "styles")]
-    failed = list(write(options.folder, *lists))
+    only, names, styles, parts = (getattr(options, one).split(",") for one in ("only", "data", "styles", "parts"))
+    for part in parts:
+        (options.folder / part).mkdir(parents=True, exist_ok=True)
+    sets = data_sets(names) if {"plots", "report"} & {*parts} else {}
+    failed = list(draw_plots(options.folder / "plots", only, sets, styles)) if "plots" in parts else []
+    if "report" in parts:
+        draw_reports(options.folder / "report", sets)
+    if "widgets" in parts:
+        draw_widgets(options.folder / "widgets")
+    write_index(options.folder)
     print(*failed, f"Wrote {options.folder / 'index.html'}", sep="\n")
     return 0
 
