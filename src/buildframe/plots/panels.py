@@ -23,7 +23,7 @@ from buildframe.formatting import format_count
 from buildframe.metrics.grouping import Key, compute_key
 from buildframe.plots import theme
 from buildframe.plots.fonts import add_fallback_font
-from buildframe.plots.layout import mark_as_cell, plot_area, points_per_pixel, wrap_text
+from buildframe.plots.layout import CHARACTER_WIDTH, mark_as_cell, plot_area, points_per_pixel, wrap_text
 from buildframe.plots.names import NO_NAME, drawable
 from buildframe.plots.scope import SEPARATOR, describe_scope
 
@@ -257,7 +257,9 @@ def _as_array(grid: _CellGrid, panels: Sequence[Panel[Any]], place: Placement) -
 
 def _title_cell(ax: Axes, name: str, note: str) -> None:
     """Write the name of a cell and its note above its Axes."""
-    width, points = plot_area(ax)[0], points_per_pixel(ax)
+    labels = [line for label in ax.get_yticklabels() for line in label.get_text().split("\n")]
+    left = CHARACTER_WIDTH * (max(map(len, labels), default=0) + 4)  # with the label of the axis
+    width, points = plot_area(ax, left)[0], points_per_pixel(ax)
     height = 2.0
     if note:
         line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=8, alpha=0.85,
