@@ -201,6 +201,10 @@ def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
     total, wasted = f"{cost['cost'].sum():,.2f}", f"{cost['wasted_cost'].sum():,.2f}"
     assert f"Machine time cost {total}, of which {wasted} wasted" in text
     assert f"{total} in all, of which {wasted} wasted" in html
+    first = html.split('<section class="answer"')[1].split("</section>")[0]
+    assert f"Machine time cost {total}, of which {wasted} " in first
+    is_met = [verdict.status == "within" and ":" in verdict.text for verdict in report.verdicts]
+    assert first.count("✓ Met") == min(sum(is_met), 4) > 0
     rows = [line for line in text.splitlines() if line.startswith("| start")]
     assert len(rows) == len(report.measurements.objectives) - 1  # the one that is gone has no row; one is called wall
     assert any("| missed |" in row for row in rows)
