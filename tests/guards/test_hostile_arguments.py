@@ -46,6 +46,8 @@ STRANGE = [Unprintable(), DEEP, {"a": DEEP}, pd.NA, NUMBERS, NUMBERS[1], np.arra
 def test_any_value_of_any_option_is_refused_as_bad_input(server: Scripted, tmp_path: Path, value: Any) -> None:
     for owner, name in METHODS:
         for option in options_of(getattr(owner, name)):
+            if option == "numbers" and isinstance(value, pd.Series | np.ndarray):
+                continue  # numbers of builds, as frames hold them
             with pytest.raises(bf.BadInput):
                 called(server, tmp_path, owner, name, **{option: value})
     assert server.requests == []

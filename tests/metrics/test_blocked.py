@@ -105,11 +105,11 @@ def test_a_blocked_build_counts_as_demand_and_not_as_served(engine: str) -> None
 def test_plots_leave_blocked_builds_out_and_count_them() -> None:
     frame = as_a_store_of_before_kept_it(builds())
     (curve, _) = plots.distribution(frame, of="wall_time_s").get_lines()
-    assert set(curve.get_xdata()) == {2401 / 60}  # the second after
+    assert set(curve.get_xdata()) == {2401}  # the second after
     assert curve.get_ydata()[-1] == 0.5
     assert curve.get_label() == "24 rows, median 40 min; 24 not seen to end"
     twice = pd.concat([frame, frame.assign(id=frame["id"] + "b")])
     axes = plots.duration_trend(twice)
-    assert axes.get_lines()[0].get_ydata() == pytest.approx([40.0] * 24)
+    assert {*axes.get_lines()[0].get_ydata()} == {2400.0}
     assert "48 not finished" in axes.get_title(loc="left") + "".join(text.get_text() for text in axes.texts)
     plt.close("all")

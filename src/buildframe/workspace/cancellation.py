@@ -7,11 +7,11 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import pandas as pd
-from tqdm.auto import tqdm
 
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, DeadlineExceeded, Invalid, NotFound, OutcomeUnknown
 from buildframe.fetching import records
+from buildframe.fetching.progress import ProgressBar
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
@@ -252,9 +252,10 @@ def _collect(outcomes: Iterator[CanceledBuild], count: int, progress: bool | Non
     """Return all outcomes; an interrupt gets a note of those so far."""
     done: list[CanceledBuild] = []
     try:
-        is_hidden = None if progress is None else not progress
-        for build in tqdm(outcomes, "builds", count, leave=False, disable=is_hidden):
-            done.append(build)  # one by one, so that none is lost
+        with ProgressBar("builds", progress) as bar:
+            for build in outcomes:  # one by one, so that none is lost
+                done.append(build)
+                bar.show_share(len(done) / count)
     except KeyboardInterrupt as interrupt:
         canceled = ", ".join(f"#{build.number}" for build in done if build.outcome == "canceled")
         interrupt.add_note(
@@ -273,6 +274,8 @@ def _to_frame(builds: list[CanceledBuild]) -> pd.DataFrame:
 def _check_numbers(numbers: Iterable[Any] | None) -> set[int] | None:
     if numbers is None:
         return None
+    if isinstance(numbers, pd.DataFrame):
+        raise BadInput("numbers= is a DataFrame. Pass its column of numbers, such as builds['number'].")
     values = list(numbers)
     if wrong := [value for value in values if isinstance(value, bool) or not isinstance(value, Integral)]:
         raise BadInput(f"numbers= contains {show(wrong[0])}, which is not the number of a build.")

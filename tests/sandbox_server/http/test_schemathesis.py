@@ -27,7 +27,7 @@ from tests import worlds
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 checks.load_all_checks()
 
