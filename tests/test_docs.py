@@ -72,7 +72,7 @@ def test_the_two_commands_of_the_readme_are_complete() -> None:
     assert len(commands) == 2
     demo, tests = commands
     assert demo.endswith(".venv/bin/buildframe demo")
-    assert tests.endswith(".venv/bin/python -m pytest -n 3 --dist loadfile")
+    assert tests.endswith(".venv/bin/python -m pytest -n 4 --dist loadfile")
     assert all(".venv/bin/pip install" in command for command in commands)
 
 
