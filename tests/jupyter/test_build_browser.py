@@ -213,6 +213,7 @@ def copy_and_download(page: Page) -> None:
     assert saved[0] == [f"{name} (s)" if name == "Took" else name for name in titles(page)]
     assert [line[0] for line in saved[1 : len(shown) + 1]] == [row[0] for row in shown]
     assert len(saved) > len(shown)
+    assert any(cell.startswith("'=SUM") for line in saved for cell in line), "no spreadsheet runs it as a formula"
     assert len(saved[1][8]) == 40, "the whole commit"
     page.page.evaluate("() => delete navigator.clipboard")
 

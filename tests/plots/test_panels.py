@@ -247,3 +247,10 @@ def test_the_time_ledger_adds_up_to_the_mean_wall_time():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["web  (4)", "api  (10)"]
     assert legend(ax) == ["run", "wait: agent", "unknown"]
     assert plots.time_ledger(ledger, by=None).get_yticklabels()[0].get_text() == "all builds  (10)"
+
+
+@pytest.mark.parametrize("key", [["pipeline", "branch"], 5])
+@pytest.mark.parametrize("place", ["by", "col"])
+def test_a_plot_takes_one_key(key: object, place: str) -> None:
+    with pytest.raises(BadInput, match="is no key"):
+        plots.trend(builds(), **{place: key})

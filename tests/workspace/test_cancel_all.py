@@ -140,6 +140,8 @@ def test_no_build_gives_an_empty_frame_with_dtypes(web: PipelineWorkspace) -> No
 @pytest.mark.parametrize(("arguments", "message"), [
     ({}, "Pass branch=, numbers= or both"),
     ({"numbers": ["x"]}, "numbers="),
+    ({"numbers": [10**30]}, "numbers="),
+    ({"branch": "main", "at_most": -1}, "at_most=-1"),
     ({"numbers": [1.5]}, "numbers="),
     ({"numbers": [True]}, "numbers="),
     ({"brnach": "main"}, "brnach"),

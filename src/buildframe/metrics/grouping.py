@@ -11,6 +11,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import check_aligned, typed_column
+from buildframe.terminal import show
 
 Key = str | Callable[[pd.DataFrame], "pd.Series[Any]"]
 By = Key | Sequence[Key] | None
@@ -94,5 +95,7 @@ def compute_key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:
     """Return the column of a key, or the result of its function, with a name."""
     if isinstance(key, str):
         return typed_column(frame, key)
+    if not callable(key):
+        raise BadInput(f"{show(key)} is no key. Pass one column name, or one function of the frame.")
     result = check_aligned(key(frame), frame, f"by={getattr(key, '__name__', key)}")
     return result if result.name is not None else result.rename(getattr(key, "__name__", "group"))

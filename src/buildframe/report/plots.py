@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name, format_percent
@@ -32,8 +31,6 @@ LIGHT, DARK = "#ffffff", "#15191d"
 WIDTH, HEIGHT = 520, 340
 """Size of a plot in CSS pixels (96 per inch)."""
 
-_MARKERS = {"#0072B2": "o", "#E69F00": "s", "#009E73": "^", "#CC79A7": "D"}
-"""Colors for color-blind readers, each with a marker for prints without color."""
 
 _PALETTE_SIZE = 64
 _LOCK = threading.Lock()  # a plot changes matplotlib's global settings while it is drawn
@@ -83,7 +80,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
         _embed(
             lambda ax: plot_waits(waited, ax, period.tz),
             f"Queue time by queue and day, {days}",
-            f"Lines: daily 95th percentile of the queue time, for the queues with the longest waits. "
+            f"Lines: daily 95th percentile of the queue time, for the queues with most jobs. "
             f"{format_count(len(waited), 'job')} became runnable.",
         ),
         *_embed_objectives(report),
@@ -155,50 +152,11 @@ def _most_changed_pipeline(report: Report) -> str:
 
 
 def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
-    """Plot the daily 95th percentile of the queue time for the queues with the longest waits."""
-    from buildframe import metrics
-    from buildframe.plots.theme import (
-        NO_NAME,
-        decorate,
-        format_dates,
-        join_notes,
-        show_message,
-        themed_axes,
-        unique_labels,
-        widen_single_bucket,
-    )
+    """Plot the daily 95th percentile of the queue time of the queues with most jobs."""
+    from buildframe import metrics, plots
 
-    by_queue = {
-        str(queue): metrics.trend(own, metrics.queue_time, q=0.95, tz=tz, at="runnable_at")
-        for queue, own in jobs.groupby(jobs["queue"].fillna(NO_NAME))
-    }
-    waits = {
-        queue: days.set_index(days["bucket"].dt.tz_localize(None))[["p95_s", "p95_at_least_s"]]
-        for queue, days in by_queue.items()
-    }
-    known = {queue: days for queue, days in waits.items() if days.notna().to_numpy().any()}
-    shown = sorted(known, key=lambda queue: -np.nanmax(known[queue]))[: len(_MARKERS)]
-    names = unique_labels(shown, 24)
-    with themed_axes(ax, 9, 4.2):
-        if not shown:
-            show_message(ax, "No queue has 20 jobs on one day, which a 95th percentile needs.")
-            return
-        for queue, (color, mark) in zip(sorted(shown), _MARKERS.items(), strict=False):
-            days = known[queue] / 60
-            label = f" {names[queue]}"  # matplotlib hides labels that begin with "_"
-            ax.plot(days.index, days["p95_s"], mark, linestyle="-", color=color, markersize=4, label=label)
-            ax.plot(days.index, days["p95_at_least_s"], mark, color=color, markersize=8, markerfacecolor="none")
-        widen_single_bucket(ax, pd.concat([known[queue] for queue in shown]).index.to_series().drop_duplicates(), "1D")
-        format_dates(ax)
-        ax.set_ylim(bottom=min(0, ax.get_ylim()[0]) if min(np.nanmin(known[queue]) for queue in shown) < 0 else 0)
-        ax.set_xlabel(f"Day runnable ({tz})")
-        ax.set_ylabel("Queue time, p95 (min)")
-        n_hidden = len(by_queue) - len(shown)
-        note = f"{format_count(n_hidden, 'queue')} not shown: shorter waits, or fewer than 20 jobs a day"
-        n_bounds = sum(int(known[queue]["p95_at_least_s"].notna().sum()) for queue in shown)
-        bounds = "large and hollow: at least so long, because too many jobs did not start" if n_bounds else ""
-        note = join_notes(note if n_hidden else "", bounds)
-        decorate(ax, f"Queue time of {format_count(len(jobs), 'job')}", note, grid="y")
+    what = f"Queue time of {format_count(len(jobs), 'job')}, 95th percentile"
+    plots.trend(jobs, ax, of=metrics.queue_time, by="queue", q=0.95, freq="1D", tz=tz, title=what, top=4)
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:

@@ -60,11 +60,14 @@ function sortIndexes(indexes, rows, [column, isDescending], columns) {
   });
 }
 
-// Return rows as CSV: durations in seconds, times in full. A spreadsheet would run text such as "=1+1" as a formula,
-// so an apostrophe precedes it.
+// Where a spreadsheet program would start a formula: as in store/files.py, also after what it ignores or takes as the
+// end of a cell.
+const FORMULA_STARTS = /(?:^|(?<=[;\t\r\n]))(?='*[" \u00a0\u3000\u200b\ufeff]*[=+\-@＝＋－＠])|^(?='*[\t\r\n])/g;
+
+// Return rows as CSV: durations in seconds, times in full, and an apostrophe before each text such as "=1+1".
 function formatCsv(rows, columns) {
   const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const harmless = (text) => (/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+  const harmless = (text) => text.replace(FORMULA_STARTS, "'");
   const cell = (value) => (isMissing(value) ? "" : typeof value === "number" ? String(value) : harmless(unescape(value)));
   const titles = columns.map(({ title, kind }) => (kind === "seconds" ? `${title} (s)` : title));
   const lines = [titles, ...rows.map((row) => columns.map(({ index }) => cell(row[index])))];

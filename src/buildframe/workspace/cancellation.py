@@ -185,6 +185,8 @@ class BuildCancellation(BuildQueries):
         wanted = _check_numbers(numbers)
         if branch is None and wanted is None:
             raise BadInput("Pass branch=, numbers= or both. branch='*' matches the builds of all branches.")
+        if at_most < 1:
+            raise BadInput(f"at_most={at_most} must be at least 1.")
         with within_deadline(deadline):
             builds = self._list_cancelable(branch, wanted)
             if len(builds) > at_most:
@@ -277,6 +279,11 @@ def _check_numbers(numbers: Iterable[Any] | None) -> set[int] | None:
     if isinstance(numbers, pd.DataFrame):
         raise BadInput("numbers= is a DataFrame. Pass its column of numbers, such as builds['number'].")
     values = list(numbers)
-    if wrong := [value for value in values if isinstance(value, bool) or not isinstance(value, Integral)]:
+    if wrong := [value for value in values if not _is_number(value)]:
         raise BadInput(f"numbers= contains {show(wrong[0])}, which is not the number of a build.")
     return {int(value) for value in values}
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value can be the number of a build."""
+    return not isinstance(value, bool) and isinstance(value, Integral) and 0 < int(value) < 2**63
