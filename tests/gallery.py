@@ -204,8 +204,8 @@ def draw_plots(folder: Path, only: list[str], sets: dict[str, Data], styles: lis
                         figure = draw(name, data, style)
                         with plt.style.context("dark_background" if style == "dark" else "default"):
                             figure.savefig(path, dpi=80)
-                except bf.errors.BadInput as refused:
-                    yield f"{path.name}: refused: {refused}"
+                except bf.BadInput as refused:
+                    print(f"{path.name}: refused: {refused}")
                 except Exception as error:
                     yield f"{path.name}: {type(error).__name__}: {error}"
                 plt.close("all")
@@ -244,7 +244,7 @@ def write_index(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the gallery, and list what could not be drawn."""
+    """Write the gallery, list what could not be drawn, and return 1 if there is any."""
     parser = argparse.ArgumentParser(prog="python -m tests.gallery", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--parts", default=",".join(PARTS), help="parts, separated by commas")
@@ -264,7 +264,7 @@ def main(arguments: list[str]) -> int:
         draw_widgets(options.folder / "widgets")
     write_index(options.folder)
     print(*failed, f"Wrote {options.folder / 'index.html'}", sep="\n")
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ LIGHT, DARK = "#ffffff", "#15191d"
 WIDTH, HEIGHT = 520, 340
 """Size of a plot in CSS pixels (96 per inch)."""
 
-
 _PALETTE_SIZE = 64
 _LOCK = threading.Lock()  # a plot changes matplotlib's global settings while it is drawn
 
