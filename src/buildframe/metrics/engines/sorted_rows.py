@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from buildframe.metrics.columns import NAT, Floats, Integers
 from buildframe.metrics.engines.protocol import (
@@ -53,7 +54,8 @@ class SortedRows(RankedRows):
         codes = np.where(is_missing, len(n), codes) if is_missing.any() else codes
         order = _order_by_group(codes, int(n.sum()))
         self._values, self._times = values[order], None if times is None else times[order]
-        self._sorted = self._values.copy()
+        milliseconds = _to_milliseconds(self._values)
+        self._sorted, self._unit = (self._values.copy(), 1) if milliseconds is None else (milliseconds, 1000)
         for start, size in zip(self._starts.tolist(), n.tolist(), strict=True):
             self._sorted[start : start + size].sort()
         nothing = np.zeros(0, np.int64)
@@ -80,16 +82,16 @@ class SortedRows(RankedRows):
     def values_at(self, ranks: Integers) -> Floats:
         is_there = (ranks > 0) & (self.n > 0)[:, None]
         values = np.full(ranks.shape, np.nan)
-        values[is_there] = self._sorted[(self._starts[:, None] + ranks - 1)[is_there]]
+        values[is_there] = self._sorted[(self._starts[:, None] + ranks - 1)[is_there]] / self._unit
         return values
 
     def count_before(self, group: Integers, second: Integers) -> Integers:
         """Search all groups together, by bisection."""
-        start = self._starts[group]
+        start, limit = self._starts[group], second * self._unit
         low, high = start, start + self.n[group]
         while (is_open := low < high).any():
             middle = (low + high) // 2
-            is_less = is_open & (self._sorted[np.where(is_open, middle, 0)] < second)
+            is_less = is_open & (self._sorted[np.where(is_open, middle, 0)] < limit)
             low, high = np.where(is_less, middle + 1, low), np.where(is_open & ~is_less, middle, high)
         return low - start
 
@@ -189,6 +191,19 @@ def _count_leaving(rows: CensoredRows, more: dict[str, Any]) -> pd.DataFrame:
     """Count censored rows by group, by the second by which they have left, and by `more`."""
     keys = {PLACE: rows.codes, SECOND: np.floor(rows.seen).astype(np.int64) + 1, **more}
     return pd.DataFrame(keys).groupby(list(keys)).size().rename(ROWS).reset_index()
+
+
+def _to_milliseconds(seconds: Floats) -> NDArray[np.int32] | None:
+    """Return small whole numbers if all values are such: they sort in half the time of floats."""
+    milliseconds = np.empty(len(seconds), np.int32)
+    for start in range(0, len(seconds), _BLOCK):
+        values = seconds[start : start + _BLOCK]
+        with np.errstate(invalid="ignore"):
+            part = np.rint(values * 1000).astype(np.int32)
+        if (part / 1000 != values).any():
+            return None
+        milliseconds[start : start + _BLOCK] = part
+    return milliseconds
 
 
 def _order_by_group(codes: Integers, n_rows: int) -> Integers | slice:
