@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from buildframe import sandbox as started
 from buildframe.sandbox_server import Sandbox
+from buildframe.sandbox_server.db.database import Database
 from buildframe.workspace import Workspace
 
 MAKING = ("seed", "builds", "days", "until", "agents", "run_scale", "cancels_at_once")
@@ -68,9 +69,17 @@ def make(**world: Any) -> Path:
     with FileLock(f"{path}.lock"):
         if not path.exists():
             unfinished = path.with_suffix(".unfinished")
-            Sandbox(unfinished, **world).stop()
+            with Sandbox(unfinished, **world) as sandbox:
+                read_bodies(sandbox._db)  # else each copy would make those of jobs again
             unfinished.rename(path)
     return path
+
+
+def read_bodies(db: Database) -> list[bytes]:
+    """Return the bodies of all builds, then those of all jobs, in order."""
+    builds = db.query("SELECT seq, body FROM builds ORDER BY seq")
+    jobs = db.load_job_bodies([seq for seq, _ in builds])
+    return [body for _, body in builds + jobs]
 
 
 def open_sandbox(organization: str = "acme", *, path: Path | None = None, **settings: Any) -> Workspace:

@@ -13,6 +13,7 @@ import pytest
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.steps import Trigger
+from tests import worlds
 from tests.sandbox_server.planted_pipelines import (
     FAILS,
     SOMEONE,
@@ -301,9 +302,9 @@ def everything_done(api_client, path=None, reopen=False):
     simulator.rebuild(runs[1].id, 2)
     simulator.delete_builds(db.pipelines[pipeline.key], [runs[2].number])
     sandbox.clock.advance(2 * HOUR)
-    bodies = db.query("SELECT body FROM builds ORDER BY seq") + db.query("SELECT body FROM jobs ORDER BY 1")
+    bodies = worlds.read_bodies(db)
     sandbox.stop()
-    return hashlib.sha256(b"\n".join(body for (body,) in bodies)).hexdigest()
+    return hashlib.sha256(b"\n".join(bodies)).hexdigest()
 
 
 def test_the_same_seed_and_actions_give_the_same_bodies(api_client, tmp_path):

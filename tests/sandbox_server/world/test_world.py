@@ -15,6 +15,7 @@ from buildframe.errors import BadInput
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.world.build_state import BuildRun
 from buildframe.spec import Moment
+from tests import worlds
 
 HOUR = dt.timedelta(hours=1)
 STARTED_LATER = dt.timedelta(seconds=3)  # dispatch takes a little, and not the same for each
@@ -303,9 +304,7 @@ def test_the_broken_branch_fails_throughout_and_passes_after(default, runs):
 
 
 def fingerprint(sandbox):
-    rows = sandbox._db.query("SELECT body FROM builds ORDER BY seq")
-    rows += sandbox._db.query("SELECT body FROM jobs ORDER BY build, position")
-    return hashlib.sha256(b"\n".join(body for (body,) in rows)).hexdigest()
+    return hashlib.sha256(b"\n".join(worlds.read_bodies(sandbox._db))).hexdigest()
 
 
 TINY = {"builds": 60, "days": 2}

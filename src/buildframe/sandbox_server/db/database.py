@@ -24,7 +24,7 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
-_VERSION = 7
+_VERSION = 8
 _SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
 
 Row = tuple[Any, ...]
@@ -197,15 +197,27 @@ class Database:
         rows = self.query("SELECT id, number FROM builds WHERE pipeline_key = ?", (pipeline_key,))
         return {id for id, number in rows if numbers is None or number in numbers}
 
-    def find_one_job_agents(self, organization: str, id: str | None = None) -> list[str]:
-        """Return the names of agents with a UUID, by the jobs that they ran; None means agents of active jobs."""
-        agent = "json_extract(CAST(jobs.body AS TEXT), '$.agent.{}')".format
-        condition = "jobs.active" if id is None else f"{agent('id')} = ?"
+    def load_job_bodies(self, builds: Sequence[int], include_retried: bool = True) -> list[tuple[int, bytes]]:
+        """Return the number of the build and the body of each job of some builds, by build and position."""
+        those = f"build IN ({', '.join('?' * len(builds))})"
+        unread = f"seq IN (SELECT build FROM jobs WHERE {those} AND body IS NULL)"  # noqa: S608
+        with self.transaction():
+            for build in self.load_builds(unread, *builds):
+                bodies = [
+                    (msgspec.json.encode(self.serializer.serialize_job(build, job)), build.seq, position)
+                    for position, job in enumerate(build.jobs)
+                ]
+                self._connection.executemany("UPDATE jobs SET body = ? WHERE build = ? AND position = ?", bodies)
+            sql = f"SELECT build, body FROM jobs WHERE {those} AND retried <= ? ORDER BY build, position"  # noqa: S608
+            return self.query(sql, [*builds, include_retried])
+
+    def find_agents(self, organization: str, only_active: bool) -> list[str]:
+        """Return the names of agents by the jobs that they ran, or that they are running."""
         sql = (
-            f"SELECT DISTINCT {agent('name')} FROM jobs JOIN builds ON jobs.build = builds.seq"  # noqa: S608
-            f" WHERE builds.organization = ? AND {agent('name')} IS NOT NULL AND {condition} ORDER BY 1"
+            "SELECT DISTINCT agent FROM jobs JOIN builds ON jobs.build = builds.seq"
+            " WHERE builds.organization = ? AND agent IS NOT NULL AND active >= ? ORDER BY 1"
         )
-        return [name for (name,) in self.query(sql, (organization,) if id is None else (organization, id))]
+        return [name for (name,) in self.query(sql, (organization, only_active))]
 
     def load_events(self) -> list[ScheduledEvent]:
         """Return the scheduled events."""
@@ -273,5 +285,5 @@ class Database:
 
     def _job_rows(self, build: BuildRun) -> Iterator[Row]:
         for position, job in enumerate(build.jobs):
-            body, retried = msgspec.json.encode(self.serializer.serialize_job(build, job)), job.retried_in is not None
-            yield build.seq, position, build.pipeline_key, job.state, retried, job.is_active, body
+            is_retried = job.retried_in is not None
+            yield build.seq, position, build.pipeline_key, job.state, is_retried, job.is_active, job.agent, None

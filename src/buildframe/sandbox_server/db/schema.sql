@@ -20,9 +20,10 @@ CREATE INDEX builds_by_creation ON builds (organization, created, seq);
 CREATE INDEX builds_of_pipeline_by_creation ON builds (pipeline_key, created, seq);
 CREATE INDEX active_builds ON builds (seq) WHERE over = 0;
 CREATE TABLE meta_data (build INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (build, key));
+-- The body of a job is made when it is first read after a change. `agent` is a name.
 CREATE TABLE jobs (
     build INTEGER NOT NULL, position INTEGER NOT NULL, pipeline_key TEXT NOT NULL, state TEXT NOT NULL,
-    retried INTEGER NOT NULL, active INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (build, position)
+    retried INTEGER NOT NULL, active INTEGER NOT NULL, agent TEXT, body BLOB, PRIMARY KEY (build, position)
 );
 CREATE INDEX active_jobs ON jobs (pipeline_key, state) WHERE active = 1;
 CREATE TRIGGER build_gone AFTER DELETE ON builds

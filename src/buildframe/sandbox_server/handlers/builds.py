@@ -58,9 +58,7 @@ class BuildHandlers(HandlerGroup):
 
     def _jobs(self, builds: Sequence[int], include_retried: bool) -> dict[int, list[msgspec.Raw]]:
         jobs: dict[int, list[msgspec.Raw]] = {seq: [] for seq in builds}
-        chosen = any_of("build", builds)
-        sql = f"SELECT build, body FROM jobs WHERE {chosen.sql} AND retried <= ? ORDER BY build, position"  # noqa: S608
-        for seq, body in self._db.query(sql, [*chosen.values, include_retried]):
+        for seq, body in self._db.load_job_bodies(builds, include_retried):
             jobs[seq].append(msgspec.Raw(body))
         return jobs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from buildframe.sandbox_server.db.database import Database
@@ -41,10 +42,10 @@ def find_job(db: Database, path: PathParameters) -> tuple[BuildRun, JobRun]:
 def find_agent(db: Database, path: PathParameters) -> tuple[Organization, str]:
     """Return the name of the agent with the UUID `agent`, with its organization."""
     organization, id = find_organization(db, path), path["agent"].lower()
-    names = (name for queue in organization.agents for name in agent_names(queue, organization.agents[queue]))
-    ids = {name: db.serializer.serialize_agent(organization, name)["id"] for name in names}
-    found = [name for name in ids if ids[name] == id] or db.find_one_job_agents(organization.slug, id)
-    return organization, get_first_or_404(iter(found), "agent")
+    lasting = (name for queue in organization.agents for name in agent_names(queue, organization.agents[queue]))
+    names = itertools.chain(lasting, db.find_agents(organization.slug, only_active=False))
+    found = (name for name in names if db.serializer.serialize_agent(organization, name)["id"] == id)
+    return organization, get_first_or_404(found, "agent")
 
 
 def list_agent_names(db: Database, organization: Organization) -> list[str]:
@@ -58,4 +59,4 @@ def _agents_now(db: Database, organization: Organization, queue: str) -> list[st
         return agent_names(queue, organization.agents[queue])
     if fleet.boot_s is None:
         return agent_names(queue, fleet.count_at(db.load_now()))
-    return [name for name in db.find_one_job_agents(organization.slug) if queue_of_agent(name) == queue]
+    return [name for name in db.find_agents(organization.slug, only_active=True) if queue_of_agent(name) == queue]

@@ -119,7 +119,7 @@ class WebPages:
         entry = lookup.find_pipeline(self._db, names)
         seq = lookup.find_build(self._db, names).seq
         (build,) = self._records("SELECT body FROM builds WHERE seq = ?", seq)
-        jobs = self._records("SELECT body FROM jobs WHERE build = ? ORDER BY position", seq)
+        jobs: list[JsonObject] = [msgspec.json.decode(body) for _, body in self._db.load_job_bodies([seq])]
         return html(f"{entry.pipeline.name} #{build['number']}", build, jobs)
 
     def _agent(self, names: Names) -> str:

@@ -298,9 +298,9 @@ class Simulation:
 
     def _schedule_job(self, build: BuildRun, job: JobRun) -> None:
         job.state, job.runnable = "scheduled", self.now
-        self._enqueue(build, job)
+        queue = self._enqueue(build, job)
         self._notify("job.scheduled", build, job)
-        self._dispatch(self._queue(build, job))
+        self._dispatch(queue)
 
     def _unblock(self, build: BuildRun, job: JobRun, who: Actor) -> None:
         job.state, job.unblocked_by, job.unblocked_at = "unblocked", who, self.now
@@ -321,9 +321,10 @@ class Simulation:
             self._queues[queue] = AgentQueue(queue[1], AgentSchedule((0,)), self.now)
         return self._queues[queue]
 
-    def _enqueue(self, build: BuildRun, job: JobRun) -> None:
-        place = rules.queue_position(self._step(build, job).priority, build, job)
-        heapq.heappush(self._agents(self._queue(build, job)).jobs, (place, build.id, job.id))
+    def _enqueue(self, build: BuildRun, job: JobRun) -> QueueKey:
+        place, queue = rules.queue_position(self._step(build, job).priority, build, job), self._queue(build, job)
+        heapq.heappush(self._agents(queue).jobs, (place, build.id, job.id))
+        return queue
 
     def _dispatch(self, queue: QueueKey) -> None:
         """Assign waiting jobs to idle agents."""

@@ -18,10 +18,13 @@ class SeededRandom:
     """Draws that depend on the seed and a key only, so that no generator state is stored."""
 
     def __init__(self, seed: int) -> None:
-        self._seed = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
+        own = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
+        self._hashes = {size: hashlib.blake2b(digest_size=size, key=own) for size in (8, 16, 20)}
 
     def _digest(self, size: int, key: tuple[Key, ...]) -> bytes:
-        return hashlib.blake2b("\x1f".join(map(str, key)).encode(), digest_size=size, key=self._seed).digest()
+        hash = self._hashes[size].copy()  # half the time of a new one
+        hash.update("\x1f".join(map(str, key)).encode())
+        return hash.digest()
 
     def uniform(self, *key: Key) -> float:
         """Return a uniform number of at least 0 and below 1."""
