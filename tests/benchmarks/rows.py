@@ -46,7 +46,7 @@ def _ids(kind: str, n: int) -> pd.Series[str]:
 
 
 def _moments(microseconds: Any, known: Any = True) -> pd.Series[pd.Timestamp]:
-    times = np.asarray(microseconds).view("datetime64[us]")
+    times = (np.asarray(microseconds) // 1000 * 1000).view("datetime64[us]")  # the service sends milliseconds
     return pd.Series(pd.DatetimeIndex(np.where(known, times, np.datetime64("NaT")), tz="UTC"), dtype=UTC)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -54,6 +55,25 @@ def test_blocks_of_rows_add_up(by: Any, monkeypatch: pytest.MonkeyPatch) -> None
     expected = metrics.percentiles(jobs, by=by)
     monkeypatch.setattr(sorted_rows, "_BLOCK", 7)
     pd.testing.assert_frame_equal(metrics.percentiles(jobs, by=by), expected)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "33 days"])
+def test_values_at_ranks_are_exact_whatever_their_unit(unit: str) -> None:
+    """Whole milliseconds of up to 24 days are sorted as integers, all others as floats."""
+    random = np.random.default_rng(1)
+    whole = random.integers(-5_000_000, 5_000_000, 500)
+    values = {"ms": whole / 1000, "us": whole / 1_000_000, "33 days": whole / 1000 * 600}[unit]
+    codes, n = random.integers(0, 3, 500), np.zeros(3, np.int64)
+    np.add.at(n, codes, 1)
+    rows = sorted_rows.SortedRows(codes, values, n)
+    ordered = [np.sort(values[codes == group]) for group in range(3)]
+    ranks_of_all = np.arange(1, n.min() + 1)
+    np.testing.assert_array_equal(
+        rows.values_at(np.tile(ranks_of_all, (3, 1))), [group[: n.min()] for group in ordered]
+    )
+    limits = np.array([-3, 0, 2])
+    expected = [np.searchsorted(group, limit) for group, limit in zip(ordered, limits, strict=True)]
+    assert rows.count_before(np.arange(3), limits).tolist() == expected
 
 
 def numbers(many: int = 20_000) -> pd.DataFrame:
