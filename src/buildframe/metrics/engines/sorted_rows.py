@@ -55,7 +55,8 @@ class SortedRows(RankedRows):
         order = _order_by_group(codes, int(n.sum()))
         self._values, self._times = values[order], None if times is None else times[order]
         milliseconds = _to_milliseconds(self._values)
-        self._sorted, self._unit = (self._values.copy(), 1) if milliseconds is None else (milliseconds, 1000)
+        self._unit = 1 if milliseconds is None else 1000
+        self._sorted: Floats | NDArray[np.int32] = self._values.copy() if milliseconds is None else milliseconds
         for start, size in zip(self._starts.tolist(), n.tolist(), strict=True):
             self._sorted[start : start + size].sort()
         nothing = np.zeros(0, np.int64)
