@@ -206,6 +206,8 @@ def test_a_store_is_compacted_and_cleaned(
             "Did you mean 'web'? `buildframe export pipelines.csv pipelines` lists",
         ),
         (["sync", "none", "--suite", "nope"], "404"),
+        (["sync", "memory:///none"], "There can be no store at 'memory:///none'. Pass a folder, such as "),
+        (["sync", "http://127.0.0.1:9/none"], "There can be no store at 'http://127.0.0.1:9/none'. "),
         (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "--suite cannot be used with --pipeline"),
         (["sync", "none", "--since", "2099-01-01"], "--since=2099-01-01T00:00:00Z is in the future"),
         (["export", "none.csv", "flaky_tests", "--suite", "nope"], "404"),
@@ -297,6 +299,23 @@ def test_a_missing_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
         main([])
     assert left.value.code == 2
     assert "command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("reprt", "invalid choice: 'reprt'. Did you mean 'report'?"),
+        ("Report", "invalid choice: 'Report'. Did you mean 'report'?"),
+        ("quit", "invalid choice: 'quit'. Valid names: demo, sandbox, sync, "),
+    ],
+)
+def test_a_misspelled_command_is_wrong_usage_with_the_nearest_name(
+    command: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([command, "ci", "reports"])
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 def test_the_help_begins_with_a_sentence_for_users(capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,6 +174,12 @@ def test_names_and_secrets_are_written_on_request(ci: Workspace, tmp_path: Path)
         (["s3://o.csv", "builds"], "'s3://o.csv' names no bucket"),
         (["s3://bucket/o.txt", "builds"], "End its name in .parquet or .csv"),
         (["s3://me:secret@bucket/o.csv", "builds"], "must not contain a password"),
+        (
+            ["http://example.com/o.csv", "builds"],
+            "URLs that begin with http:// cannot be written. Use a path, or a URL",
+        ),
+        (["https://me:secret@example.com/o.csv", "builds"], "URLs that begin with https:// cannot be written"),
+        (["memory:///o.csv", "builds"], "URLs that begin with memory:// cannot be written"),
         (["o.csv", "members"], "Add --personal"),
         (["o.csv", "pipelines", "--from", "3d"], "--from, --to and --pipeline cannot be used with pipelines"),
         (["o.csv", "flaky_tests", "--pipeline", "web"], "only with builds and jobs"),
@@ -193,7 +199,8 @@ def test_names_and_secrets_are_written_on_request(ci: Workspace, tmp_path: Path)
         (["o.csv", "builds", "--to", "tomorrow"], "is not a valid time"),
         (["o.csv", "builds", "--from", "3d", "--to", "10d"], "--from 3d is not before --to 10d"),
         (["o.csv", "builds", "--from", "2026-10-30", "--to", "2026-10-29"], "is not before --to 2026"),
-        (["o.csv", "steps"], "invalid choice"),
+        (["o.csv", "buidls"], "invalid choice: 'buidls'. Did you mean 'builds'?"),
+        (["o.csv", "steps"], "invalid choice: 'steps'. Valid names: builds, jobs, "),
         (["o.csv", "builds", "--sandbox", "--store", "s"], "not allowed with"),
     ],
 )
@@ -210,7 +217,9 @@ def test_invalid_options_are_status_2_before_any_request(
     with pytest.raises(SystemExit) as left:
         main(["export", *arguments])
     assert left.value.code == 2
-    assert words in " ".join(capsys.readouterr().err.split())
+    error = " ".join(capsys.readouterr().err.split())
+    assert words in error
+    assert "secret" not in error
     assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
 
 

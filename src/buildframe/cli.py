@@ -26,7 +26,7 @@ import buildframe
 from buildframe.errors import BadInput, BuildframeError, DeadlineExceeded
 from buildframe.guards.secrets import environment
 from buildframe.store import STORED_TABLES
-from buildframe.terminal import escape_control_characters
+from buildframe.terminal import escape_control_characters, nearest
 
 if TYPE_CHECKING:
     from buildframe.store.sync import SyncResult
@@ -81,6 +81,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         super().error(self.say(message))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Suggest the nearest command or table, which argparse does from Python 3.14 on."""
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}.{nearest(value, [*action.choices])}")
 
     def say(self, message: str) -> str:
         """Return a message with the words of the command line: `--since='...'` instead of `since='...'`."""

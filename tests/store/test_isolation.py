@@ -114,6 +114,8 @@ def test_a_slug_of_two_organizations_is_ambiguous(ci: Workspace, store: Store) -
     ("wrong", "said"),
     [
         (lambda: Store("s3://key:password@bucket/ci"), "must not contain a password"),
+        (lambda: Store("memory:///ci"), "There can be no store at 'memory:///ci'"),
+        (lambda: Store("HTTPS://example.com/ci"), "There can be no store at 'HTTPS"),
         (lambda: Store(3), "is not a store location"),
         (lambda: Store("a\0b"), "is not a store location"),
         (lambda: Store("x", storage_options="key"), "storage_options must be a dict"),

@@ -24,6 +24,9 @@ from buildframe.terminal import show
 _BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
 _MAX_MESSAGE = 600
+_NO_STORES = ("http", "https", "memory")
+"""Schemes of URLs at which nothing can be written, or nothing outlives the process."""
+
 _PASSWORD = re.compile("://[^/?#]*:[^/?#]*@")
 _SECRET_OPTION = re.compile("key|secret|token|password|credential|signature|sas", re.IGNORECASE)
 
@@ -111,6 +114,11 @@ class Location:
         if "://" in text:
             if _PASSWORD.search(text):  # the URL appears in messages
                 raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
+            if text.partition("://")[0].lower() in _NO_STORES:
+                raise BadInput(
+                    f"There can be no store at {show(text)}. "
+                    "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
+                )
             return cls(text.rstrip("/"), dict(options))
         check_path("url", text := os.path.expanduser(text))
         if Path(text).exists() and not Path(text).is_dir():

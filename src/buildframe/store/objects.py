@@ -12,6 +12,8 @@ from buildframe.errors import BadInput, MissingExtra
 from buildframe.store import files
 from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use, store_errors
 
+_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "file")
+
 
 def is_url(path: str) -> bool:
     """Return whether this is the URL of an object store, not a path."""
@@ -20,6 +22,11 @@ def is_url(path: str) -> bool:
 
 def check(url: str) -> Location:
     """Return the location of a file in an object store; raise BadInput or MissingExtra if none can be written there."""
+    scheme = url.partition("://")[0]
+    if scheme.lower() not in _SCHEMES:  # the message does not contain the URL, which may contain a password
+        raise BadInput(
+            f"URLs that begin with {scheme}:// cannot be written. Use a path, or a URL of s3://, gs://, az:// or abfss://."
+        )
     try:
         import_deltalake()
     except MissingExtra:
