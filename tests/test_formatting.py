@@ -15,7 +15,6 @@ from buildframe.formatting import (
     format_count,
     format_date,
     format_duration,
-    format_minutes,
     format_name,
     format_percent,
     format_points,
@@ -57,7 +56,6 @@ def test_a_duration_is_exact_to_the_smaller_of_its_units(seconds: float) -> None
 
 
 def test_other_numbers() -> None:
-    assert [*map(format_minutes, (90, -90, -1, math.nan))] == ["1.5", "−1.5", "0.0", "unknown"]
     assert [format_percent(0.8125), format_percent(math.nan)] == ["81.2 %", "unknown"]
     assert [*map(format_points, (-0.024, -0.0001, math.nan))] == ["−2.4", "0.0", "unknown"]
     assert [format_count(1, "build"), format_count(2510, "build")] == ["1 build", "2,510 builds"]

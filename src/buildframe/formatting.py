@@ -47,11 +47,6 @@ def _in_units(seconds: int, most: int) -> str:
     return " ".join(filter(None, parts[largest : largest + most])) or "0 s"
 
 
-def format_minutes(seconds: float) -> str:
-    """Return a duration in minutes, without the unit: "21.4"; "unknown" for NaN."""
-    return "unknown" if math.isnan(seconds) else _plain(seconds / 60)
-
-
 def format_percent(share: float) -> str:
     """Return a share in percent: "81.3 %"; "unknown" for NaN."""
     return "unknown" if math.isnan(share) else f"{100 * share:.1f} %"

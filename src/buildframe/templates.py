@@ -12,7 +12,7 @@ from buildframe import formatting
 from buildframe.errors import MissingExtra
 
 _FUNCTIONS = (
-    "format_change", "format_count", "format_duration", "format_minutes", "format_name", "format_percent",
+    "format_change", "format_count", "format_duration", "format_name", "format_percent",
     "format_points", "format_timestamp", "format_whole_seconds", "truncate_middle",
 )  # fmt: skip
 

@@ -54,7 +54,7 @@ def test_findings_are_the_changes_that_tables_report(seed: int) -> None:
     assert len(set(subjects)) == len(subjects)
     assert bool(subjects) == (seed < 2)
     for question, name in (("speed", "wall_time"), ("reliability", "success")):
-        rows = reported(tables.tables(), name, period)
+        rows = reported(tables.tables(), name)
         direction = "direction" if name == "success" else "p50_direction"
         bad = {"down"} if name == "success" else {"up"}
         own = [one for one in found if one.question == question and ":" not in one.subject]

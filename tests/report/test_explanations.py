@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from buildframe.formatting import format_duration
 from buildframe.report import measurements as measuring
 from buildframe.report.content import Report
 from buildframe.report.explanations import add_up, describe_causes, describe_mean, explain_wall_times
@@ -149,8 +150,10 @@ def test_sentences_headlines_tables_and_files_agree(reports: list[Report]) -> No
             total = own.iloc[-1]["change_s"]
             if finding.why:
                 assert finding.text.startswith(f"{finding.headline}: {finding.why}. ")
-                stated, each = amounts(f"{finding.headline}: {finding.why}")
-                assert stated == total
+                causes, mean = re.fullmatch(r"(.*); in all (.*) on average", finding.why).groups()
+                way = "slower" if finding.bad else "faster"
+                stated, each = amounts(f"{subject} is {mean.lstrip('+−')} {way} on average: {causes}")
+                assert seconds(mean) == stated == total
                 assert finding.bad == (stated > 0)
                 assert sum(each) in (0, stated)
                 named = re.findall(r"([^,:()]+) [+−][^,]* \((\w+)\)", finding.why)
@@ -158,6 +161,9 @@ def test_sentences_headlines_tables_and_files_agree(reports: list[Report]) -> No
                 assert {(name.strip(), kind) for name, kind in named} <= set(notable)
             else:
                 assert total == 0 or (total > 0) != finding.bad
+            assert finding.change.statistic == "median"
+            median = format_duration(abs(finding.change.change))
+            assert re.search(rf" {median} (slower|faster) at the median( |$)", finding.headline)
         first = next(iter(found), None)
         (speed, *_) = draw_conclusions(report)
         if first is not None:
@@ -170,7 +176,7 @@ def test_means_are_those_of_the_builds_that_the_reported_change_compares(reports
         builds = report.builds[(report.builds["state"] == "passed") & ~report.builds["blocked"]]
         opened = report.builds[report.builds["blocked"] | report.builds["state"].isin(["running", "scheduled"])]
         wall = (builds["finished_at"] - builds["created_at"]).dt.total_seconds()
-        changed = reported(report.measurements.tables(), "wall_time", report.period).drop_duplicates("pipeline")
+        changed = reported(report.measurements.tables(), "wall_time").drop_duplicates("pipeline")
         compared = changed.set_index("pipeline")
         assert len(report.measurements.explanation)
         for pipeline, rows in report.measurements.explanation.groupby("pipeline"):
@@ -234,4 +240,4 @@ def test_the_page_shows_what_the_time_went_to(reports: list[Report], monkeypatch
     assert "What the time went to" in page
     (speed, *_) = draw_conclusions(report)
     assert f'<bdi dir="ltr">{speed.headline}</bdi>' in page
-    assert "on average" in markdown
+    assert f"**Worse:** {speed.headline}: {speed.findings[0].why}. " in markdown

@@ -62,7 +62,9 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     assert (whole.subject, whole.bad) == (slower.pipeline, True)
     assert whole.since is not None
     assert abs(whole.since - pd.Timestamp(slower.at)) <= pd.Timedelta("3D")
-    assert re.search(rf"on average since \d+ Oct: {slower.step_key} \+[^,]* \(run\), other ", whole.text)
+    assert re.search(rf"at the median since \d+ Oct: {slower.step_key} \+[^,]* \(run\), other ", whole.text)
+    assert whole.change is not None
+    assert f" {format_duration(whole.change.change)} slower at the median " in whole.headline
     cause = measurements.explanation.query("notable").iloc[0]
     assert (cause["kind"], cause["step"]) == ("run", slower.step_key)
     assert cause["after_s"] / cause["before_s"] == pytest.approx(slower.factor, rel=0.15)
@@ -238,8 +240,8 @@ def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
     steps = pd.concat([wall(step="e2e", part="run"), wall(step="lint", part="run", pipeline="api")], ignore_index=True)
     tables = {"wall_time": wall(), "explanation": explained(*CAUSES), "step_time": steps}
     whole, step, waits = findings(replace(quiet, **tables), WEEK)
-    assert whole.headline == "web is 4 min 3 s slower on average"
-    assert whole.why == "e2e +3 min 9 s (run), macos +48 s (queue), other +6 s"
+    assert whole.headline == "web is 4 min slower at the median"
+    assert whole.why == "e2e +3 min 9 s (run), macos +48 s (queue), other +6 s; in all +4 min 3 s on average"
     assert whole.cost == "In this period, 70 passed builds took 4 h 43 min longer in all."
     assert whole.text == (
         f"{whole.headline}: {whole.why}. The median wall time of passed builds of web is 21 min, before 17 min "
@@ -250,13 +252,14 @@ def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
     assert waits.text == "Builds of web wait 48 s longer on average for agents of macos."
     dated, *_, waits = said(quiet, **tables | {"wall_time": wall(**NOT), "wall_time_changes": change()})
     assert waits == "Builds of web have waited 48 s longer on average for agents of macos since 19 Oct."
-    assert dated.startswith("web has been 4 min 3 s slower on average since 19 Oct: e2e +3 min 9 s (run), ")
+    assert dated.startswith("web has been 5 min slower at the median since 19 Oct: e2e +3 min 9 s (run), ")
     (both, *_) = findings(replace(quiet, **tables, wall_time_changes=change()), WEEK)
     assert (both.headline, both.since) == (whole.headline, change()["at"][0])  # the causes are those of the periods
     long = said(quiet, **tables | {"wall_time": wall(**NOT), "long_wall_time": wall()})[0]
-    assert long.startswith("web is 4 min 3 s slower on average in the last 28 days: ")
+    assert long.startswith("web is 4 min slower at the median in the last 28 days: ")
     unknown = explained(*((*row[:4], False) for row in CAUSES))
-    assert ": no cause is significant. The median" in said(quiet, **tables | {"explanation": unknown})[0]
+    (text, *_) = said(quiet, **tables | {"explanation": unknown})
+    assert ": no cause is significant; in all +4 min 3 s on average. The median" in text
 
 
 def test_a_mean_that_does_not_follow_the_median_has_no_causes(quiet):
@@ -270,14 +273,15 @@ def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
     def headline(change: float, n_open: int) -> str:
         table = explained(("run", "e2e", None, change, True), n_open=n_open)
         (finding,) = findings(replace(quiet, wall_time=wall(p50_change_s=5 * change), explanation=table), WEEK)
-        assert finding.why == f"e2e {format_change(change)} (run)"
+        amount = format_change(change)
+        assert finding.why == f"e2e {amount} (run); in all {amount} on average"
         return finding.headline
 
-    assert headline(-48.0, 0) == "web is 48 s faster on average"
+    assert headline(-48.0, 0) == "web is 4 min faster at the median"
     clause = "(2 builds have not ended and are not counted)"
-    assert headline(-48.0, 2) == f"web is 48 s faster on average {clause}"
+    assert headline(-48.0, 2) == f"web is 4 min faster at the median {clause}"
     assert "(1 build has not ended and is not counted)" in headline(-48.0, 1)
-    assert headline(48.0, 2) == "web is 48 s slower on average"
+    assert headline(48.0, 2) == "web is 4 min slower at the median"
 
 
 def test_a_queue_that_contradicts_a_cause_is_not_reported(quiet):
@@ -290,7 +294,7 @@ def test_a_queue_that_contradicts_a_cause_is_not_reported(quiet):
     assert [(one.text, one.bad) for one in waiting] == [
         ("Builds of web wait 48 s shorter on average for agents of macos.", False)
     ]
-    row = reported(measurements.tables(), "queue_time", WEEK).iloc[0]
+    row = reported(measurements.tables(), "queue_time").iloc[0]
     assert (row["p95_direction"], row["p50_direction"]) == ("", "")
     longer = replace(measurements, explanation=pd.concat([shorter, shorter.assign(change_s=9.0, pipeline="api")]))
     (waits,) = [one for one in findings(longer, WEEK) if one.question == "waiting"]
@@ -302,7 +306,7 @@ def test_a_step_that_contradicts_a_cause_compares_the_periods(quiet):
     for cause, direction in ((-48.0, ""), (48.0, "up")):
         causes = explained(("run", "e2e", None, cause, True))
         tables = replace(quiet, step_time=step, step_changes=since, explanation=causes).tables()
-        (row,) = reported(tables, "step_time", WEEK).to_dict("records")
+        (row,) = reported(tables, "step_time").to_dict("records")
         assert (row["p50_direction"], pd.notna(row["since"])) == (direction, direction != "")
         assert (row["p50_s"], row["n"]) == ((900.0, 40) if direction else (1260.0, 70))
 
@@ -362,7 +366,7 @@ def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quie
 )
 def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change, direction, is_dated):
     tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
-    (row,) = reported(replace(quiet, **tables).tables(), "wall_time", WEEK).to_dict("records")
+    (row,) = reported(replace(quiet, **tables).tables(), "wall_time").to_dict("records")
     assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
     (*found,) = findings(replace(quiet, **tables), WEEK)
     assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
@@ -372,7 +376,7 @@ def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change
 
 def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet):
     tables = {"success": rates(notable=False), "failure_changes": failure_change()}
-    (row,) = reported(replace(quiet, **tables).tables(), "success", WEEK).to_dict("records")
+    (row,) = reported(replace(quiet, **tables).tables(), "success").to_dict("records")
     assert (row["passed_before"], row["n_before"], row["passed"], row["n"]) == (81, 90, 28, 40)
     assert (row["rate_before"], row["rate"], row["change"]) == pytest.approx((0.9, 0.7, -0.2))
     assert (row["low"], row["high"]) == pytest.approx((-0.3, -0.1))
@@ -494,7 +498,7 @@ def test_the_table_of_level_changes_has_the_numbers_of_the_findings(monday):
     (speed,) = [one for one in found if one.question == "speed"]
     change = speed.change
     assert change is not None
-    row = reported(measurements.tables(), "wall_time", WEEK).iloc[0]
+    row = reported(measurements.tables(), "wall_time").iloc[0]
     assert (change.what, change.statistic, change.pipeline, change.is_worse) == ("wall time", "median", "api", True)
     assert (change.before, change.after, change.change) == tuple(
         row[f"p50_{name}s"] for name in ("before_", "", "change_")

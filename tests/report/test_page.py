@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
+from buildframe import metrics, plots
 from buildframe.formatting import format_duration
 from buildframe.report import page as page_module
+from buildframe.report import plots as plots_module
 from buildframe.report.content import Finding, Report
 from buildframe.report.findings import findings
 from buildframe.report.page import render, summary
@@ -111,16 +113,16 @@ def test_the_head_names_organization_periods_and_completeness(pages: dict[str, s
 def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Report]) -> None:
     answers = conclusions(render(reports["month"]))
     assert re.match(
-        r"▲ api has been 3 min \d+ s slower on average since \d+ Oct Why: integration \+3 min \d* ?s? ?\(run\), other "
-        r"\+\d+ s\. Cost: Since 19 Oct, \d+ passed builds took \d h \d+ min longer in all\. The median wall time of "
-        r"passed builds of api has been longer since about [^;]*; the mean is ",
+        r"▲ api has been 4 min \d+ s slower at the median since \d+ Oct Why: integration \+3 min \d* ?s? ?\(run\), "
+        r"other \+\d+ s; in all \+3 min \d+ s on average\. Cost: Since 19 Oct, \d+ passed builds took \d h \d+ min "
+        r"longer in all\. The median wall time of passed builds of api has been longer since about [^;]*; the mean is ",
         answers["Are we slower?"],
     )
     assert "The longest waits are in the queue macos: of its " in answers["Do we wait for agents?"]
     assert "builds created (" in answers["What else changed?"]
     quiet = conclusions(page := render(replace(reports["month"], findings=())))
     assert "What changed" not in page
-    assert "Nothing changed significantly" in page
+    assert page.index("Nothing changed significantly") < page.index("What did not change")
     assert quiet["Are we slower?"].startswith("No significant change. Compared: the median wall time of 8 pipelines (")
     assert re.search(
         r"If builds of \w+ take \d+ % longer, reports show it within 7 days in four of five cases\.",
@@ -138,11 +140,18 @@ def test_the_conclusions_concern_only_what_was_compared(reports: dict[str, Repor
 
 @pytest.mark.usefixtures("without_plots")
 def test_the_first_screen_is_in_the_order_of_importance(whole: Report) -> None:
-    page = render(replace(whole, findings=(*whole.findings, Finding("waiting", "macos", "It waits less", bad=False))))
-    parts = ["Broken now", "What changed", "▲ api has been", "✓ It waits less", "▲ Exceeded", "What did not change"]
+    found = (*whole.findings, Finding("waiting", "macos", "It waits less", bad=False))
+    cost = metrics.cost(whole.period.of(whole.jobs, "finished_at"), {"*": 0.1}, by="pipeline")
+    report = replace(whole, findings=found, measurements=replace(whole.measurements, cost=cost))
+    page = render(report)
+    parts = ["Broken now", "What changed", "▲ api has been", "Why:", "Cost:", "✓ It waits less", "What else changed?"]
+    parts += ["What does it cost?", "▲ Exceeded", "What did not change", "Are we less reliable?"]
     text = " ".join(re.sub("<[^>]*>", "", page.split("<body>")[1]).split())
     places = [text.index(part) for part in [*parts, "Significant changes", "Tables Wall time"]]
     assert places == sorted(places)
+    markdown = summary(report)
+    lines = [markdown.index(part.lstrip("▲✓ ")) for part in parts if part not in ("Why:", "Cost:")]
+    assert lines == sorted(lines)
     strip = page.split('<div class="broken">')[1].split("</div>")[0]
     assert [text in strip for text in whole.broken] == [True] * len(whole.broken)
     outages = whole.measurements.outages.query("open")
@@ -182,6 +191,20 @@ def test_the_numbers_behind_the_headlines_are_those_of_the_files(whole: Report) 
     assert words(row[9]) == f"#{change['number_before']:.0f} to #{change['number_after']:.0f}"
     compared = next(one for one in tables(render(whole))["wall_time"] if words(one[0]) == change["pipeline"])
     assert words(compared[1]) == f"▲ longer {row[2]}"
+    assert f"{format_duration(change['change'])} slower at the median" in finding.headline
+
+
+def test_the_plot_marks_the_change_of_the_headline(whole: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked: list[pd.DataFrame] = []
+    monkeypatch.setattr(plots, "duration_trend", lambda *_, changes, **__: marked.append(changes))
+    monkeypatch.setattr(plots_module, "_draw_pngs", lambda draw: (draw(None) if not marked else None, ("", ""))[1])
+    compared = replace(whole.findings[0].change, change=300.0, before=600.0, compares="period")
+    for change in (whole.findings[0].change, compared):
+        marked.clear()
+        plots_module.render_plots(replace(whole, findings=(replace(whole.findings[0], change=change),)))
+        (mark,) = marked[0].to_dict("records")
+        numbers = [mark[name] for name in ("at", "at_low", "at_high", "p50_change_s", "p50_before_s")]
+        assert numbers == [change.since, change.since_low, change.since_high, change.change, change.before]
 
 
 @pytest.mark.usefixtures("without_plots")
@@ -191,7 +214,7 @@ def test_headline_findings_and_tables_name_one_day(whole: Report) -> None:
     assert first.since is not None
     day = f"since {first.since.day} {first.since:%b}"
     assert conclusions(page)["Are we slower?"].startswith(f"▲ {first.headline} Why: ")
-    assert first.headline.endswith(f" slower on average {day}")
+    assert first.headline.endswith(f" slower at the median {day}")
     cells = {words(row[0]): words(row[1]) for row in tables(page)["wall_time"][1:]}
     assert cells.pop(first.subject) == f"▲ longer {day}"
     assert not [cell for cell in cells.values() if "since" in cell]  # no other pipeline has a finding
@@ -205,7 +228,7 @@ def test_a_change_that_the_periods_do_not_show_is_in_the_table_too(whole: Report
     measurements = replace(whole.measurements, **compared)
     report = replace(whole, measurements=measurements, findings=tuple(findings(measurements, whole.period)))
     page = render(report)
-    assert re.match(r"▲ api has been .* slower on average since ", conclusions(page)["Are we slower?"])
+    assert re.match(r"▲ api has been .* slower at the median since ", conclusions(page)["Are we slower?"])
     first, *others = tables(page)["wall_time"][1:]
     assert (words(first[0]), words(first[1])[:14]) == ("api", "▲ longer since")
     assert {words(row[1]) for row in others} == {""}
@@ -217,13 +240,15 @@ def test_without_builds_to_compare_the_page_draws_no_conclusions(pages: dict[str
     first = ("Are we slower?", "Are we less reliable?", "Do we wait for agents?")
     assert all(answers[question].startswith("Nothing to compare. There are ") for question in first)
     assert "Nothing could be compared" in pages[name]
+    assert "What could not be compared" in pages[name]
+    assert "What did not change" not in pages[name]
 
 
 def conclusions(page: str) -> dict[str, str]:
     """Return the text below each question."""
     changed = re.findall(r"<article[^>]*>\s*<h3>(.*?)</h3>(.*?)</article>", page, re.DOTALL)
-    (unchanged,) = re.findall(r'<dl class="unchanged">(.*?)</dl>', page, re.DOTALL)
-    others = re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", unchanged, re.DOTALL)
+    unchanged = re.findall(r'<dl class="answers">(.*?)</dl>', page, re.DOTALL)
+    others = re.findall(r"<dt>(.*?)</dt>\s*<dd>(.*?)</dd>", " ".join(unchanged), re.DOTALL)
     return {question: " ".join(re.sub("<[^>]*>", "", rest).split()) for question, rest in [*changed, *others]}
 
 
@@ -334,7 +359,7 @@ def test_the_summary_is_short_and_agrees_with_the_page(reports: dict[str, Report
     text = summary(reports["month"])
     assert "- **Broken now:** billing has been broken on main since " in text
     assert re.search(
-        r"- \*\*Worse:\*\* api has been .* slower on average since [^:]*: integration \+.* Since 19 Oct, ", text
+        r"- \*\*Worse:\*\* api has been .* slower at the median since [^:]*: integration \+.* Since 19 Oct, ", text
     )
     assert re.search(
         r"\*\*Worse:\*\* .*The median wall time of passed builds of api has been longer since about ", text

@@ -15,12 +15,17 @@ import matplotlib.figure
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.colors import to_rgba
+from matplotlib.dates import date2num
+from matplotlib.text import Text
 from PIL import Image, ImageColor
 
+from buildframe.plots import theme
 from buildframe.report import plots as made
 from buildframe.report.content import Finding, Report
 from buildframe.report.plots import DARK, HEIGHT, LIGHT, WIDTH, EmbeddedPlot, render_plots
 from tests.report.reports import kept
+from tests.report.reports import made as made_of
 from tests.report.untrusted import UNTRUSTED
 
 pytestmark = pytest.mark.slow
@@ -104,10 +109,9 @@ def test_the_description_of_a_plot_does_not_count_blocked_builds(
     assert f"wall time of {(~passed['blocked']).sum()} passed builds of release." in alt
 
 
-def test_success_shows_the_outages_of_default_branches_if_these_are_known(
-    report: Report, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    axes = []
+def draw_on_axes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Draw plots without images, and return a list to which the Axes of each are added."""
+    axes: list[Any] = []
 
     def draw(function: Callable[[Any], object]) -> tuple[str, str]:
         axes.append(matplotlib.figure.Figure((WIDTH / 96, HEIGHT / 96), layout="constrained").add_subplot())
@@ -115,6 +119,13 @@ def test_success_shows_the_outages_of_default_branches_if_these_are_known(
         return "", ""
 
     monkeypatch.setattr(made, "_draw_pngs", draw)
+    return axes
+
+
+def test_success_shows_the_outages_of_default_branches_if_these_are_known(
+    report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    axes = draw_on_axes(monkeypatch)
     success = render_plots(report)[2]
     labels = {text.get_text() for text in axes[2].get_legend().get_texts()}
     assert {"success rate", "branch failing"} <= labels
@@ -123,11 +134,42 @@ def test_success_shows_the_outages_of_default_branches_if_these_are_known(
     assert set(outages["pipeline"][outages["open"]]) <= lanes
     assert success.caption.startswith("Success rate and outages of default branches by day")
     known = report.pipelines.set_index("slug")["default_branch"]
-    builds = report.period.history.of(report.builds, "created_at")
+    builds = report.builds[report.builds["created_at"] >= report.period.history.start]
     n = (builds["branch"] == builds["pipeline"].map(known)).sum()
     assert f"daily success rate of {n:,} builds of default branches" in success.alt
     unlisted = render_plots(replace(report, pipelines=report.pipelines.iloc[:0]))[2]
     assert unlisted.caption.startswith("Success rate of all pipelines by day")
+
+
+@pytest.mark.parametrize(
+    ("states", "is_broken"),
+    [
+        ({50: "passed", 30: "failed", 2: "passed"}, False),  # hours before the report, whose day has fifteen
+        ({50: "passed", 30: "failed", 2: "failed"}, True),
+        ({50: "passed", 2: "failed"}, True),
+        ({700: "passed", 690: "failed"}, True),  # before the history
+    ],
+)
+def test_outages_of_the_plot_are_those_that_are_broken_now(
+    report: Report, monkeypatch: pytest.MonkeyPatch, states: dict[int, str], is_broken: bool
+) -> None:
+    builds, known = report.builds, report.pipelines.set_index("slug")["default_branch"]
+    own = builds[(builds["branch"] == builds["pipeline"].map(known)) & ~builds["blocked"]]
+    other, row = own[own["pipeline"] == "api"].head(1), own[own["pipeline"] == "web"].head(1)
+    ends = [report.as_of - pd.Timedelta(hours, "h") for hours in states]
+    rows = pd.concat([row.assign(number=n, id=str(n), state=s) for n, s in enumerate(states.values(), 1)])
+    rows = rows.assign(created_at=ends, finished_at=ends).assign(fetched_at=report.as_of)
+    other = other.assign(created_at=report.period.start, finished_at=report.period.start, state="passed")
+    few = made_of(pd.concat([rows, other], ignore_index=True), report.jobs.head(0), report.pipelines, None, 3)
+    axes = draw_on_axes(monkeypatch)
+    render_plots(few)
+    assert bool(few.broken) == is_broken
+    texts = [text.get_text() for text in axes[2].get_figure().findobj(Text)]
+    assert any("1 still open" in text for text in texts) == is_broken
+    assert ("still failing" in texts) == is_broken
+    begun = [box.get_x() for box in axes[2].patches if box.get_facecolor() == to_rgba(theme.RED)]
+    first = next(end for end, state in zip(ends, states.values(), strict=True) if state == "failed")
+    assert begun == [date2num(first.tz_localize(None))]
 
 
 def test_without_builds_of_the_history_there_are_no_plots(report: Report) -> None:

@@ -13,7 +13,6 @@ from buildframe.formatting import (
     format_change,
     format_count,
     format_duration,
-    format_minutes,
     format_name,
     format_percent,
     format_points,
@@ -59,9 +58,7 @@ def _with_unit(format: Format, unit: str) -> Format:
 _SIGNED_DURATION = signed(format_duration)
 _RATE = (signed(format_points), _with_unit(format_points, "points"), True)
 COMPARISONS = {
-    "wall_time": ComparisonTable(
-        ("p50_",), "longer", "shorter", True, signed(format_minutes), _with_unit(format_minutes, "min")
-    ),
+    "wall_time": ComparisonTable(("p50_",), "longer", "shorter", True, _SIGNED_DURATION, _SIGNED_DURATION),
     "step_time": ComparisonTable(("p50_",), "longer", "shorter", True, _SIGNED_DURATION, _SIGNED_DURATION),
     "queue_time": ComparisonTable(("p50_", "p95_"), "longer", "shorter", True, _SIGNED_DURATION, _SIGNED_DURATION),
     "success": ComparisonTable(("",), "higher", "lower", False, *_RATE),
@@ -75,7 +72,7 @@ def side_by_side(report: Report, name: str) -> pd.DataFrame:
     Rows with a reported change come first.
     """
     tables = report.measurements.tables()
-    now, long, reported = tables[name], tables[f"long_{name}"], report.comparisons[name]
+    now, long, reported = tables[name], tables[f"long_{name}"], report.measurements.comparisons[name]
     keys = [key for key in ("queue", "pipeline", "step", "part") if key in now]
     directions = [f"{prefix}direction" for prefix in COMPARISONS[name].prefixes if f"{prefix}direction" in reported]
     marks = reported[[*keys, *directions, "since", "is_long"]].drop_duplicates(keys)

@@ -14,7 +14,6 @@ from buildframe.http.protocol import is_loopback
 from buildframe.report.level_changes import LevelChange, tabulate
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
-from buildframe.report.reported_changes import all_reported
 from buildframe.templates import web_link
 
 Status = Literal["over", "perhaps", "unknown", "within"]
@@ -149,11 +148,6 @@ class Report:
     broken: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     pipelines: pd.DataFrame = field(default_factory=_no_pipelines)
-
-    @cached_property
-    def comparisons(self) -> dict[str, pd.DataFrame]:
-        """Tables of comparisons with the reported changes, by name."""
-        return all_reported(self.measurements.tables(), self.period)
 
     @cached_property
     def level_changes(self) -> pd.DataFrame:

@@ -19,11 +19,10 @@ from buildframe.formatting import (
     format_whole_seconds,
 )
 from buildframe.report.content import Finding
-from buildframe.report.explanations import describe_causes, describe_mean, describe_open, explain_changes
+from buildframe.report.explanations import describe_causes, describe_open, explain_changes
 from buildframe.report.level_changes import LevelChange, is_dated, of_duration, of_rate, of_wait
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
-from buildframe.report.reported_changes import all_reported
 
 Row = dict[Any, Any]
 Tables = Mapping[str, pd.DataFrame]
@@ -44,7 +43,7 @@ def findings(measurements: Measurements, period: Period) -> list[Finding]:
     period : Period
         Period of the report.
     """
-    tables = all_reported(measurements.tables(), period)
+    tables = measurements.comparisons
     explained = explain_changes(measurements.explanation)
     rows = [*_speed(tables, explained, period), *_reliability(tables, period), *_waiting(tables, explained, period)]
     return sorted(rows, key=lambda one: not one.bad)
@@ -90,7 +89,7 @@ _SPEED = ("faster", "slower")
 
 
 def _explain(row: Row, shown: pd.DataFrame | None) -> tuple[str, str, str, str]:
-    """Return a headline, the causes, their cost, and the means.
+    """Return a headline about the median, the causes of the change of the mean, their cost, and the means.
 
     There are no causes if the mean did not change in the median's direction.
     """
@@ -101,12 +100,13 @@ def _explain(row: Row, shown: pd.DataFrame | None) -> tuple[str, str, str, str]:
     before, after, change = shown[["before_s", "after_s", "change_s"]].iloc[-1]
     if change == 0 or (change > 0) != _is_up(row):
         return headline, "", "", f"; the mean changed by {format_change(change)}"
-    others = "" if change > 0 else describe_open(int(shown["n_open"].iloc[0]))
-    headline = f"{_subject(row)} {_verb(row)} {describe_mean(shown)} on average{_when(row)}{others}"
+    if change < 0:
+        headline += describe_open(int(shown["n_open"].iloc[0]))
+    why = f"{describe_causes(shown)}; in all {format_change(change)} on average"
     total, builds = format_duration(abs(change) * row["n"]), format_count(int(row["n"]), "passed build")
     cost = f"{_span(row)}, {builds} took {total} {_LONGER[change < 0]} in all."
     means = f"; the mean is {format_whole_seconds(after)}, before {format_whole_seconds(before)}"
-    return headline, describe_causes(shown), cost, means
+    return headline, why, cost, means
 
 
 def _verb(row: Row) -> str:

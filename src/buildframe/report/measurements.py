@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.report.explanations import MIN_CHANGE_S, explain_wall_times
 from buildframe.report.objectives import Objective, measure_objectives
 from buildframe.report.periods import Period
-from buildframe.report.reported_changes import reported
+from buildframe.report.reported_changes import all_reported, reported
 
 PIPELINE: list[Key] = ["pipeline"]
 STEP: list[Key] = ["pipeline", "step"]
@@ -131,6 +132,11 @@ class Measurements:
         """
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
+    @cached_property
+    def comparisons(self) -> dict[str, pd.DataFrame]:
+        """Tables of comparisons with the reported changes, by name."""
+        return all_reported(self.tables())
+
 
 def measure(
     builds: pd.DataFrame,
@@ -175,7 +181,7 @@ def measure(
     jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
     finished = period.history.of(jobs, "finished_at")
     tables, n_tests = find_changes(builds, jobs, period, since)
-    wall_times = reported(tables, "wall_time", period)
+    wall_times = reported(tables, "wall_time")
     return Measurements(
         **tables,
         explanation=explain_wall_times(builds, jobs, wall_times, tables["wall_time_changes"], period),

@@ -30,6 +30,12 @@ class Conclusion:
     compared: str = ""
     limit: str = ""
 
+    @property
+    def answer(self) -> str:
+        """All texts in one line."""
+        headline = f"{self.headline}." if self.headline else ""
+        return " ".join(filter(None, (headline, self.text, self.compared, self.limit)))
+
 
 def draw_conclusions(report: Report) -> list[Conclusion]:
     """Return a conclusion for each of the four questions, in the order of the page."""

@@ -120,7 +120,7 @@ def summary(report: Report) -> str:
 def _variables(report: Report) -> dict[str, Any]:
     """Return the template variables of page and summary."""
     verdicts = sorted(report.verdicts, key=lambda one: STATUSES.index(one.status))
-    conclusions = draw_conclusions(report)
+    *conclusions, load = draw_conclusions(report)
     unmet = [one for one in verdicts if one.status != "within"]
     return {
         "report": report,
@@ -128,7 +128,8 @@ def _variables(report: Report) -> dict[str, Any]:
         "before": _days(report.period.before),
         "history": _days(Period(max(report.since, report.period.history.start), report.period.end)),
         "conclusions": conclusions,
-        "unchanged": _unchanged(conclusions),
+        "load": load,
+        "headings": _head_conclusions(conclusions),
         "verdicts": verdicts,
         "first_verdicts": unmet[:_FIRST_VERDICTS],
         "more_verdicts": unmet[_FIRST_VERDICTS:],
@@ -138,12 +139,14 @@ def _variables(report: Report) -> dict[str, Any]:
     }
 
 
-def _unchanged(conclusions: Sequence[Conclusion]) -> str:
-    """Return the heading of the conclusions without a change."""
-    if any(one.findings for one in conclusions):
-        return "What did not change"
-    is_compared = any(one.mood == "calm" for one in conclusions[:-1])
-    return "Nothing changed significantly" if is_compared else "Nothing could be compared"
+def _head_conclusions(conclusions: Sequence[Conclusion]) -> dict[str, str]:
+    """Return the headings of the conclusions with and without a change."""
+    is_compared = any(one.mood == "calm" for one in conclusions)
+    nothing = "Nothing changed significantly" if is_compared else "Nothing could be compared"
+    return {
+        "changed": "What changed" if any(one.findings for one in conclusions) else nothing,
+        "unchanged": "What did not change" if is_compared else "What could not be compared",
+    }
 
 
 def _days(period: Period) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from buildframe.formatting import format_count, format_name, format_percent
+from buildframe.formatting import format_count, format_name, format_percent, format_timestamp
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
@@ -57,9 +57,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
     scripts = report.jobs[is_script(report.jobs)]
     ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
-    dated = report.comparisons["wall_time"].query("pipeline == @pipeline")["since"].dropna()
-    changes = report.measurements.wall_time_changes
-    changes = changes[(changes["pipeline"] == pipeline) & changes["at"].isin(dated)]
+    changes = _select_changes(report.level_changes, pipeline)
     name, days = format_name(pipeline), format_count(report.history_days, "day")
     return [
         _embed(
@@ -75,7 +73,7 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
             f"Slowest steps of {name} in the period, {format_count(len(ran), 'job')}. "
             "Dots: median queue time and run time. Bars: up to the 95th percentile.",
         ),
-        _embed_success(report, history.of(report.builds, "created_at"), days),
+        _embed_success(report),
         _embed(
             lambda ax: plot_waits(waited, ax, period.tz),
             f"Queue time by queue and day, {days}",
@@ -86,27 +84,48 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     ]
 
 
-def _embed_success(report: Report, builds: pd.DataFrame, days: str) -> EmbeddedPlot:
-    """Plot the success rate and the outages of default branches, or the rate of all builds if none is known."""
+def _select_changes(changes: pd.DataFrame, pipeline: str) -> pd.DataFrame:
+    """Return the changes of the wall time of a pipeline whose day is known, with the columns that the plot needs."""
+    own = changes[(changes["what"] == "wall time") & (changes["pipeline"] == pipeline) & changes["since"].notna()]
+    times = {"since": "at", "since_low": "at_low", "since_high": "at_high"}
+    return own.rename(columns=times | {"change": "p50_change_s", "before": "p50_before_s"})
+
+
+def _embed_success(report: Report) -> EmbeddedPlot:
+    """Plot the success rate and the outages of default branches, or the rate of all builds if none is known.
+
+    Unlike other plots, it ends when the report was written, because its outages are those that are broken now.
+    """
     from buildframe import plots
 
-    pipelines, tz = with_default_branches(report.pipelines), report.period.tz
+    pipelines, tz, start = with_default_branches(report.pipelines), report.period.tz, _find_start(report)
+    builds = report.builds[report.builds["created_at"] >= start]
+    until = f"up to {format_timestamp(report.as_of)}"
     listed = pd.MultiIndex.from_frame(pipelines[["id", "slug", "default_branch"]])
     on_default = builds[pd.MultiIndex.from_frame(builds[["pipeline_id", "pipeline", "branch"]]).isin(listed)]
     if on_default.empty:
         return _embed(
             lambda ax: plots.success_trend(builds, ax, tz=tz, title="Success rate"),
-            f"Success rate of all pipelines by day, {days}",
+            f"Success rate of all pipelines by day, {until}",
             f"Line: daily success rate of {format_count(len(builds), 'build')}. Band: its 95 % interval.",
         )
     return _embed(
         lambda ax: plots.success_trend(
             on_default, ax, tz=tz, pipelines=pipelines, title="Success rate of default branches"
         ),
-        f"Success rate and outages of default branches by day, {days}",
+        f"Success rate and outages of default branches by day, {until}",
         f"Line: daily success rate of {format_count(len(on_default), 'build')} of default branches. Band: its 95 % "
         "interval. Bars below: when the default branch of a pipeline was failing.",
     )
+
+
+def _find_start(report: Report) -> pd.Timestamp:
+    """Return the start of the history, or of an outage that is open, if that is earlier."""
+    outages = report.measurements.outages
+    first = outages.loc[outages["open"].astype(bool), ["pipeline", "first_number"]]
+    begun = report.builds.merge(first.set_axis(["pipeline", "number"], axis=1), on=["pipeline", "number"])["created_at"]
+    start: pd.Timestamp = min([report.period.history.start, *begun])
+    return start
 
 
 def _embed_objectives(report: Report) -> Iterator[EmbeddedPlot]:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import Flags
-from buildframe.report.periods import Period
 
 _LAST = "last "
 """Prefix of the columns of the last change point."""
@@ -26,7 +25,7 @@ _TOPICS: dict[str, tuple[tuple[str, ...], str | None, int]] = {
 """Prefixes of columns by table, the table of change points, and -1 if these are about the opposite."""
 
 
-def reported(tables: Mapping[str, pd.DataFrame], name: str, period: Period) -> pd.DataFrame:
+def reported(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     """
     Return a table of comparisons, followed by those of the whole history that show what the periods do not.
 
@@ -42,8 +41,6 @@ def reported(tables: Mapping[str, pd.DataFrame], name: str, period: Period) -> p
         Tables of the report, as `Measurements.tables` returns them. `explanation` may be missing.
     name : {"wall_time", "step_time", "queue_time", "success", "step_failures"}
         Table of comparisons.
-    period : Period
-        Period of the report.
 
     Returns
     -------
@@ -76,9 +73,9 @@ def reported(tables: Mapping[str, pd.DataFrame], name: str, period: Period) -> p
     return rows.loc[_order(rows, prefixes)].reset_index(drop=True)
 
 
-def all_reported(tables: Mapping[str, pd.DataFrame], period: Period) -> dict[str, pd.DataFrame]:
+def all_reported(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return all tables of comparisons with their reported changes, by name."""
-    return {name: reported(tables, name, period) for name in _TOPICS}
+    return {name: reported(tables, name) for name in _TOPICS}
 
 
 def lasting_changes(changes: pd.DataFrame) -> pd.DataFrame:
