@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import datetime as dt
+import gc
 import importlib.metadata
 import logging
 import os
@@ -59,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     from buildframe.http.budget import within_deadline
 
+    if arguments is None:  # a process of its own, whose many objects last until its end
+        gc.set_threshold(10_000, 20, 50)
+        atexit.register(gc.freeze)
     args = _parser().parse_args(arguments)
     try:
         with within_deadline(getattr(args, "deadline", None)):

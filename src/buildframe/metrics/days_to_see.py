@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -217,8 +218,8 @@ class _Group(NamedTuple):
 
     def smallest(self, shift: Callable[[float], float]) -> float:
         """Return the smallest change that is marked within one period; NaN if none is."""
-        seen = (float(change) for change in _CHANGES if self.is_seen(shift(change))[: self.period].any())
-        return next(seen, np.nan)
+        at = bisect_left(_CHANGES, True, key=lambda change: bool(self.is_seen(shift(change))[: self.period].any()))
+        return float(_CHANGES[at]) if at < len(_CHANGES) else np.nan
 
 
 def _shift_rates(units: pd.DataFrame, edges: Sequence[tuple[int, int]]) -> list[Callable[[float], float]]:

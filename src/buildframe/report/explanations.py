@@ -5,7 +5,7 @@ Knows tables and texts; does not know pages, stores or command lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pandas as pd
@@ -111,13 +111,14 @@ def _compared_spans(row: dict[Any, Any], changes: pd.DataFrame, period: Period) 
     return Period(start, since), Period(since, min([period.end, *days[days > since]]))
 
 
-def explain_changes(explanation: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return what the time of each pipeline went to, as it is shown, in the order of the table."""
+def explain_changes(explanation: pd.DataFrame, pipelines: Collection[str]) -> dict[str, pd.DataFrame]:
+    """Return what the time of each of these pipelines went to, as it is shown, in the order of the table."""
     if explanation.empty:
         return {}
+    own = explanation[explanation["pipeline"].isin(list(pipelines))]
     return {
         str(name): add_up(rows).assign(n_open=rows["n_open"].iloc[0])
-        for name, rows in explanation.groupby("pipeline", sort=False)
+        for name, rows in own.groupby("pipeline", sort=False)
     }
 
 

@@ -44,7 +44,9 @@ def findings(measurements: Measurements, period: Period) -> list[Finding]:
         Period of the report.
     """
     tables = measurements.comparisons
-    explained = explain_changes(measurements.explanation)
+    wall_time = tables["wall_time"]
+    changed = wall_time.loc[wall_time["p50_direction"] != "", "pipeline"]
+    explained = explain_changes(measurements.explanation, changed)
     rows = [*_speed(tables, explained, period), *_reliability(tables, period), *_waiting(tables, explained, period)]
     return sorted(rows, key=lambda one: not one.bad)
 

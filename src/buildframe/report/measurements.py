@@ -65,13 +65,14 @@ class Measurements:
         `metrics.change_points` of the share of jobs that failed, by pipeline and step, over the history.
     days_to_see : DataFrame
         `metrics.days_to_see` of builds by pipeline, for a change by a tenth. `of` is `wall time` or `failures`. `tests`
-        is its argument: a change of a pipeline must stand out as among so many equal tests.
+        is its argument: a change of a pipeline must stand out as among so many equal tests. `rate` is the success rate
+        of the builds; NaN for wall times.
     outages : DataFrame
         `metrics.outages` of default branches that are open, or ended in the period.
     queue_time : DataFrame
         `metrics.percentile_change` of the queue time of jobs by queue: p50 and p95.
     long_wall_time, long_step_time, long_success, long_step_failures, long_queue_time : DataFrame
-        The same comparisons of the whole history with as many days before; NaN if the data does not cover these.
+        The same comparisons of the whole history with as many days before; no rows if the data does not cover these.
     load : DataFrame
         Amount of work: `what`, `now` and `before` (NaN if the period before is not covered).
     waste : DataFrame
@@ -179,7 +180,7 @@ def measure(
         The tables.
     """
     jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
-    finished = period.history.of(jobs, "finished_at")
+    finished, own = period.history.of(jobs, "finished_at"), period.of(jobs, "finished_at")
     tables, n_tests = find_changes(builds, jobs, period, since)
     wall_times = reported(tables, "wall_time")
     return Measurements(
@@ -188,12 +189,12 @@ def measure(
         days_to_see=_days_to_see(period.history.of(builds, "finished_at"), period, n_tests),
         outages=_outages(builds, jobs, pipelines, period),
         load=_load(builds, jobs, period, compares=_is_covered(period, since)),
-        waste=metrics.waste(period.of(jobs, "finished_at"), by="pipeline"),
+        waste=metrics.waste(own, by="pipeline"),
         flake_scores=metrics.flake_score(finished, threshold=_FLAKY, pipelines=pipelines),
         flips=metrics.flips(finished),
         flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
         objectives=measure_objectives(objectives or {}, builds, jobs, period),
-        cost=metrics.cost(period.of(jobs, "finished_at"), rates, by="pipeline") if rates else pd.DataFrame(),
+        cost=metrics.cost(own, rates, by="pipeline") if rates else pd.DataFrame(),
     )
 
 
@@ -207,7 +208,10 @@ def find_changes(
     history = period.history
     tables = _compare(builds, jobs, period, compares=_is_covered(period, since))
     has_past = builds["created_at"].min() < history.before.start + pd.Timedelta(history.days / 4, "D")
-    long = _compare(builds, jobs, history, compares=has_past and _is_covered(history, since))
+    if has_past and _is_covered(history, since):
+        long = _compare(builds, jobs, history, compares=True)
+    else:
+        long = {name: table.iloc[:0] for name, table in tables.items()}
     tables |= {f"long_{name}": table for name, table in long.items()}
     changes, n_unchanged = _search_changes(
         history.of(builds, "finished_at"), history.of(jobs, "finished_at"), period.tz
@@ -239,8 +243,9 @@ def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compar
         return summary(*rows, by, "finished_at", period.tz)
 
     ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "runnable_at")
+    passed = _passed(ran)
     step_times = [
-        durations(_passed(ran), of, STEP, "finished_at", (0.5,)).assign(part=part)
+        durations(passed, of, STEP, "finished_at", (0.5,)).assign(part=part)
         for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
     ]
     wall_time = durations(_passed(ended), metrics.wall_time, PIPELINE, "finished_at", (0.5, 0.95))
@@ -315,7 +320,9 @@ def _days_to_see(builds: pd.DataFrame, period: Period, n_tests: int) -> pd.DataF
         )
         for name, rows, of in kinds
     ]
-    return pd.concat(each, ignore_index=True).assign(tests=tests)
+    table = pd.concat(each, ignore_index=True).assign(tests=tests)
+    rates = metrics.success_rate(builds, PIPELINE).set_index("pipeline")["rate"]
+    return table.assign(rate=table["pipeline"].map(rates).astype("float64").where(table["of"] == "failures"))
 
 
 def with_default_branches(pipelines: pd.DataFrame) -> pd.DataFrame:
@@ -336,7 +343,8 @@ def _load(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compares:
         "jobs finished": (jobs, "finished_at"),
     }
     both = (period, period.before)
-    rows = {name: [float(len(p.of(frame, at))) for p in both] for name, (frame, at) in counts.items()}
-    rows["machine hours"] = [metrics.run_time(p.of(jobs, "finished_at")).sum() / _HOUR for p in both]
+    rows = {name: [float(p.contains(frame[at]).sum()) for p in both] for name, (frame, at) in counts.items()}
+    hours = metrics.run_time(jobs) / _HOUR
+    rows["machine hours"] = [hours[p.contains(jobs["finished_at"])].sum() for p in both]
     load = pd.DataFrame.from_dict(rows, orient="index", columns=["now", "before"]).rename_axis("what").reset_index()
     return load if compares else load.assign(before=np.nan)

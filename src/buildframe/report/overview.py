@@ -135,9 +135,8 @@ def _describe_limit(report: Report, kind: str) -> Iterator[str]:
         if kind == "speed":
             change = f"If builds of {name} take {100 * least:.0f} % longer"
         else:
-            rates = report.measurements.long_success
-            success = rates.loc[rates["pipeline"] == row["pipeline"], "rate"].iloc[0]
-            change = f"If the success rate of {name} falls by {100 * min(least * (1 - success), success):.0f} points"
+            points = 100 * min(least * (1 - row["rate"]), row["rate"])
+            change = f"If the success rate of {name} falls by {points:.0f} points"
         yield f"{change}, reports show it within {days} in four of five cases. Smaller changes take longer."
 
 

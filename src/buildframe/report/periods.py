@@ -105,7 +105,23 @@ class Period:
         DataFrame
             The selected rows.
         """
-        return frame[(frame[at] >= self.start) & (frame[at] < self.end)]
+        return frame[self.contains(frame[at])]
+
+    def contains(self, times: pd.Series[pd.Timestamp]) -> pd.Series[bool]:
+        """
+        Check which times lie in the period.
+
+        Parameters
+        ----------
+        times : Series
+            Times with a zone.
+
+        Returns
+        -------
+        Series
+            `bool` on the index of the times.
+        """
+        return (times >= self.start) & (times < self.end)
 
 
 def midnights(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:

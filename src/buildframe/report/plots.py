@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name, format_percent, format_timestamp
@@ -55,8 +56,8 @@ def render_plots(report: Report) -> list[EmbeddedPlot]:
     pipeline = _most_changed_pipeline(report)
     builds, jobs = (frame[frame["pipeline"] == pipeline] for frame in (report.builds, report.jobs))
     passed = history.of(builds[builds["state"] == "passed"], "created_at")
-    scripts = report.jobs[is_script(report.jobs)]
-    ran, waited = period.of(jobs, "finished_at"), history.of(scripts, "runnable_at")
+    ran = period.of(jobs, "finished_at")
+    waited = report.jobs[is_script(report.jobs) & history.contains(report.jobs["runnable_at"])]
     changes = _select_changes(report.level_changes, pipeline)
     name, days = format_name(pipeline), format_count(report.history_days, "day")
     return [
@@ -207,8 +208,12 @@ def _encode_png(canvas: FigureCanvasAgg) -> str:
     from PIL import Image
 
     canvas.draw()  # type: ignore[no-untyped-call]
-    pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
-    image = Image.frombuffer("RGBA", canvas.get_width_height(physical=True), bytes(pixels)).convert("RGB")
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
+    # Octrees take a quarter of the time of the default, and a color for each, so that the background is not exact.
+    image = Image.fromarray(pixels).quantize(_PALETTE_SIZE, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    palette, background = image.getpalette() or [], 3 * int(np.asarray(image)[0, 0])
+    palette[background : background + 3] = pixels[0, 0].tolist()
+    image.putpalette(palette)
     file = io.BytesIO()
-    image.quantize(_PALETTE_SIZE, dither=Image.Dither.NONE).save(file, "png")
+    image.save(file, "png")
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

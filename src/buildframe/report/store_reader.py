@@ -15,7 +15,7 @@ from buildframe.report.measurements import measure
 from buildframe.report.periods import Period
 from buildframe.report.thresholds import Thresholds, check_limits
 from buildframe.spec import Moment
-from buildframe.store.store import Store
+from buildframe.store.reader import StoreReader
 
 Coverage = tuple[Moment, Moment] | None
 """The store has all builds created since the first time, as of the second. None: no sync was complete."""
@@ -27,9 +27,9 @@ _BUILDS = (
 _JOBS = (
     "id", "organization", "pipeline", "pipeline_id", "build_id", "build_number", "build_state", "build_created_at",
     "branch", "commit", "type", "name", "label", "step_key", "group_key", "state", "queue", "agent_id", "exit_status",
-    "signal", "signal_reason", "soft_failed", "created_at", "scheduled_at", "runnable_at", "started_at", "finished_at",
-    "expired_at", "retried", "retried_in_job_id", "retries_count", "retry_type", "parallel_group_index",
-    "parallel_group_total", "matrix", "unblocked_at", "async", "web_url", "fetched_at",
+    "signal", "signal_reason", "soft_failed", "created_at", "runnable_at", "started_at", "finished_at", "retried",
+    "retried_in_job_id", "retries_count", "retry_type", "parallel_group_index", "parallel_group_total", "matrix",
+    "unblocked_at", "async", "fetched_at",
 )  # fmt: skip
 _PIPELINES = ("id", "organization", "slug", "default_branch", "web_url")
 
@@ -127,15 +127,15 @@ def read(
 
 def open_snapshot(
     store: str | os.PathLike[str], organization: str | None, pipeline: str | None
-) -> tuple[Store, str, Coverage]:
+) -> tuple[StoreReader, str, Coverage]:
     """Return one version of a store, the requested organization or the only one, and what the store has of it."""
-    snapshot = Store(store, as_of=Store(store).version)  # one version for all tables, even during a sync
+    snapshot = StoreReader(store, as_of=StoreReader(store).version)  # one version for all tables, even during a sync
     name = _organization(organization, snapshot)
     return snapshot, name, _coverage(snapshot, name, pipeline)
 
 
 def read_rows(
-    snapshot: Store, organization: str, pipeline: str | None, start: pd.Timestamp, end: pd.Timestamp | None = None
+    snapshot: StoreReader, organization: str, pipeline: str | None, start: pd.Timestamp, end: pd.Timestamp | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the builds that were created in a time range, and their jobs."""
     created_from, created_to = start.to_pydatetime(), None if end is None else end.to_pydatetime()
@@ -144,7 +144,7 @@ def read_rows(
     return _select_organization(organization, builds), _select_organization(organization, jobs)
 
 
-def _organization(requested: str | None, store: Store) -> str:
+def _organization(requested: str | None, store: StoreReader) -> str:
     """Return the requested organization, or the only one in the store."""
     organizations = sorted({scope.split("/")[0] for scope in store.covers})
     organizations = organizations or sorted(store.builds(columns=["organization"])["organization"].unique())
@@ -159,7 +159,7 @@ def _organization(requested: str | None, store: Store) -> str:
     )
 
 
-def _coverage(store: Store, organization: str, pipeline: str | None) -> Coverage:
+def _coverage(store: StoreReader, organization: str, pipeline: str | None) -> Coverage:
     """Return the coverage by syncs of the organization, or of the pipeline if those are later."""
     scopes = {organization}
     if pipeline is not None:
@@ -187,7 +187,7 @@ def _notes(period: Period, coverage: Coverage, *, has_list: bool) -> Iterator[st
         yield "The store has no list of pipelines, so the report does not contain broken default branches."
 
 
-def _pipelines(store: Store) -> pd.DataFrame:
+def _pipelines(store: StoreReader) -> pd.DataFrame:
     """Return the last version of each pipeline, including deleted ones, which still have builds."""
     try:
         listed = store.pipelines(history=True)
@@ -196,7 +196,7 @@ def _pipelines(store: Store) -> pd.DataFrame:
     return listed.sort_values("valid_from").drop_duplicates("id", keep="last")[list(_PIPELINES)]
 
 
-def _flaky_tests(store: Store, organization: str) -> pd.DataFrame | None:
+def _flaky_tests(store: StoreReader, organization: str) -> pd.DataFrame | None:
     try:
         return _select_organization(organization, store.flaky_tests(history=True))
     except BadInput:  # not stored

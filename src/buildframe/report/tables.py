@@ -88,7 +88,7 @@ def _changed_first(table: pd.DataFrame, of: str) -> pd.DataFrame:
 
 def _explanation(table: pd.DataFrame, changed: pd.Series[str]) -> dict[str, Any]:
     """Return what the time of each pipeline with a reported change went to, in the order of the changes."""
-    explained = explain_changes(table)
+    explained = explain_changes(table, changed)
     shown = [explained[name].assign(pipeline=name) for name in changed if name in explained]
     n_open = sum(int(rows["n_open"].iloc[0]) for rows in shown)
     return _first(pd.concat(shown) if shown else table.iloc[:0], 2 * _MAX_ROWS) | {"n_open": n_open}

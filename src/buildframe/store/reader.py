@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow.compute as pc
 
 from buildframe.errors import BadInput
-from buildframe.guards.arguments import checked
+from buildframe.guards.arguments import checked, checked_names
+from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
 from buildframe.store import STORED_TABLES, frames
 from buildframe.store.delta import TableVersion
-from buildframe.store.location import Location, store_errors
+from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.terminal import nearest, show
 
@@ -33,8 +35,18 @@ _HOW_TO_FILL = {
 class StoreReader:
     """The methods of a `Store` that read its tables, as of the last sync or an earlier one."""
 
-    _location: Location
-    _as_of: When | int | None
+    @checked_names
+    @confined
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        as_of: When | int | None = None,
+    ) -> None:
+        import_deltalake()
+        self._location = Location.of(url, storage_options)
+        self._as_of = as_of
 
     @property
     def url(self) -> str:

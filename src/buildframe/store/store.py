@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from buildframe.errors import BadInput, DeadlineExceeded
-from buildframe.guards.arguments import checked, checked_names
-from buildframe.guards.secrets import confined
+from buildframe.guards.arguments import checked
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import When, list_flaky_tests
 from buildframe.spec.times import Deadline, check_time, parse_duration
 from buildframe.store import transactions, webhook_rows
-from buildframe.store.location import Location, import_deltalake, store_errors
+from buildframe.store.location import store_errors
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult
@@ -74,19 +72,6 @@ class Store(StoreReader):
     True
     >>> folder.cleanup()
     """
-
-    @checked_names
-    @confined
-    def __init__(
-        self,
-        url: str | os.PathLike[str],
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        as_of: When | int | None = None,
-    ) -> None:
-        import_deltalake()
-        self._location = Location.of(url, storage_options)
-        self._as_of = as_of
 
     def __repr__(self) -> str:
         return f"<Store at {self._location.url}{'' if self._as_of is None else f' as of {self._as_of}'}>"
