@@ -33,7 +33,18 @@ _HOW_TO_FILL = {
 
 @checked
 class StoreReader:
-    """The methods of a `Store` that read its tables, as of the last sync or an earlier one."""
+    """
+    The methods of a `Store` that read its tables, as of the last sync or an earlier one.
+
+    Parameters
+    ----------
+    url : str or path-like
+        Folder, or URL of an object store.
+    storage_options : mapping of str to str, optional
+        Options that the package `deltalake` uses to open the URL. They never appear in messages.
+    as_of : str, datetime, timedelta or int, optional
+        State to read, as for a `Store`. By default the newest.
+    """
 
     @checked_names
     @confined
