@@ -1,6 +1,6 @@
 """Draw every plot, report page and widget in several variants, to look at: light and dark, wide and narrow.
 
-`python -m tests.gallery FOLDER` writes images and `index.html`. Plots and report pages show usual and ugly data.
+`python -m tests.gallery FOLDER` writes images and `index.html`. Plots and report pages show usual, ugly and no data.
 Widgets are those of the browser tests. `--parts plots` selects a part, `--only trend,flips` plots, `--data month` data.
 """
 
@@ -53,8 +53,8 @@ class Data:
 
     @cached_property
     def busiest(self) -> str:
-        """The pipeline with most builds."""
-        return str(self.builds["pipeline"].value_counts().index[0])
+        """The pipeline with most builds; "" without builds."""
+        return next(iter(self.builds["pipeline"].value_counts().index), "")
 
     @cached_property
     def builds_of_one(self) -> pd.DataFrame:
@@ -70,15 +70,15 @@ class Data:
 
     @cached_property
     def halves(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        middle = self.ledger["build_created_at"].quantile(0.5) if len(self.ledger) else None
-        return self.ledger[self.ledger["build_created_at"] < middle], self.ledger[
-            self.ledger["build_created_at"] >= middle
-        ]
+        created = self.ledger["build_created_at"]
+        is_early = created < created.quantile(0.5)
+        return self.ledger[is_early], self.ledger[~is_early]
 
     @cached_property
     def one_build(self) -> pd.DataFrame:
+        """The jobs of a build with many jobs."""
         sizes = self.jobs.groupby("build_id")["id"].count().sort_values()
-        return self.jobs[self.jobs["build_id"] == sizes.index[len(sizes) * 3 // 4]]
+        return self.jobs[self.jobs["build_id"].isin(sizes.index[len(sizes) * 3 // 4 :][:1])]
 
 
 def month() -> Data:
@@ -109,6 +109,11 @@ def few(data: Data, n: int) -> Data:
     return Data(builds, jobs, data.pipelines, data.tests.head(n))
 
 
+def none(data: Data) -> Data:
+    """No builds, jobs or tests, with all columns."""
+    return Data(data.builds.head(0), data.jobs.head(0), data.pipelines.head(0), data.tests.head(0))
+
+
 def _short(data: Data) -> Data:
     """Jobs and builds of a few seconds."""
     builds, jobs = (frame.copy() for frame in (data.builds_of_one, data.jobs_of_one))
@@ -120,7 +125,7 @@ def _short(data: Data) -> Data:
 
 PLOTS: dict[str, Callable[[Data], object]] = {
     "agents_needed": lambda data: plots.agents_needed(
-        data.builds, data.jobs, queue=data.jobs["queue"].dropna().iloc[0]
+        data.builds, data.jobs, queue=next(iter(data.jobs["queue"].dropna()), "default")
     ),
     "calendar": lambda data: plots.calendar(data.builds),
     "calendar_of_durations": lambda data: plots.calendar(data.builds_of_one, of=metrics.wall_time),
@@ -169,7 +174,8 @@ PLOTS: dict[str, Callable[[Data], object]] = {
 """Each plot as it is usually called, and in its less usual forms."""
 
 STYLES: dict[str, dict[str, object]] = {
-    "light": {}, "light-narrow": {"figure.figsize": (4, 3.4)}, "dark": {"dark": True},
+    "light": {}, "light-narrow": {"figure.figsize": (4, 3.4)}, "light-small": {"figure.figsize": (3.5, 2.6)},
+    "light-large-font": {"font.size": 14}, "dark": {"dark": True},
 }  # fmt: skip
 
 
@@ -187,7 +193,7 @@ def data_sets(names: list[str]) -> dict[str, Data]:
     whole = month()
     makers: dict[str, Callable[[], Data]] = {
         "month": lambda: whole, "ugly": lambda: ugly(whole), "seconds": lambda: _short(whole),
-        "two": lambda: few(whole, 2), "one": lambda: few(whole, 1),
+        "two": lambda: few(whole, 2), "one": lambda: few(whole, 1), "none": lambda: none(whole),
     }  # fmt: skip
     return {name: makers[name]() for name in names}
 
@@ -249,7 +255,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--parts", default=",".join(PARTS), help="parts, separated by commas")
     parser.add_argument("--only", default=",".join(PLOTS), help="names of plots, separated by commas")
-    parser.add_argument("--data", default="month,ugly,seconds,two,one", help="sets of data, separated by commas")
+    parser.add_argument("--data", default="month,ugly,seconds,two,one,none", help="sets of data, separated by commas")
     parser.add_argument("--styles", default=",".join(STYLES), help="styles, separated by commas")
     options = parser.parse_args(arguments)
     mpl.use("Agg")
