@@ -305,12 +305,18 @@ def rendered(ax: plt.Axes) -> bytes:
 
 def title(ax: plt.Axes) -> str:
     """The title without what the frame contains."""
-    return _on_one_line(ax.get_title(loc="left")).split(SEPARATOR)[0]
+    return _on_one_line(_split_title(ax)[0])
 
 
 def scope(ax: plt.Axes) -> list[str]:
     """What the frame contains, by the title: pipeline, branch and period."""
-    return _on_one_line(ax.get_title(loc="left")).split(SEPARATOR)[1:]
+    return [_on_one_line(part) for part in _split_title(ax)[1:]]
+
+
+def _split_title(ax: plt.Axes) -> list[str]:
+    """The heading, and the parts of the scope, which begins a line if both do not fit into one."""
+    first, *others = ax.get_title(loc="left").split(SEPARATOR)
+    return [*first.rsplit("\n", 1), *others] if others else [first]
 
 
 def _on_one_line(text: str) -> str:

@@ -131,7 +131,7 @@ def test_what_may_be_missing_is_hatched():
     frame = jobs(3, build_created_at=at(*created), runnable_at=at(*created), started_at=at(*[k + 1 for k in created]),
                  finished_at=at(*[k + 30 for k in created]))  # fmt: skip
     ax = concurrency(frame)
-    assert legend(ax)[-1] == "jobs of other builds may be missing"
+    assert legend(ax)[-1] == "jobs may be missing"
     hatched = [patch.get_extents().transformed(ax.transData.inverted()) for patch in ax.patches if patch.get_hatch()]
     minutes = [((box.x0 - DAY) * 1440, (box.x1 - DAY) * 1440) for box in hatched]
     assert len(minutes) == 2

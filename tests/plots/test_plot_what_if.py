@@ -35,7 +35,7 @@ def test_the_upper_part_has_shares_and_the_lower_one_waits():
     waits = np.array(marks(ax, "95 % wait at most"))[:, 1] / 0.44
     most = needed["wait_p95_s"].max() / 60
     assert np.expm1(waits * np.log1p(most)) == pytest.approx(needed["wait_p95_s"].to_numpy() / 60)
-    assert {"today 2", "smallest that meets it: 3", "target 90 %"} <= {*legend(ax)}
+    assert {"today: 2", "smallest: 3", "target 90 %"} <= {*legend(ax)}
     assert title(ax) == "default: 3 agents start 90 % of jobs within 5 min"
 
 

@@ -15,7 +15,7 @@ from buildframe.formatting import format_count, format_duration, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats
 from buildframe.plots import theme
-from buildframe.plots.layout import is_small, plot_area
+from buildframe.plots.layout import font_points, is_small, plot_area
 from buildframe.plots.predictions import describe_error_of_queue
 from buildframe.plots.scope import describe_scope
 from buildframe.plots.units import DAY, HOUR, MINUTE, format_in_unit, unit_of
@@ -144,9 +144,9 @@ def _mark_numbers(ax: Axes, attrs: Mapping[Any, Any]) -> None:
     """Mark today's number, and the smallest that meets the target, alone and with a margin."""
     smallest, careful = attrs["smallest"], attrs["smallest_with_margin"]
     ax.axvline(attrs["today"]["agents"], color=theme.GRAY, linestyle=":", linewidth=2,
-               label=f"today {attrs['today']['agents']:.3g}")  # fmt: skip
+               label=f"today: {attrs['today']['agents']:.3g}")  # fmt: skip
     if smallest is not None:
-        ax.axvline(smallest, color=theme.PURPLE, linewidth=1.6, label=f"smallest that meets it: {smallest}")
+        ax.axvline(smallest, color=theme.PURPLE, linewidth=1.6, label=f"smallest: {smallest}")
     if careful is not None and careful != smallest:
         ax.axvline(careful, color=theme.PURPLE, linewidth=1.6, linestyle="-.", label=f"with a margin: {careful}")
 
@@ -156,7 +156,7 @@ def _label_axes(ax: Axes, rows: pd.DataFrame, days: float) -> None:
     width, reach = plot_area(ax)[0], max(int(agents.max() - agents.min()), 1)
     chosen: list[int] = []
     for place in np.arange(len(agents)):
-        is_apart = not chosen or (agents[place] - agents[chosen[-1]]) / reach * width > 32
+        is_apart = not chosen or (agents[place] - agents[chosen[-1]]) / reach * width > font_points(32)
         chosen += [int(place)] if is_apart else []
     labels = [f"{agents[k]:,}" + ("" if is_small(ax) else f"\n{hours[k]:,.0f} h") for k in chosen]
     ax.set_xticks(agents[chosen], labels, parse_math=False)
@@ -173,7 +173,7 @@ def _label_axes(ax: Axes, rows: pd.DataFrame, days: float) -> None:
 
 def _spaced(ax: Axes, places: dict[float, str]) -> dict[float, str]:
     """Return the labels that have room beside the ones before, by place."""
-    least = _APART / max(plot_area(ax)[1], 1)
+    least = font_points(_APART) / max(plot_area(ax)[1], 1)
     chosen: dict[float, str] = {}
     for place, text in places.items():
         if all(abs(place - other) >= least for other in chosen):

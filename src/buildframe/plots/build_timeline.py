@@ -23,7 +23,7 @@ from buildframe.metrics.timeline import (
     sum_kinds,
 )
 from buildframe.plots import theme
-from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
+from buildframe.plots.layout import label_height, max_characters, plot_area
 from buildframe.plots.units import show_durations
 
 _LEAST_VISIBLE = 0.003
@@ -247,7 +247,7 @@ def _mark_ends(ax: Axes, bars: pd.DataFrame, size: float) -> None:
 
 def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
     """Label each job if there is room, otherwise each step once."""
-    rows_of_room = plot_area(ax)[1] / POINTS_PER_LABEL
+    rows_of_room = plot_area(ax)[1] / label_height()
     if len(bars) <= rows_of_room:
         width = max_characters(ax, 32)
         names = theme.unique_labels(bars["name"], width, lambda name, width: theme.drawable(without_emoji(name), width))

@@ -18,10 +18,11 @@ from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
 from buildframe.plots.layout import (
-    POINTS_PER_LABEL,
     axes_cell,
     count_rows_that_fit,
+    font_points,
     is_cell,
+    label_height,
     label_width,
     max_characters,
     plot_area,
@@ -318,7 +319,7 @@ def draw_verdicts(ax: Axes, table: pd.DataFrame) -> None:
 
 def _has_commit_labels(ax: Axes) -> bool:
     """Return whether the Axes are high enough for labels of commits, which are upright."""
-    return axes_cell(ax).height * points_per_pixel(ax) >= _LEAST_HEIGHT - 100 * is_cell(ax)
+    return axes_cell(ax).height * points_per_pixel(ax) >= font_points(_LEAST_HEIGHT - 100 * is_cell(ax))
 
 
 def _points_below(ax: Axes) -> float:
@@ -334,7 +335,7 @@ def _label_steps(ax: Axes, names: list[str], counts: list[str]) -> None:
 def _label_commits(ax: Axes, commits: list[str], days: list[Any] | None = None, from_end: bool = False) -> None:
     """Label every n-th commit as room allows, always including the newest; the first of a day with the day."""
     short = theme.unique_labels(commits, 12, lambda name, width: theme.drawable(_SHA.sub(r"\1", name), width))
-    every = int(np.ceil(POINTS_PER_LABEL * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, 40))[0]))
+    every = int(np.ceil(label_height() * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, 40))[0]))
     shown = range((len(commits) - 1) % every if from_end else 0, len(commits), every)
     texts = [short[commits[k]] for k in shown]
     if days is not None:

@@ -18,12 +18,12 @@ from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.shared_waits import UNEXPLAINED
 from buildframe.plots import theme
-from buildframe.plots.layout import label_width, max_characters, plot_area
+from buildframe.plots.layout import character_width, font_points, label_width, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
 _CHARACTERS = 24
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
-_SIDE = 27.0  # points; smallest height of a cell
+_SIDE = 20.0  # points; smallest height of a cell
 _LEAST = 5.0  # smallest legible font size
 
 
@@ -164,7 +164,7 @@ def _sum_pairs(pairs: pd.DataFrame, top: int) -> pd.DataFrame:
 
 def _count_fitting(ax: Axes, rows: int) -> int:
     """Return how many rows have the height of a cell, at least two."""
-    return max(min(rows, int(plot_area(ax)[1] / min(_SIDE, 20.0))), 2)
+    return max(min(rows, int(plot_area(ax)[1] / font_points(_SIDE))), 2)
 
 
 def _choose_unit(most: float) -> tuple[str, float]:
@@ -185,7 +185,7 @@ def _draw_cells(ax: Axes, table: pd.DataFrame, most: float) -> None:
 def _write_values(ax: Axes, values: Floats, scale: ScalarMappable) -> None:
     """Write the value into each cell, as large as it fits, in the color with more contrast."""
     width, height = plot_area(ax, label_width(ax, _CHARACTERS))
-    size = min(9.0, width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
+    size = min(font_points(9), width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
     bright = [theme.is_bright(color) for color in scale.to_rgba(values[values != 0])]
     for row, column, is_bright in zip(*np.nonzero(values), bright, strict=True) if size >= _LEAST else ():
         text, color = _format(float(values[row, column])), "black" if is_bright else "white"
@@ -204,7 +204,7 @@ def _label_axes(ax: Axes, table: pd.DataFrame) -> None:
     labels: dict[Any, str] = {**theme.unique_labels(names, max_characters(ax, _CHARACTERS)), None: f"({UNEXPLAINED})"}
     width = plot_area(ax, label_width(ax, _CHARACTERS))[0] / table.shape[1]
     columns = [labels[name] for name in table]
-    is_upright = max(map(len, columns)) * 5.4 > width
+    is_upright = max(map(len, columns)) * 1.04 * character_width() > width
     ax.set_xticks(np.arange(table.shape[1]) + 0.5, columns, rotation=90 if is_upright else 0, parse_math=False)
     ax.set_yticks(np.arange(len(table)) + 0.5, [labels[name] for name in table.index], parse_math=False)
     ax.set(xlabel="held agents", ylabel="waited")

@@ -20,6 +20,7 @@ from buildframe.metrics.engines.protocol import GROUP as NUMBER
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, GroupStyle, by_phrase, choose_groups, measured_rows
+from buildframe.plots.layout import is_narrow
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import describe_metric
 from buildframe.plots.units import show_durations
@@ -134,7 +135,7 @@ def distribution(
         for i, (_, group) in enumerate(one.counts.iterrows()):
             own = seconds[one.durations[NUMBER].eq(i).to_numpy(bool)]
             style, name = groups.styles[group[GROUP]], groups.labels[group[GROUP]]
-            label = "" if panel.is_cell else _count(group, name)
+            label = "" if panel.is_cell else _count(group, name, is_narrow(ax) and bool(name))
             _draw_curve(ax, own, one.lasting[one.lasting[GROUP] == group[GROUP]], group, style, label or name or what)
         everywhere = np.concatenate([other.durations["value"].to_numpy(np.float64) for other in panel.summaries])
         medians = pd.concat([other.counts["p50_s"] for other in panel.summaries]).dropna()
@@ -163,11 +164,13 @@ def _assign_periods(frame: pd.DataFrame, split: When, at: str) -> pd.Series[str]
     return names.where(times.notna())
 
 
-def _count(group: pd.Series[Any], name: str) -> str:
-    """Return "web: 20 rows, median 5 min; 2 not seen to end"."""
+def _count(group: pd.Series[Any], name: str, is_short: bool = False) -> str:
+    """Return "web: 20 rows, median 5 min; 2 not seen to end", or the name and the median if it `is_short`."""
     n_censored = 0 if pd.isna(group["n_censored"]) else int(group["n_censored"])
     excluded = theme.list_counts(not_seen_to_end=n_censored)
     median = "" if np.isnan(group["p50_s"]) else f", median {format_duration(group['p50_s'])}"
+    if is_short:
+        return f"{name}{median}"
     prefix = f"{name}: " if name else ""
     return f"{prefix}{format_count(int(group['n']), 'row')}{median}{f'; {excluded}' if excluded else ''}"
 

@@ -18,7 +18,7 @@ from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
-from buildframe.plots.layout import plot_area
+from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED, draw_line
 from buildframe.plots.units import show_durations
@@ -247,8 +247,8 @@ def _draw_changes(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
         day = float(date2num(at))  # type: ignore[no-untyped-call]
         is_late = day > 0.3 * ax.get_xlim()[0] + 0.7 * ax.get_xlim()[1]
         ax.annotate(_describe_change(size, level), (day, height), xycoords=ax.get_xaxis_transform(),
-                    xytext=(-4 if is_late else 4, 0), ha="right" if is_late else "left",
-                    textcoords="offset points", va="top", fontsize=9, fontweight="bold", color=theme.text_color(),
+                    xytext=(-4 if is_late else 4, 0), ha="right" if is_late else "left", textcoords="offset points",
+                    va="top", fontsize=font_points(9), fontweight="bold", color=theme.text_color(),
                     bbox={"facecolor": theme.background(ax), "alpha": 0.75, "linewidth": 0, "pad": 1})  # fmt: skip
     if len(changes):
         ax.plot([], [], "--", color=theme.text_color(), linewidth=1.2, label="change of the median")
@@ -266,7 +266,7 @@ def _stagger(ax: Axes, times: pd.Series[Any]) -> list[float]:
     low, high = ax.get_xlim()
     span = max(high - low, 1e-9)
     width, height = plot_area(ax)
-    apart, line = 120 / max(width, 1), 14 / max(height, 1)
+    apart, line = font_points(120) / max(width, 1), font_points(14) / max(height, 1)
     days = (times - pd.Timestamp(0)).dt.total_seconds().to_numpy(np.float64) / 86400
     heights: list[float] = []
     for k, day in enumerate(days):

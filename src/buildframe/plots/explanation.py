@@ -11,7 +11,7 @@ from buildframe.formatting import format_count, format_duration, format_percent
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, is_narrow, label_width, plot_area
 from buildframe.plots.scope import describe_scope
 from buildframe.plots.units import show_durations
 
@@ -89,7 +89,7 @@ def explain(
     rows = metrics.explain(before, after, by, tail, tz)
     walls = rows.attrs["before_s"], rows.attrs["after_s"]
     with theme.themed_axes(ax, 9, 1.7 + 0.3 * (min(top, len(rows)) + _ENDS)) as ax:
-        _draw_bars(ax, _bars(rows, max(count_rows_that_fit(ax, top + _ENDS) - _ENDS, 1), *walls))
+        _draw_bars(ax, _bars(rows, max(count_rows_that_fit(ax, top + _ENDS) - _ENDS, 1), *walls, is_narrow(ax)))
         which = "builds" if tail is None else f"the slowest {format_percent(tail)} of builds"
         ax.set(xlabel="mean wall time")
         show_durations(ax, "x")
@@ -107,16 +107,20 @@ def _describe_change(seconds: float) -> str:
     return "unchanged" if size == format_duration(0) else f"{size} {'longer' if seconds > 0 else 'shorter'}"
 
 
-def _bars(rows: pd.DataFrame, top: int, before: float, after: float) -> pd.DataFrame:
+def _bars(rows: pd.DataFrame, top: int, before: float, after: float, is_short: bool) -> pd.DataFrame:
     """Return label, start, end, interval of the end and kind of each bar, from the top of the plot down."""
     is_notable = rows["notable"].astype(bool)
     chosen = rows[is_notable].head(top - top // 3 if len(rows) > top else top)
-    others = rows.drop(chosen.index)
-    shown = pd.concat([chosen, others.head(top - len(chosen))]).sort_values("notable", ascending=False, kind="stable")
+    rest = rows.drop(chosen.index)
+    shown = pd.concat([chosen, rest.head(top - len(chosen))]).sort_values("notable", ascending=False, kind="stable")
     change = rows["change_s"].drop(shown.index)
-    parts = [("grew", change[change > 0]), ("shrank", change[change < 0])]
+    parts = [("up", "grew", change[change > 0]), ("down", "shrank", change[change < 0])]
     sums = pd.DataFrame(
-        [(f"{format_count(len(part), 'other')} that {how}", part.sum()) for how, part in parts if len(part)],
+        [
+            (f"{len(part):,} {short}" if is_short else f"{format_count(len(part), 'other')} that {how}", part.sum())
+            for short, how, part in parts
+            if len(part)
+        ],
         columns=["label", "change"],
     )
     seconds = shown[["change_s", "low_s", "high_s"]].set_axis(["change", "low", "high"], axis=1)
@@ -162,6 +166,7 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame) -> None:
     ]
     reach = rows[["start", "end", "high"]].max(axis=1)
     for place, at, text, total in zip(y, reach, texts, is_total, strict=True):
-        ax.annotate(text, (at, place), (8 if total else 5, 0), textcoords="offset points", va="center", fontsize=9)
+        ax.annotate(text, (at, place), (8 if total else 5, 0), textcoords="offset points", va="center",
+                    fontsize=font_points(9))  # fmt: skip
     theme.label_rows(ax, y, rows["label"], _MOST_CHARACTERS)
-    ax.margins(x=max(0.12, 70 / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0]))
+    ax.margins(x=max(0.12, font_points(70) / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0]))

@@ -13,7 +13,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
 _SURE = 0.95
@@ -130,4 +130,4 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
     names = theme.prefix_if_several(shown["step"].fillna(theme.NO_NAME), shown["pipeline"])
     theme.label_rows(ax, rows, map(str, names), 44)
     ax.set(xlabel="attempts that fail at random (%)", ylim=(-0.6, max(len(shown), 3) - 0.4))
-    ax.set_xlim(0, max(most, 100 * threshold) / max(1 - 50 / plot_area(ax, label_width(ax, 44))[0], 0.15))
+    ax.set_xlim(0, max(most, 100 * threshold) / max(1 - font_points(50) / plot_area(ax, label_width(ax, 44))[0], 0.15))

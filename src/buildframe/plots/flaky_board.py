@@ -13,7 +13,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
 _CHARACTERS = 48
@@ -172,7 +172,8 @@ def _draw_instances(ax: Axes, shown: pd.DataFrame) -> None:
     theme.label_bars(ax, instances, map(_format_age, shown["last_seen_s"]))
     names = _distinguish_names(shown)
     theme.label_rows(ax, range(len(shown)), names, _CHARACTERS)
-    ax.set_xlim(0, max(instances.max(), 1) / max(1 - 95 / plot_area(ax, label_width(ax, _CHARACTERS))[0], 0.15))
+    beside = font_points(95) / plot_area(ax, label_width(ax, _CHARACTERS))[0]
+    ax.set_xlim(0, max(instances.max(), 1) / max(1 - beside, 0.15))
 
 
 def _distinguish_names(shown: pd.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
-from buildframe.plots.layout import POINTS_PER_LABEL, plot_area
+from buildframe.plots.layout import font_points, label_height, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import percentile_name
 from buildframe.plots.units import HOUR, MINUTE
@@ -149,11 +149,11 @@ def _draw_cells(ax: Axes, cells: pd.DataFrame, low: float, high: float) -> None:
     few = cells[cells["value"].isna()]
     ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=theme.GRAY, markersize=4)
     _write_values(ax, table, ScalarMappable(norm, cmap))
-    width, height = plot_area(ax, _LEFT)
-    every = next(every for every in (1, 2, 3, 6, 12) if width / 24 * every > 15 or every == 12)
+    width, height = plot_area(ax, font_points(_LEFT))
+    every = next(every for every in (1, 2, 3, 6, 12) if width / 24 * every > font_points(15) or every == 12)
     ax.set_xticks(np.arange(0, 24, every) + 0.5, [f"{hour}" for hour in range(0, 24, every)])
-    days = _DAYS if width > 200 else [day[:3] for day in _DAYS]
-    apart = 1 if height > 7 * POINTS_PER_LABEL else 2
+    days = _DAYS if width > font_points(200) else [day[:3] for day in _DAYS]
+    apart = 1 if height > 7 * label_height() else 2
     ax.set_yticks(np.arange(0, 7, apart) + 0.5, days[::apart])
     ax.set_xlim(0, 24)
     ax.set_ylim(7, 0)
@@ -161,8 +161,8 @@ def _draw_cells(ax: Axes, cells: pd.DataFrame, low: float, high: float) -> None:
 
 def _write_values(ax: Axes, table: Floats, scale: ScalarMappable) -> None:
     """Write the value into each cell, as large as it fits, in the color with more contrast."""
-    width, height = plot_area(ax, _LEFT)
-    size = min(8.0, width / 24 / 2.6, height / 7 * 0.6)
+    width, height = plot_area(ax, font_points(_LEFT))
+    size = min(font_points(8), width / 24 / 2.6, height / 7 * 0.6)
     bright = [theme.is_bright(color) for color in scale.to_rgba(table[~np.isnan(table)])]
     for day, hour, is_bright in zip(*np.nonzero(~np.isnan(table)), bright, strict=True) if size >= _LEAST else ():
         value = float(table[day, hour])

@@ -9,16 +9,47 @@ import textwrap
 from weakref import WeakSet
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.font_manager import FontProperties
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-POINTS_PER_LABEL = 11.5
-CHARACTER_WIDTH = 5.2  # points
+from buildframe.plots.fonts import add_fallback_font
+
+_LABEL_HEIGHT, _CHARACTER_WIDTH = 1.28, 0.578
+"""Height of a label of a row and width of a character, as multiples of the font size."""
+
 _LEFT = 0.38  # largest share of the width for labels on the left
+_HEADER, _MOST_HEADER = 0.41, 118.0
+"""Largest share of the height for title, note and legend, and the largest height in points."""
+
+_NARROW = 330.0  # points of Axes with their labels
+
+_BELOW = 40.0
+"""Points for labels below the Axes."""
+
+
+def font_points(points: float) -> float:
+    """Return points that are meant for the default `font.size` of 10 at the `font.size` of the style."""
+    return points * float(rcParams["font.size"]) / 10
+
+
+def _label_size() -> float:
+    return FontProperties(size=rcParams["ytick.labelsize"]).get_size_in_points()
+
+
+def label_height() -> float:
+    """Return the points that the label of a row needs."""
+    return _LABEL_HEIGHT * _label_size()
+
+
+def character_width() -> float:
+    """Return the points that a character of the label of a row has on average."""
+    return _CHARACTER_WIDTH * _label_size()
 
 
 def root_figure(ax: Artist) -> Figure:
@@ -47,43 +78,59 @@ def is_cell(ax: Axes) -> bool:
     return ax in _cells
 
 
-def plot_area(ax: Axes, left: float = 0, below: float = 40) -> tuple[float, float]:
+def header_height(ax: Axes) -> float:
+    """Return the points above the Axes that title, note and legend may have together."""
+    return min(_HEADER * axes_cell(ax).height * points_per_pixel(ax), font_points(_MOST_HEADER))
+
+
+def plot_area(ax: Axes, left: float = 0, below: float = _BELOW) -> tuple[float, float]:
     """
     Return the minimum width and height in points that the Axes have once all texts around them are placed.
 
-    `left` and `below` are the points that texts on those sides need. Axes in a grid share rows and columns, so each
-    also gives way to the texts of the others.
+    `left` are the points that texts on the left need, and `below` those that texts below need at the default font size.
+    Axes in a grid share rows and columns, so each also gives way to the texts of the others.
     """
-    box, points = axes_cell(ax), points_per_pixel(ax)
+    box, points, below = axes_cell(ax), points_per_pixel(ax), font_points(below)
     width, height = box.width * points, box.height * points
     if ax.get_subplotspec() is None:
         return width, height
     if ax in _cells:
-        return max(width - np.clip(left, 45, 0.45 * width) - 12, 40), max(height - min(below, 0.5 * height) - 36, 20)
+        left = float(np.clip(left, font_points(45), 0.45 * width))
+        return max(width - left - 12, 40), max(height - min(below, 0.5 * height) - font_points(36), 20)
     if len(root_figure(ax).axes) > 1:
         left, below = max(left, _LEFT * width), max(below, 0.33 * height)
-    return max(width - left - 25, 40), max(height - below - min(0.41 * height, 118), 20)
+    return max(width - left - font_points(25), 40), max(height - below - header_height(ax), 20)
 
 
 def label_width(ax: Axes, most: int) -> float:
     """Return the width in points of labels on the left that have at most `most` characters."""
-    return CHARACTER_WIDTH * max_characters(ax, most)
+    return character_width() * max_characters(ax, most)
 
 
 def max_characters(ax: Axes, most: int) -> int:
     """Return how many characters a label on the left may have, at most `most`."""
-    return int(np.clip(_LEFT * axes_cell(ax).width * points_per_pixel(ax) / CHARACTER_WIDTH - 8, 9, most))
+    return int(np.clip(_LEFT * axes_cell(ax).width * points_per_pixel(ax) / character_width() - 8, 9, most))
 
 
-def count_rows_that_fit(ax: Axes, most: int, points: float = POINTS_PER_LABEL, below: float = 40) -> int:
-    """Return how many rows of `points` each fit above `below` points of text: at least one, at most `most`."""
-    return min(most, max(int(plot_area(ax, below=below)[1] / points), 1))
+def count_rows_that_fit(ax: Axes, most: int, points: float = 0.0, below: float = _BELOW) -> int:
+    """
+    Return how many rows fit above `below` points of text: at least one, at most `most`.
+
+    A row has `points` at the default font size, or else the height of a label.
+    """
+    height = font_points(points) or label_height()
+    return min(most, max(int(plot_area(ax, below=below)[1] / height), 1))
 
 
 def is_small(ax: Axes) -> bool:
     """Return whether the Axes have room only for the plot, its title and numbers."""
     box, points = axes_cell(ax), points_per_pixel(ax)
-    return bool(box.width * points < 250 or box.height * points < 180)
+    return bool(box.width * points < font_points(250) or box.height * points < font_points(180))
+
+
+def is_narrow(ax: Axes) -> bool:
+    """Return whether the Axes have room only for short labels, in a smaller font."""
+    return bool(axes_cell(ax).width * points_per_pixel(ax) < font_points(_NARROW))
 
 
 def axes_cell(ax: Axes) -> Bbox:
@@ -122,13 +169,35 @@ def apply_layout(ax: Axes) -> None:
             ax.set_in_layout(True)  # set_position turns it off
 
 
-def wrap_text(text: Text, points: float) -> None:
-    """Wrap a text into lines of at most `points`, with a margin for other resolutions."""
+def text_size(text: Text) -> tuple[float, float]:
+    """Return the width and height of a text in points."""
+    extent, points = text.get_window_extent(), points_per_pixel(text)
+    return float(extent.width) * points, float(extent.height) * points
+
+
+def measured_text(owner: Axes | Figure, content: str, size: float | str) -> Text:
+    """Return a text in the figure of the owner that can be measured, but is not drawn."""
+    text = Text(0, 0, content, fontsize=size, parse_math=False)
+    text.set_figure(root_figure(owner))
+    add_fallback_font(text)
+    return text
+
+
+def wrap_text(text: Text, points: float, strip: str = "") -> None:
+    """Wrap a text into lines of at most `points`, with a margin for other resolutions.
+
+    Lines of a wrapped text neither begin nor end with a character of `strip`.
+    """
     content, upright = text.get_text(), text.get_rotation() == 90
-    width = len(content)
-    while width > 8:
-        extent = text.get_window_extent()
-        if (extent.height if upright else extent.width) * points_per_pixel(text) <= 0.94 * points:
-            break
-        width = int(width * 0.92)
-        text.set_text(textwrap.fill(content, width))
+    width, limit = len(content), 0.94 * points
+    while width > 8 and (length := text_size(text)[upright]) > limit:
+        longest = max(map(len, text.get_text().split("\n")))
+        width = min(int(0.96 * width), int(1.02 * longest * limit / length))
+        text.set_text("\n".join(line.strip(strip) for line in textwrap.wrap(content, max(width, 8))))
+
+
+def labels_width(ax: Axes) -> float:
+    """Return the width in points of the labels on the left of the Axes."""
+    widths = [text_size(label)[0] for label in ax.get_yticklabels() if label.get_text()]
+    ticks = max(widths) + 3.5 if widths else 0.0
+    return ticks + (text_size(ax.yaxis.label)[0] + 4 if ax.get_ylabel() else 0.0)

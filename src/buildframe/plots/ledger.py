@@ -15,7 +15,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.metrics.timeline import KIND_NAMES
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, by_phrase, choose_groups
-from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
 
@@ -123,7 +123,7 @@ def time_ledger(
         totals = shown.sum(axis=1)
         theme.label_bars(ax, totals, map(format_duration, totals))
         width = plot_area(ax, label_width(ax, _CHARACTERS))[0]
-        ax.set_xlim(0, max(float(totals.max()), 1.0) / max(1 - 75 / width, 0.3))
+        ax.set_xlim(0, max(float(totals.max()), 1.0) / max(1 - font_points(75) / width, 0.3))
         show_durations(ax, "x")
         ax.set(xlabel="mean wall time per build", ylabel=f"{by_phrase(by).removeprefix(' by ') or 'all'} (builds)")
         n = format_count(int(one.builds.sum()), "build")

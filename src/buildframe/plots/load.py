@@ -20,9 +20,10 @@ from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, choose_groups
-from buildframe.plots.layout import axes_cell, plot_area, points_per_pixel
+from buildframe.plots.layout import axes_cell, font_points, plot_area, points_per_pixel
+from buildframe.plots.names import SEPARATOR
 from buildframe.plots.panels import Panel, Placement, draw, draw_rows
-from buildframe.plots.scope import SEPARATOR, describe_scope
+from buildframe.plots.scope import describe_scope
 
 _POINTS_PER_BIN = 9.0
 _MOST_BINS = 65
@@ -258,7 +259,7 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str) -> None:
     key = f"peak and median of each {width}"
     panel.decorate(f"{kind.column.capitalize()} jobs", "" if panel.is_cell else short, "y", short, key)
     ax.yaxis.set_major_locator(
-        MaxNLocator(max(min(int(plot_area(ax)[1] / 22), 6), 1), integer=True, steps=[1, 2, 5, 10])
+        MaxNLocator(max(min(int(plot_area(ax)[1] / font_points(22)), 6), 1), integer=True, steps=[1, 2, 5, 10])
     )
 
 
@@ -303,4 +304,4 @@ def _hatch_incomplete_times(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
     turns = np.flatnonzero(np.diff(~whole.to_numpy(), prepend=False, append=False))
     for k, (begin, end) in enumerate(zip(at[turns[::2]], at[turns[1::2]], strict=True)):
         ax.axvspan(begin, end, facecolor="none", edgecolor=theme.text_color(), alpha=0.3, hatch="///", linewidth=0,
-                   label="_" * k + "jobs of other builds may be missing")  # fmt: skip
+                   label="_" * k + "jobs may be missing")  # fmt: skip

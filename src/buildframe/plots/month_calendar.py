@@ -16,7 +16,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.layout import plot_area
+from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import describe_metric, percentile_name
 from buildframe.plots.units import DAY, HOUR, MINUTE
@@ -169,7 +169,7 @@ def _draw_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float)
     _draw_months(ax, days["day"], week, weekday)
     starts = monday[is_shown].drop_duplicates()
     ax.set_xticks(np.arange(7) + 0.5, _WEEKDAYS)
-    every = max(int(np.ceil(14 / (plot_area(ax, _LEFT)[1] / len(table)))), 1)
+    every = max(int(np.ceil(font_points(14) / (plot_area(ax, font_points(_LEFT))[1] / len(table)))), 1)
     labels = [f"{start.day} {start:%b}" if k % every == 0 else "" for k, start in enumerate(starts)]
     ax.set_yticks(np.arange(len(table)) + 0.5, labels)
     ax.set(xlim=(0, 7), ylim=(max(len(table), 3), 0), ylabel="week of")
@@ -178,9 +178,9 @@ def _draw_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float)
 
 def _write_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float, weeks: int) -> None:
     """Write the day of the month into each cell, and its value below, if there is room."""
-    width, height = plot_area(ax, _LEFT)
+    width, height = plot_area(ax, font_points(_LEFT))
     wide, high = width / 7, height / max(weeks, 3)
-    font = min(9.0, wide / 3.6, high * 0.42)
+    font = min(font_points(9), wide / 3.6, high * 0.42)
     for day, value, n, week, weekday in days[["day", "value", "n", "week", "weekday"]].itertuples(index=False):
         if font < _LEAST:
             return

@@ -16,6 +16,10 @@ from buildframe.guards.arguments import checked_call
 from buildframe.plots.fonts import find_fallbacks, missing_characters, style_families
 
 NO_NAME = "(no name)"
+SEPARATOR = " · "
+"""What stands between the parts of a title."""
+
+_ISOLATES = "\u2068\u2069"
 _BOX = "\N{WHITE VERTICAL RECTANGLE}"
 
 
@@ -133,8 +137,9 @@ def wrap_label(label: str, width: int) -> str:
     """Return a label on two lines of about `width` characters if it is longer than one."""
     if len(label) <= width:
         return label
+    label = label.strip(_ISOLATES)
     lines = textwrap.wrap(label, width, break_long_words=True, break_on_hyphens=True)
     if len(lines) > 2:  # words do not fill the lines
         half = (len(label) + 1) // 2
         lines = [label[:half], label[half:]]
-    return "\n".join(lines)
+    return "\n".join(map(isolate_right_to_left, lines))

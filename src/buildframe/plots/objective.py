@@ -18,7 +18,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import find_edges
 from buildframe.plots.groups import measured_rows
-from buildframe.plots.layout import plot_area
+from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import describe_metric
 from buildframe.spec.times import seconds_of
@@ -168,7 +168,7 @@ def _draw(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], target: float)
 
 def _spaced(ax: Axes, places: dict[float, float]) -> dict[float, str]:
     """Return the labels that have room below the ones before, by place."""
-    least = _APART / max(plot_area(ax)[1], 1)
+    least = font_points(_APART) / max(plot_area(ax)[1], 1)
     chosen: dict[float, str] = {}
     for value, place in places.items():
         if all(abs(place - other) >= least for other in chosen):

@@ -5,27 +5,26 @@ Knows frames and Axes, but not what a plot shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.legend import Legend
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
 from buildframe.metrics.grouping import Key, compute_key
 from buildframe.plots import theme
 from buildframe.plots.fonts import add_fallback_font
-from buildframe.plots.layout import CHARACTER_WIDTH, mark_as_cell, plot_area, points_per_pixel, wrap_text
-from buildframe.plots.names import NO_NAME, drawable
-from buildframe.plots.scope import SEPARATOR, describe_scope
+from buildframe.plots.header import TEXT_SIZE, TITLE_SIZE, add_legend, legend_height
+from buildframe.plots.layout import character_width, font_points, mark_as_cell, plot_area, text_size, wrap_text
+from buildframe.plots.names import NO_NAME, SEPARATOR, drawable
+from buildframe.plots.scope import describe_scope
 
 M = TypeVar("M")
 Share = Literal["", "x", "y", "xy"]
@@ -157,9 +156,10 @@ def draw(
     summaries = [summarize(cell.frame) for cell in grid.cells]
     sizes = [size(summary) if callable(size) else size for summary in summaries]
     part = 0.8 if share == "x" else 0.62  # names of rows do not shrink
-    height = float(np.clip(part * max(high for _, high in sizes), 2.3, 7)) * grid.n_rows
+    high = float(np.clip(part * max(high for _, high in sizes), 2.3, 7)) * max(font_points(1), 1)
     with theme.active_theme(None):
-        figure = plt.figure(figsize=(width or _WIDTHS[min(grid.n_columns, 4)], height), layout="constrained")
+        wide = width or _WIDTHS[min(grid.n_columns, 4)]
+        figure = plt.figure(figsize=(wide, high * grid.n_rows), layout="constrained")
         spec = figure.add_gridspec(grid.n_rows, grid.n_columns)
         panels = [
             Panel(figure.add_subplot(spec[cell.row, cell.column]), summaries, name=cell.name) for cell in grid.cells
@@ -258,16 +258,16 @@ def _as_array(grid: _CellGrid, panels: Sequence[Panel[Any]], place: Placement) -
 def _title_cell(ax: Axes, name: str, note: str) -> None:
     """Write the name of a cell and its note above its Axes."""
     labels = [line for label in ax.get_yticklabels() for line in label.get_text().split("\n")]
-    left = CHARACTER_WIDTH * (max(map(len, labels), default=0) + 4)  # with the label of the axis
-    width, points = plot_area(ax, left)[0], points_per_pixel(ax)
+    left = character_width() * (max(map(len, labels), default=0) + 4)  # with the label of the axis
     height = 2.0
     if note:
-        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=8, alpha=0.85,
-                           va="bottom", annotation_clip=False)  # fmt: skip
+        line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=font_points(8),
+                           alpha=0.85, va="bottom", annotation_clip=False)  # fmt: skip
         add_fallback_font(line)
-        wrap_text(line, width)
-        height += float(line.get_window_extent().height) * points
-    heading = ax.set_title(name, loc="left", fontsize=10, pad=height + 3, color=theme.text_color(), parse_math=False)
+        wrap_text(line, plot_area(ax, left)[0])
+        height += text_size(line)[1]
+    heading = ax.set_title(name, loc="left", fontsize=font_points(10), pad=height + 3, color=theme.text_color(),
+                           parse_math=False)  # fmt: skip
     add_fallback_font(heading)
 
 
@@ -292,7 +292,7 @@ def _share_axes(grid: _CellGrid, axes: Sequence[Axes], share: Share) -> None:
         for label, length in zip((ax.xaxis.label, ax.yaxis.label), plot_area(ax), strict=True):
             label.set_color(theme.text_color())
             label.set_parse_math(False)
-            label.set_fontsize(9)
+            label.set_fontsize(font_points(TEXT_SIZE))
             wrap_text(label, length)
 
 
@@ -313,18 +313,17 @@ def _unite_limits(axes: Sequence[Axes], which: str) -> None:
 def _add_header(figure: Figure, title: str, note: str, axes: Sequence[Axes]) -> None:
     """Write title, note and the legend of all cells above them, and make the figure so much higher."""
     width, height = figure.get_size_inches() * 72
-    texts = [figure.text(0, 1, title, fontsize=11.5, fontweight="bold", va="top", color=theme.text_color())]
+    texts = [figure.text(0, 1, title, fontsize=font_points(TITLE_SIZE), fontweight="bold", va="top")]
     if note:
-        texts.append(figure.text(0, 1, note, fontsize=9, va="top", color=theme.text_color(), alpha=0.85))
+        texts.append(figure.text(0, 1, note, fontsize=font_points(TEXT_SIZE), va="top", alpha=0.85))
     heights = []
     for text in texts:
-        text.set_parse_math(False)
-        text.set_in_layout(False)
+        text.set(parse_math=False, in_layout=False, color=theme.text_color())
         add_fallback_font(text)
-        wrap_text(text, width - 2 * _PAD)
-        heights.append(float(text.get_window_extent().height) * points_per_pixel(text) + 3)
+        wrap_text(text, width - 2 * _PAD, strip=SEPARATOR if text is texts[0] else "")
+        heights.append(text_size(text)[1] + 3)
     legend = _add_legend(figure, axes, width - 2 * _PAD)
-    below = 0.0 if legend is None else float(legend.get_window_extent().height) * points_per_pixel(legend) + 3
+    below = 0.0 if legend is None else legend_height(legend) + 3
     header = _PAD + sum(heights) + below + 2
     total = height + header
     figure.set_size_inches(width / 72, total / 72)
@@ -337,30 +336,14 @@ def _add_header(figure: Figure, title: str, note: str, axes: Sequence[Axes]) -> 
     engine = figure.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
         engine.set(rect=(0, 0, 1, 1 - header / total))
-        engine.execute(figure)
 
 
 def _add_legend(figure: Figure, axes: Iterable[Axes], width: float) -> Any:
-    """Draw a legend of what the Axes contain, each label once, in as many columns as fit; None without labels."""
-    entries: dict[str, Artist] = {}
+    """Draw a legend of what the Axes contain, each label once; None without labels."""
+    entries: dict[str, Any] = {}
     each = [dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) for ax in axes]
     for own in sorted(each, key=len, reverse=True):
         for label, handle in own.items():
             entries.setdefault(label, handle)
-    if not entries:
-        return None
-    columns = min(len(entries), 7)
-    legend = _draw_legend(figure, entries, columns)
-    while columns > 1 and legend.get_window_extent().width * points_per_pixel(legend) > width:
-        legend.remove()
-        columns -= 1
-        legend = _draw_legend(figure, entries, columns)
-    return legend
-
-
-def _draw_legend(figure: Figure, entries: Mapping[str, Artist], columns: int) -> Legend:
-    legend = figure.legend([*entries.values()], [*entries], ncols=columns, loc="upper left", borderaxespad=0)
-    legend.set_in_layout(False)
-    for text in legend.get_texts():
-        add_fallback_font(text)
-    return legend
+    most = 0.4 * float(figure.get_size_inches()[1]) * 72
+    return add_legend(figure, entries, width, most, loc="upper left", borderaxespad=0)

@@ -9,9 +9,8 @@ import pandas as pd
 from buildframe.formatting import format_count
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.time_buckets import to_zone
-from buildframe.plots.names import drawable
+from buildframe.plots.names import SEPARATOR, drawable
 
-SEPARATOR = " · "
 _CREATED = ("build_created_at", "created_at")
 _WIDTH = 28
 _NO_BREAK = "\N{NO-BREAK SPACE}"

@@ -17,7 +17,7 @@ from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats, column, timestamps
 from buildframe.plots import theme
-from buildframe.plots.layout import CHARACTER_WIDTH, count_rows_that_fit, plot_area
+from buildframe.plots.layout import apply_layout, character_width, count_rows_that_fit, font_points, plot_area
 from buildframe.plots.scope import describe_scope
 
 _POINTS_PER_STEP = 27  # height of a box with two lines of text
@@ -110,6 +110,7 @@ def step_graph(
         ax.set(xlabel="layer: steps depend on steps of layers to their left", yticks=[])
         theme.decorate(ax, title or heading, theme.join_notes(explained, hidden), scope=scope)
         ax.spines[:].set_visible(False)
+        apply_layout(ax)
         _shrink_texts(ax, texts)
     return ax
 
@@ -204,8 +205,9 @@ def _draw(ax: Axes, shown: pd.DataFrame, edges: pd.Series[float], layers: pd.Ser
     x, y = (np.array([places[step][i] for step in shown.index]) for i in (0, 1))
     _draw_boxes(ax, x, y, 1, facecolor=theme.background(ax), edgecolor=theme.GRAY, zorder=2)
     _draw_boxes(ax, x, y, shown["share"].to_numpy(np.float64), facecolor=theme.SKY, alpha=0.6, linewidth=0, zorder=3)
-    room = _BOX_WIDTH * plot_area(ax)[0] / n_layers / (CHARACTER_WIDTH * 0.92) - 1
-    characters, size = int(np.clip(room, _LEAST_CHARACTERS, 40)), 8 * min(max(room, 4) / _LEAST_CHARACTERS, 1)
+    room = _BOX_WIDTH * plot_area(ax)[0] / n_layers / (character_width() * 0.92) - 1
+    characters = int(np.clip(room, _LEAST_CHARACTERS, 40))
+    size = font_points(8) * min(max(room, 4) / _LEAST_CHARACTERS, 1)
     labels = theme.unique_labels(map(str, shown.index), characters)
     style: dict[str, Any] = {"va": "center", "zorder": 4, "in_layout": False}
     texts = []
@@ -215,7 +217,7 @@ def _draw(ax: Axes, shown: pd.DataFrame, edges: pd.Series[float], layers: pd.Ser
         name = labels[str(step)]
         texts.append(ax.text(at + _MARGIN, row + 0.17, name, fontsize=size, parse_math=False, **style))
         if len(value) <= characters + 1:
-            texts.append(ax.text(at + _MARGIN, row - 0.2, value, fontsize=size - 0.5, alpha=0.8, **style))
+            texts.append(ax.text(at + _MARGIN, row - 0.2, value, fontsize=0.94 * size, alpha=0.8, **style))
     ax.set_xticks(np.arange(n_layers) + _BOX_WIDTH / 2, [str(layer + 1) for layer in range(n_layers)])
     reach = max(y.max(), 1.0) + 0.6
     ax.set(xlim=(-0.08, n_layers - 1 + _BOX_WIDTH + 0.08), ylim=(-reach, reach))

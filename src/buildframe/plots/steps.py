@@ -17,7 +17,7 @@ from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
-from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED
 from buildframe.plots.units import show_durations
@@ -300,7 +300,7 @@ def _draw_spent(ax: Axes, one: _Spent, top: int, groups: ShownGroups) -> None:
             begin = begin + part
     theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["count"])
     theme.label_bars(ax, shown["sum"], (f"{value / all:.1%}" if all > 0 else "" for value in shown["sum"]))
-    ax.margins(x=max(0.09, 40 / plot_area(ax, label_width(ax, 32))[0]))
+    ax.margins(x=max(0.09, font_points(40) / plot_area(ax, label_width(ax, 32))[0]))
 
 
 def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:

@@ -16,7 +16,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
 from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups
-from buildframe.plots.layout import POINTS_PER_LABEL, max_characters, plot_area
+from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
 _MOST_LANES = 10
@@ -149,7 +149,7 @@ def _paint(
     one: _Rates, panel: Panel[_Rates], groups: ShownGroups, freq: str, tz: str, branch: str | None, by_default: bool
 ) -> None:
     ax, buckets, outages = panel.ax, one.buckets, one.outages
-    lanes = one.lanes[: max(int((plot_area(ax, below=_BELOW)[1] - _LEAST) / POINTS_PER_LABEL), 0)]
+    lanes = one.lanes[: max(int((plot_area(ax, below=_BELOW)[1] - font_points(_LEAST)) / label_height()), 0)]
     if buckets["rate"].isna().all():
         panel.show_message("No build passed or failed.")
         return
@@ -200,7 +200,8 @@ def _note(outages: pd.DataFrame, lanes: list[str]) -> str:
 
 def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> None:
     height = plot_area(ax, below=_BELOW)[1]  # a lane has room for its label
-    lane = max(_LANE, 103 * POINTS_PER_LABEL / max(height - POINTS_PER_LABEL * (len(lanes) + 0.7), 1))
+    label = label_height()
+    lane = max(_LANE, 103 * label / max(height - label * (len(lanes) + 0.7), 1))
     begin = outages["failed_at"].dt.tz_convert(tz).dt.tz_localize(None)
     ends = {"begin": begin, "end": begin + pd.to_timedelta(outages["seen_s"], unit="s"), "open": outages["open"]}
     ends["good"] = outages["last_good_at"].dt.tz_convert(tz).dt.tz_localize(None).clip(upper=begin)
@@ -224,7 +225,7 @@ def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> N
 def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
     """Label the y axis with percentages, and other places below them."""
     height = plot_area(ax, below=_BELOW)[1] * 103 / (103 - bottom)
-    step = next(step for step, least in _PERCENTS.items() if height >= least)
+    step = next(step for step, least in _PERCENTS.items() if height >= font_points(least))
     ticks = {float(percent): f"{percent}%" for percent in range(0, 101, step)} | others
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.set_ylim(bottom, 103)

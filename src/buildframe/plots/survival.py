@@ -17,7 +17,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.fonts import add_fallback_font
 from buildframe.plots.groups import GROUP, GroupStyle, by_phrase, choose_groups, measured_rows
-from buildframe.plots.layout import POINTS_PER_LABEL, apply_layout, max_characters, plot_area
+from buildframe.plots.layout import apply_layout, font_points, label_height, max_characters, plot_area, root_figure
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import describe_metric
 from buildframe.plots.units import MINUTE, show_durations
@@ -158,7 +158,7 @@ def _set_scales(ax: Axes, curves: pd.DataFrame, what: str) -> None:
 def _label_curves(ax: Axes, ends: dict[str, tuple[float, float]], styles: dict[str, GroupStyle]) -> None:
     """Write the name of each curve beside the Axes at the height of its end, or as near as there is room."""
     labels = theme.unique_labels(ends, max_characters(ax, _MOST_CHARACTERS))
-    step = 1.02 * POINTS_PER_LABEL / plot_area(ax)[1]
+    step = 1.02 * label_height() / plot_area(ax)[1]
     height = -step
     numbers = {name: number for number, name in enumerate(styles)}
     for name in sorted(ends, key=lambda name: (ends[name][1], ends[name][0])):  # from the lowest up
@@ -167,6 +167,7 @@ def _label_curves(ax: Axes, ends: dict[str, tuple[float, float]], styles: dict[s
                 scaley=False, color=styles[name].color, linestyle=_STYLES[numbers[name] % len(_STYLES)],
                 linewidth=1.8)  # fmt: skip
         text = ax.annotate(labels[name], (1.045, height), xycoords=ax.get_yaxis_transform(), va="center",
-                           fontsize=9, color=theme.text_color(), annotation_clip=False)  # fmt: skip
+                           fontsize=font_points(9), color=theme.text_color(), annotation_clip=False)  # fmt: skip
         add_fallback_font(text)
-    apply_layout(ax)
+    if root_figure(ax).get_layout_engine() is None:
+        apply_layout(ax)

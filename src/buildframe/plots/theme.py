@@ -17,23 +17,29 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 from pandas.tseries.frequencies import to_offset
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
-from buildframe.plots.fonts import add_fallback_font, add_fallback_fonts
+from buildframe.plots.fonts import add_fallback_fonts
+from buildframe.plots.header import SMALLER, TEXT_SIZE, TITLE_SIZE, draw_header
 from buildframe.plots.layout import (
-    CHARACTER_WIDTH,
     apply_layout,
     axes_cell,
+    character_width,
+    font_points,
+    is_narrow,
     is_small,
+    label_height,
+    labels_width,
     max_characters,
+    measured_text,
     plot_area,
     points_per_pixel,
     root_figure,
+    text_size,
     wrap_text,
 )
 from buildframe.plots.names import NO_NAME as NO_NAME
@@ -54,10 +60,16 @@ BROWN = "#7A3300"
 SEQUENTIAL = colors.LinearSegmentedColormap.from_list("buildframe", ["#EEF5FA", "#9CCBE8", BLUE, "#00263F"])
 """Luminance decreases steadily, so that prints without color remain readable. Reverse it on a dark background."""
 
+_SIZES: dict[Any, float] = {
+    "axes.titlesize": TITLE_SIZE,
+    "legend.fontsize": TEXT_SIZE,
+    "xtick.labelsize": TEXT_SIZE,
+    "ytick.labelsize": TEXT_SIZE,
+}
+"""Font sizes in points for the default `font.size`."""
+
 _STYLE: dict[Any, Any] = {
-    "axes.titlesize": 11.5,
     "axes.titleweight": "bold",
-    "legend.fontsize": 9,
     "legend.frameon": False,
     "legend.borderaxespad": 0.3,
     "legend.borderpad": 0.2,
@@ -65,7 +77,7 @@ _STYLE: dict[Any, Any] = {
     "legend.columnspacing": 1.4,
     "hatch.linewidth": 0.8,
 }
-"""Settings of the plots, for those that still have Matplotlib's default."""
+"""Settings of the plots, for those that still have Matplotlib's default, as for sizes."""
 
 _ALWAYS: dict[Any, Any] = {"text.usetex": False, "text.parse_math": False, "legend.loc": "lower left"}
 """Names are drawn literally, and legends stand above the Axes."""
@@ -98,9 +110,10 @@ def active_theme(ax: Axes | None) -> Iterator[None]:
 
 def _choose_style(back: Any) -> dict[Any, Any]:
     """Return the settings of the theme; those that a user changed stay as they are, if text remains legible."""
-    is_ours = {name: rcParams[name] == rcParamsDefault[name] for name in (*_STYLE, *_LIGHT)}
+    is_ours = {name: rcParams[name] == rcParamsDefault[name] for name in (*_STYLE, *_SIZES, *_LIGHT)}
     plain = _DARK if luminance(back) < 0.2 else _LIGHT
-    style = {name: value for name, value in _STYLE.items() if is_ours[name]} | _ALWAYS
+    whole = _STYLE | {name: font_points(size) for name, size in _SIZES.items()}
+    style = {name: value for name, value in whole.items() if is_ours[name]} | _ALWAYS
     if is_ours["text.color"] or _contrast(rcParams["text.color"], back) < _LEAST_CONTRAST:
         style["text.color"] = plain["text.color"]
     if is_ours["grid.color"] or rcParams["grid.color"] == rcParams["text.color"]:
@@ -109,9 +122,12 @@ def _choose_style(back: Any) -> dict[Any, Any]:
 
 
 def figure_size(width: float, height: float) -> tuple[float, float]:
-    """Return the size of a new figure in inches: the user's `figure.figsize`, or else the given one."""
+    """Return the size of a new figure in inches: the user's `figure.figsize`, or else the given one.
+
+    That is higher for a larger font.
+    """
     size = rcParams["figure.figsize"]
-    return (width, height) if is_default_size() else (float(size[0]), float(size[1]))
+    return (width, height * max(font_points(1), 1.0)) if is_default_size() else (float(size[0]), float(size[1]))
 
 
 def is_default_size() -> bool:
@@ -119,12 +135,8 @@ def is_default_size() -> bool:
     return [*rcParams["figure.figsize"]] == [*rcParamsDefault["figure.figsize"]]
 
 
-_TWO_LINES = 24.0
-"""Points of a row that has room for two lines."""
-
-_NARROW = 330.0  # points of Axes whose title has a smaller font
-_HEADER, _MOST_HEADER = 0.45, 0.55
-"""Shares of the height for title, scope and legend; and with the note."""
+_TWO_LINES = 2.1
+"""Height of a row that has room for two lines, as a multiple of the height of a label."""
 
 _TOO_WIDE = 1.25  # as a multiple of the usual width of so many characters
 _FEWEST = 6  # characters of a label
@@ -222,11 +234,10 @@ def decorate(ax: Axes, title: str, note: str = "", grid: Literal["", "x", "y"] =
     grid lines and plain numbers. `scope` follows the title if there is room for it.
     """
     style_axes(ax, grid)
-    apply_layout(ax)  # the size of the Axes is not final before
-    width, height = _text_extent(ax)
-    _fit_axis_labels(ax, width, height)
-    _draw_header(ax, title, note, width, scope)
-    apply_layout(ax)
+    header = draw_header(ax, title, note, scope)
+    _fit_axis_labels(ax, header)
+    if root_figure(ax).get_layout_engine() is None:  # engines work when the figure is drawn
+        apply_layout(ax)
 
 
 def style_axes(ax: Axes, grid: Literal["", "x", "y"] = "") -> None:
@@ -241,101 +252,49 @@ def style_axes(ax: Axes, grid: Literal["", "x", "y"] = "") -> None:
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left" if grid == "y" else "bottom"]].set_visible(False)
     ax.spines[:].set_color(GRAY)
-    ax.tick_params(length=0, labelsize=9, labelcolor=text_color())
+    for axis, size in ((ax.xaxis, rcParams["xtick.labelsize"]), (ax.yaxis, rcParams["ytick.labelsize"])):
+        axis.set_tick_params(length=0, labelsize=size, labelcolor=text_color())
+        axis.offsetText.set(fontsize=size, color=text_color())
     ax.tick_params(axis="x", pad=6)  # keeps the first label apart from the 0 of the other axis
     add_fallback_fonts(ax)
 
 
-def _text_extent(ax: Axes) -> tuple[float, float]:
-    """Return the width and height in points that texts of the Axes may take."""
-    extent, points = ax.get_window_extent(), points_per_pixel(ax)
-    width, height = extent.width * points, extent.height * points - 45
+def _fit_axis_labels(ax: Axes, header: float) -> None:
+    """Wrap the labels of both axes below a header of so many points; the x label makes way for the offset of dates."""
+    for label in (ax.xaxis.label, ax.yaxis.label):
+        label.set(color=text_color(), parse_math=False)
+        if is_small(ax):
+            label.set_text("")
+        elif is_narrow(ax):
+            label.set_fontsize(SMALLER * float(label.get_fontsize()))
+    wrap_text(ax.yaxis.label, _room_of_labels(ax, header)[1])
+    width = _room_of_labels(ax, header)[0]
+    offset = measured_text(ax, ax.xaxis.get_major_formatter().get_offset(), rcParams["xtick.labelsize"])
+    beside = text_size(offset)[0] + 12 if offset.get_text() else 0.0
+    wrap_text(ax.xaxis.label, width - beside)
+    if beside and text_size(ax.xaxis.label)[0] > width - 2 * beside:
+        ax.set_xlabel(ax.get_xlabel(), loc="left")
+
+
+def _room_of_labels(ax: Axes, header: float) -> tuple[float, float]:
+    """Return the width and height of the Axes in points, as they will be below the header."""
+    box, points = axes_cell(ax), points_per_pixel(ax)
+    width, height = box.width * points, box.height * points
+    if ax.get_subplotspec() is None:
+        return width, height
+    width, height = width - labels_width(ax) - font_points(15), height - header - font_points(45)
     if len(root_figure(ax).axes) == 1:
         return width, height
     return min(width, plot_area(ax)[0]), min(height, plot_area(ax)[1])
 
 
-def _fit_axis_labels(ax: Axes, width: float, height: float) -> None:
-    for label, length in ((ax.xaxis.label, width), (ax.yaxis.label, height)):
-        label.set_color(text_color())
-        label.set_parse_math(False)
-        if is_small(ax):
-            label.set_text("")
-        wrap_text(label, length)
-
-
-def _draw_header(ax: Axes, title: str, note: str, width: float, scope: str = "") -> None:
-    """Draw legend, note and title from bottom to top; scope and note as far as there is room, the title always."""
-    whole = axes_cell(ax).height * points_per_pixel(ax)
-    heading = ax.set_title(title, loc="left", color=text_color(), parse_math=False)
-    if width < _NARROW and rcParams["axes.titlesize"] == _STYLE["axes.titlesize"]:
-        heading.set_fontsize(0.88 * float(heading.get_fontsize()))
-    high = _set_wrapped(heading, title, width)
-    below = _legend_above(ax, width, _HEADER * whole - high - 8) + 6
-    if scope and not is_small(ax):
-        with_scope = _set_wrapped(heading, f"{title} · {scope}", width)
-        if with_scope + below > _HEADER * whole:
-            _set_wrapped(heading, title, width)
-        else:
-            high = with_scope
-    if note:
-        below += _draw_note(ax, note, width, below, _MOST_HEADER * whole - high)
-    size = heading.get_fontsize()
-    ax.set_title(heading.get_text(), loc="left", pad=below + 4, color=text_color(), parse_math=False, fontsize=size)
-
-
-def _set_wrapped(text: Text, content: str, width: float) -> float:
-    """Set the content of a text, wrap it, and return its height in points."""
-    text.set_text(content)
-    add_fallback_font(text)
-    wrap_text(text, width)
-    return float(text.get_window_extent().height) * points_per_pixel(text)
-
-
-def _draw_note(ax: Axes, note: str, width: float, below: float, limit: float) -> float:
-    """Draw the note so many points above the Axes, unless it would exceed the limit, and return its height."""
-    line = ax.annotate(note, (0, 1), (0, below), "axes fraction", "offset points", fontsize=9, alpha=0.85,
-                       va="bottom", annotation_clip=False)  # fmt: skip
-    high = _set_wrapped(line, note, width)
-    if high + below > limit:
-        line.remove()
-        return 0.0
-    return high
-
-
-def _legend_above(ax: Axes, width: float, limit: float) -> float:
-    """Draw the legend in as many columns as fit, lines before markers, and return its height in points."""
-    handles, labels = ax.get_legend_handles_labels()
-    if not labels:
-        return 0
-    order = sorted(range(len(labels)), key=lambda i: getattr(handles[i], "get_linestyle", str)() == "None")
-    entries = [handles[i] for i in order], [labels[i] for i in order]
-    columns, points = min(len(labels), 7), points_per_pixel(ax)
-    legend = _add_legend(ax, entries, columns)
-    while legend.get_window_extent().width * points > 0.94 * width and columns > 1:
-        columns -= 1
-        legend = _add_legend(ax, entries, columns)
-    for text in legend.get_texts() if columns == 1 else []:
-        wrap_text(text, width - 24)
-    height = float(legend.get_window_extent().height * points)
-    if height > limit and is_small(ax):
-        legend.remove()
-        return 0
-    return height
-
-
-def _add_legend(ax: Axes, entries: tuple[list[Any], list[str]], columns: int) -> Legend:
-    legend = ax.legend(*entries, ncols=columns, bbox_to_anchor=(0, 1))
-    for text in legend.get_texts():
-        add_fallback_font(text)
-    return legend
-
-
-def show_message(ax: Axes, sentence: str) -> Axes:
+def show_message(ax: Axes, sentence: str, title: str = "") -> Axes:
     """Show a sentence in place of a plot, and return the Axes."""
     ax.set_axis_off()
-    text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=11)
+    text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=font_points(11))
     wrap_text(text, min(ax.get_window_extent().width * points_per_pixel(ax), 400))
+    if title:
+        draw_header(ax, title, "", "")
     return ax
 
 
@@ -345,14 +304,15 @@ def show_message(ax: Axes, sentence: str) -> Axes:
 def _format_numbers(ax: Axes, which: str) -> None:
     """Format numbers of the axis "x" or "y" in full, 90,000 rather than 9e4, with as many ticks as fit."""
     width, height = plot_area(ax)
-    axis, limit = (ax.xaxis, width / 42) if which == "x" else (ax.yaxis, height / 16)
+    axis, limit = (ax.xaxis, width / font_points(42)) if which == "x" else (ax.yaxis, height / font_points(16))
     axis.set_major_locator(MaxNLocator(int(np.clip(limit, 1, 8)), steps=[1, 2, 5, 10]))
     axis.set_major_formatter("{x:,.6g}")
 
 
 def format_dates(ax: Axes) -> None:
     """Format naive times along the x axis as they are, whatever time zone Matplotlib is set to."""
-    limit = int(np.clip(plot_area(ax)[0] / 34, 5, 9))  # with fewer, AutoDateLocator finds no ticks for some ranges
+    # with fewer, AutoDateLocator finds no ticks for some ranges
+    limit = int(np.clip(plot_area(ax)[0] / font_points(34), 5, 9))
     locator = AutoDateLocator(tz=UTC, minticks=3 if limit >= 7 else 2, maxticks=limit)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
@@ -395,11 +355,11 @@ def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: I
     """Label rows with names of at most `most` characters, on two lines if rows are high, and counts in parentheses."""
     names, suffixes = list(names), None if counts is None else [f"  ({count:,})" for count in counts]
     width = room = max_characters(ax, most)
-    lines = 2 if plot_area(ax)[1] / max(len(names), 3) >= _TWO_LINES else 1
+    lines = 2 if plot_area(ax)[1] / max(len(names), 3) >= _TWO_LINES * label_height() else 1
     while True:
         labels = unique_labels(names, lines * width)
         texts = [wrap_label(labels[name], width) for name in names]
-        widest = max(text_width(ax, texts), default=0.0) / (CHARACTER_WIDTH * room)
+        widest = max((text_width(ax, text) for text in texts), default=0.0) / (character_width() * room)
         if widest <= _TOO_WIDE or width <= _FEWEST:
             break
         width = max(int(width / widest), _FEWEST)  # characters of some scripts are wider
@@ -408,20 +368,17 @@ def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: I
     ax.set_yticks(places, texts, parse_math=False)
 
 
-def text_width(ax: Axes, texts: Iterable[str]) -> Iterator[float]:
-    """Return the width in points of each text as a tick label."""
-    for content in texts:
-        text = ax.text(0, 0, content, fontsize=9, transform=None, parse_math=False)
-        add_fallback_font(text)
-        yield float(text.get_window_extent().width) * points_per_pixel(ax)
-        text.remove()
+def text_width(ax: Axes, content: str) -> float:
+    """Return the width in points of a text as a tick label."""
+    return text_size(measured_text(ax, content, rcParams["ytick.labelsize"]))[0]
 
 
 def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:
     """Write a text beside the end of each horizontal bar, and leave room for three bars at least."""
     ends = list(zip(values, texts, strict=True))
     for row, (value, text) in enumerate(ends):
-        ax.annotate(text, (max(value, 0), row), (4, 0), textcoords="offset points", va="center", fontsize=9)
+        ax.annotate(text, (max(value, 0), row), (4, 0), textcoords="offset points", va="center",
+                    fontsize=font_points(TEXT_SIZE))  # fmt: skip
     ax.set_ylim(min(len(ends) - 3, 0) - 0.6, len(ends) - 0.4)
 
 

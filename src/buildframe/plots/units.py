@@ -10,7 +10,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, Locator
 
 from buildframe.metrics.columns import Floats
-from buildframe.plots.layout import points_per_pixel
+from buildframe.plots.layout import font_points, points_per_pixel
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -144,4 +144,4 @@ def _count_ticks(axis: Any) -> int:
         return 5
     extent, points = axis.axes.get_window_extent(), points_per_pixel(axis.axes)
     room = extent.width * points / _WIDTH if axis.axis_name == "x" else extent.height * points / _HEIGHT
-    return int(np.clip(room, 1, 8))
+    return int(np.clip(room / font_points(1), 1, 8))
