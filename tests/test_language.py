@@ -183,3 +183,21 @@ def test_no_private_words() -> None:
 def test_the_exceptions_are_needed() -> None:
     used = {name: {word for _, word in private_words(text)} for name, text in texts()}
     assert [(name, word) for name, words in ALLOWED.items() for word in words - used.get(name, set())] == []
+
+
+_PERCENT = re.compile(r"[\d}]% \w|:\.\d%\}")
+"""A percent sign after a number, or in a format; of CSS, `100%` ends a value, and no word follows."""
+
+
+def test_a_space_precedes_the_percent_sign() -> None:
+    """As in "95 % interval"; notebooks may print numbers with Python's own format."""
+    assert _PERCENT.search("its 95% interval")
+    assert _PERCENT.search("{share:.0%}")
+    assert not _PERCENT.search("its 95 % interval, width: 100%; %s of 5 %")
+    found = [
+        f"{name}: {match[0]!r}; write '95 %', and {{100 * share:.0f}} %"
+        for name, text in texts()
+        if not name.startswith(("notebooks/", "tests/"))
+        for match in _PERCENT.finditer(text)
+    ]
+    assert found == [], "\n".join(found)

@@ -46,7 +46,7 @@ def test_each_queue_has_a_row_of_axes_and_those_with_most_jobs_come_first():
 
 def test_one_queue_has_one_axes():
     (ax,) = plots.concurrency(jobs(3))
-    assert title(ax) == "Running jobs"
+    assert title(ax) == "Running jobs of queue default"
     assert scope(ax) == ["web", "10 Mar 2026"]
 
 

@@ -15,7 +15,7 @@ from buildframe.errors import BadInput
 def test_success_is_a_rate_with_its_interval():
     ax = plots.success_trend(builds(each=20))
     assert [rate for _, rate in marks(ax, "success rate")] == pytest.approx([90, 90, 90])
-    (band,) = (one for one in ax.collections if one.get_label() == "95% interval")
+    (band,) = (one for one in ax.collections if one.get_label() == "95 % interval")
     trend = metrics.success_trend(builds(each=20))
     box = band.get_datalim(ax.transData)
     assert (box.y0, box.y1) == pytest.approx((100 * trend["low"].min(), 100 * trend["high"].max()))

@@ -47,7 +47,7 @@ def test_time_spent_ranks_steps_by_their_sum_with_shares_that_add_up():
     ax = plots.time_spent(pd.concat([often, long, still], ignore_index=True))
     assert labels(ax) == ["often  (30)", "long  (3)"]  # from the bottom
     assert [bar.get_width() for bar in ax.patches] == [3600, 5400]
-    assert [text.get_text() for text in ax.texts if text.get_text().endswith("%")] == ["40.0%", "60.0%"]
+    assert [text.get_text() for text in ax.texts if text.get_text().endswith("%")] == ["40.0 %", "60.0 %"]
     assert title(ax) == "2 h 30 min of machine time by step"
     assert note(ax) == "33 runs of 2 steps, all attempts; 2 still running"
 
@@ -64,7 +64,7 @@ def test_the_bars_of_time_spent_are_divided_by_a_key():
 def test_time_spent_says_the_share_of_what_it_does_not_show():
     ax = plots.time_spent(jobs(40, name=[f"step {k % 10}" for k in range(40)]), top=4)
     assert len(labels(ax)) == 4
-    assert note(ax) == "40 runs of 10 steps, all attempts; the 6 steps not shown: 60.0%"
+    assert note(ax) == "40 runs of 10 steps, all attempts; the 6 steps not shown: 60.0 %"
 
 
 def test_time_spent_keeps_negative_runs_in_its_sums_and_counts_them():

@@ -96,15 +96,16 @@ def agents_needed(
     """
     rows = metrics.agents_needed(builds, jobs, queue, within, target)
     with theme.themed_axes(ax, 9, 4.6) as ax:
+        scope = describe_scope(builds) if title is None else ""
         if rows.empty:
-            return theme.show_message(ax, f"No job waited for an agent in {theme.drawable(queue, 40)}.")
+            heading, name = "Queue times by number of agents", theme.drawable(queue, 40)
+            return theme.show_message(ax, f"No job waited for an agent in {name}.", title or heading, scope)
         attrs = rows.attrs
         _draw_shares(ax, rows, target)
         _draw_waits(ax, rows)
         _mark_numbers(ax, attrs)
         _label_axes(ax, rows, attrs["days"])
         limit = format_duration(seconds_of(within, "within"))
-        scope = describe_scope(builds) if title is None else ""
         theme.decorate(ax, title or _title(attrs, queue, limit, target), _note(attrs, queue), scope=scope)
     return ax
 

@@ -12,8 +12,9 @@ from matplotlib.patheffects import withStroke
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import column
+from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.steps import without_emoji
+from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.timeline import (
     KIND_NAMES,
     compute_bars,
@@ -34,8 +35,9 @@ _BAR_TIMES = ("first", "wait_to", "run_from", "end", "step_begins")
 
 @checked_call
 def timeline(
-    jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | None = None, title: str | None = None
-) -> Axes:
+    jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | None = None, title: str | None = None,
+    tz: str = "UTC",
+) -> Axes:  # fmt: skip
     """
     Plot the jobs of one build as bars, time in queue and then run time, with the critical chain of the build.
 
@@ -56,6 +58,8 @@ def timeline(
         the build.
     title : str, optional
         Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the time in the title, at which the build was created.
 
     Returns
     -------
@@ -65,8 +69,8 @@ def timeline(
     Raises
     ------
     BadInput
-        If the frame contains several builds, a column is missing, or a time has no zone. Without `ledger` also as for
-        `metrics.time_ledger`.
+        If the frame contains several builds, a column is missing, a time has no zone, or `tz` is unknown. Without
+        `ledger` also as for `metrics.time_ledger`.
 
     See Also
     --------
@@ -103,10 +107,12 @@ def timeline(
     'time since the build was created'
     """
     shown = _select_bars(jobs)
-    bars = compute_bars(shown)
+    bars, created = compute_bars(shown), _describe_creation(shown, tz)
+    scope = created if title is None else ""
     with theme.themed_axes(ax, 10, float(np.clip(1.7 + 0.26 * len(bars), 3, 12))) as ax:
         if bars.empty:
-            return theme.show_message(ax, "No job of this build was runnable." if len(shown) else "No jobs.")
+            message = "No job of this build was runnable." if len(shown) else "No jobs."
+            return theme.show_message(ax, message, title or _name_build(shown), scope)
         if ledger is None and not bars["open"].any():
             ledger = infer_ledger(shown)
         chain = compute_chain(shown, bars, ledger)
@@ -115,11 +121,23 @@ def timeline(
         _label_rows(ax, bars)
         ax.set_xlabel("time since the build was created")
         show_durations(ax, "x")
-        pipeline = theme.drawable(str(column(shown, "pipeline").iloc[0]), 40)
-        heading = f"{pipeline} #{column(shown, 'build_number').iloc[0]}: {format_count(len(bars), 'job')}"
+        heading = f"{_name_build(shown)}: {format_count(len(bars), 'job')}"
         note = theme.join_notes(_note(bars, len(shown) - len(bars)), _chain_note(chain, ledger))
-        theme.decorate(ax, title or heading, note, grid="x")
+        theme.decorate(ax, title or heading, note, "x", scope)
     return ax
+
+
+def _name_build(jobs: pd.DataFrame) -> str:
+    """Return "web #41"."""
+    if jobs.empty:
+        return "Jobs of a build"
+    return f"{theme.drawable(str(column(jobs, 'pipeline').iloc[0]), 40)} #{column(jobs, 'build_number').iloc[0]}"
+
+
+def _describe_creation(jobs: pd.DataFrame, tz: str) -> str:
+    """Return when the build was created: "3 Oct 2026 14:05 (UTC)"."""
+    times = to_zone(timestamps(jobs, "build_created_at").dropna(), tz)
+    return "" if times.empty else f"{times.iloc[0].day} {times.iloc[0]:%b %Y %H:%M} ({tz})"
 
 
 def _in_seconds(frame: pd.DataFrame, *names: str) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.shared_waits import UNEXPLAINED
 from buildframe.plots import theme
+from buildframe.plots.groups import check_key
 from buildframe.plots.layout import character_width, font_points, label_width, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
@@ -91,6 +92,7 @@ def contention(
     ('held agents', 'waited')
     """
     theme.check_top(top)
+    check_key(jobs, by, "by")
 
     def summarize(rows: pd.DataFrame) -> _WaitTable:
         pairs = metrics.contention(rows, by)

@@ -117,7 +117,7 @@ def distribution(
     if split is not None:
         frame = frame.assign(**{_PERIOD: _assign_periods(frame, split, at)})
         frame = frame[frame[_PERIOD].notna()]
-    groups = choose_groups(frame, by if split is None else _PERIOD, top, _CHARACTERS)
+    groups = choose_groups(frame, by if split is None else _PERIOD, top, (col, row), _CHARACTERS)
     what = describe_metric(of)
 
     def summarize(rows: pd.DataFrame) -> _Distributions:
@@ -193,7 +193,7 @@ def _draw_curve(
 
 def _set_scales(ax: Axes, seconds: Floats, least_median: float) -> None:
     ax.set_ylim(0, 1.02)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     if seconds.max() > 50 * max(least_median, _SHORT):
         ax.set_xscale("symlog", linthresh=_SHORT, linscale=0.5)
     if seconds.min() >= 0:

@@ -13,11 +13,11 @@ from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column, timestamps
-from buildframe.metrics.grouping import Key, compute_key
+from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
-from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
+from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell
 from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED, draw_line
@@ -29,6 +29,9 @@ _OTHER = "other state"
 _LEVELS = ("p50_s", "p50_high_s", "p95_s")
 _OUTLIERS = 0.99
 """Share of the builds that the y axis shows at least; the others are at its upper end."""
+
+_FEW = 10
+"""Builds whose points are larger, as there may be no line."""
 
 _ROOM = 1.25
 """Height of the y axis, as a multiple of the largest percentile."""
@@ -60,7 +63,7 @@ def duration_trend(
     Plot the wall time of builds over time: each build, the median, and the 95th percentile.
 
     A faint point is a build, colored by its state. The line is the median, and the band its 95 % interval. The dashed
-    line is the 95th percentile.
+    line is the 95th percentile. Up to three groups of `by` have a band.
 
     Parameters
     ----------
@@ -119,11 +122,10 @@ def duration_trend(
     >>> ax.get_ylabel()
     'wall time'
     """
-    groups = choose_groups(builds, by, top)
+    groups = choose_groups(builds, by, top, (col, row))
     if freq is None:
-        keys = [groups.frame[GROUP], *(compute_key(groups.frame, key) for key in (col, row) if key is not None)]
-        whole = pd.Series(list(zip(*keys, strict=True)), index=groups.frame.index, dtype="object")
-        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _OF_P95, whole)
+        groups_by_cell = group_and_cell(groups, col, row)
+        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _OF_P95, groups_by_cell)
 
     def summarize(rows: pd.DataFrame) -> _Durations:
         q = [0.5, 0.95] if by is None else [0.5]
@@ -152,7 +154,7 @@ def duration_trend(
         beyond = f"{format_count(above, 'build')} beyond {format_duration(top_s)}, at the upper end" if above else ""
         has_median = bool(one.buckets["p50_s"].notna().any())
         few = "" if has_median else "no bucket has the two finished builds that a median needs"
-        has_band = bool(one.buckets["p50_low_s"].notna().any())
+        has_band = groups.have_bands and bool(one.buckets["p50_low_s"].notna().any())
         key = theme.join_notes("point: a build", "band: 95 % interval of the median" * has_band, groups.hidden)
         panel.decorate(
             f"Wall time of {n}{by_phrase(by)}", theme.join_notes(few, excluded, beyond), "y", short=n, key=key
@@ -206,6 +208,7 @@ def _draw_builds(ax: Axes, builds: pd.DataFrame, groups: ShownGroups, top: float
     is_above = builds["seconds"] > top
     seconds = builds["seconds"].clip(upper=0.985 * top)
     alpha = float(np.clip(12 / max(len(builds), 1) ** 0.5, 0.2, 0.6))
+    size = 5 if len(builds) > _FEW else 9
     if len(groups.styles) > 1:
         kinds = [(name, builds["group"] == name, style.color, "") for name, style in groups.styles.items()]
     else:
@@ -214,7 +217,7 @@ def _draw_builds(ax: Axes, builds: pd.DataFrame, groups: ShownGroups, top: float
     for _, own, color, label in kinds:
         for marker, rows in ((".", own & ~is_above), ("^", own & is_above)):
             if rows.any():
-                ax.plot(builds["at"][rows], seconds[rows], marker, color=color, alpha=alpha, markersize=5,
+                ax.plot(builds["at"][rows], seconds[rows], marker, color=color, alpha=alpha, markersize=size,
                         markeredgewidth=0, rasterized=len(builds) > 5000, zorder=1.5)  # fmt: skip
         if label and own.any():
             ax.plot([], [], ".", color=color, alpha=0.7, markersize=8, markeredgewidth=0, label=label)
@@ -228,7 +231,7 @@ def _draw_lines(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, freq: str)
         if own.empty:
             continue
         label = groups.labels[name] or "median"
-        draw_line(ax, at[own.index], own, "p50", label, style.color, style.line, style.marker)
+        draw_line(ax, at[own.index], own, "p50", label, style.color, style.line, style.marker, groups.have_bands)
         if "p95_s" in own and own[["p95_s", "p95_at_least_s"]].notna().any(axis=None):
             draw_line(ax, at[own.index], own, "p95", "p95", theme.PURPLE, "--", "s", band=False)
 

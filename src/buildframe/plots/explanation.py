@@ -11,8 +11,9 @@ from buildframe.formatting import format_count, format_duration, format_percent
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.plots import theme
+from buildframe.plots.groups import check_key
 from buildframe.plots.layout import count_rows_that_fit, font_points, is_narrow, label_width, plot_area
-from buildframe.plots.scope import describe_scope
+from buildframe.plots.scope import describe_two_scopes
 from buildframe.plots.units import show_durations
 
 _MOST_CHARACTERS = 40
@@ -83,21 +84,23 @@ def explain(
     'mean wall time'
     """
     theme.check_top(top)
+    which = "builds" if tail is None else f"the slowest {format_percent(tail)} of builds"
+    heading, scope = f"Mean wall time of {which}", "" if title is not None else describe_two_scopes(before, after, tz)
     if not all(column(ledger, "build_id").notna().any() for ledger in (before, after)):
         with theme.themed_axes(ax, 9, 3) as ax:
-            return theme.show_message(ax, "A difference needs builds before and after.")
+            return theme.show_message(ax, "A difference needs builds before and after.", title or heading, scope)
+    for key in by if isinstance(by, list) else [by]:
+        check_key(before, key, "by")
     rows = metrics.explain(before, after, by, tail, tz)
     walls = rows.attrs["before_s"], rows.attrs["after_s"]
     with theme.themed_axes(ax, 9, 1.7 + 0.3 * (min(top, len(rows)) + _ENDS)) as ax:
         _draw_bars(ax, _bars(rows, max(count_rows_that_fit(ax, top + _ENDS) - _ENDS, 1), *walls, is_narrow(ax)))
-        which = "builds" if tail is None else f"the slowest {format_percent(tail)} of builds"
         ax.set(xlabel="mean wall time")
         show_durations(ax, "x")
-        heading = f"Mean wall time of {which}: {_describe_change(walls[1] - walls[0])}"
+        heading += f": {_describe_change(walls[1] - walls[0])}"
         notable = f"{rows['notable'].sum():,} of {format_count(len(rows), 'contribution')} notable"
         is_partial = rows.attrs["n_open_before"] or rows.attrs["n_open_after"]
         omitted = "; builds that have not ended are not counted" if is_partial else ""
-        scope = describe_scope(pd.concat([before, after]), tz) if title is None else ""
         theme.decorate(ax, title or heading, f"{notable}; line: 95 % interval{omitted}", "x", scope)
     return ax
 

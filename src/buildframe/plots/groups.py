@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from buildframe.errors import BadInput
 from buildframe.formatting import format_count
+from buildframe.metrics.columns import column
 from buildframe.metrics.durations import RowMetric, is_script, span_of
 from buildframe.metrics.grouping import Key, compute_key
 from buildframe.plots import theme
 from buildframe.plots.names import NO_NAME, unique_labels
+from buildframe.terminal import nearest_name, show
 
 GROUP = "group of the plot"
 """Column that holds the group of each row."""
@@ -18,6 +21,10 @@ GROUP = "group of the plot"
 _COLORS = (theme.BLUE, theme.ORANGE, theme.GREEN, theme.PURPLE, theme.RED, theme.SKY)
 _LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 _MARKERS = "os^DvPX*"
+_MOST_BANDS = 3
+"""Groups whose intervals can be distinguished."""
+
+_LAMBDA = "<lambda>"
 
 
 class GroupStyle(NamedTuple):
@@ -36,26 +43,31 @@ class ShownGroups(NamedTuple):
     labels: dict[str, str]
     hidden: str
 
+    @property
+    def have_bands(self) -> bool:
+        """Whether the groups are so few that the bands of their intervals can be distinguished."""
+        return len(self.styles) <= _MOST_BANDS
+
 
 def choose_groups(
-    frame: pd.DataFrame, by: Key | None, top: int, width: int = 24, others: str | None = None
-) -> ShownGroups:
+    frame: pd.DataFrame, by: Key | None, top: int, cells: tuple[Key | None, ...] = (), width: int = 24,
+    others: str | None = None,
+) -> ShownGroups:  # fmt: skip
     """Return the `top` groups with the most rows; without `by` one group, whose label is empty.
 
-    The rows of the other groups are left out, or form the group `others`, which has no style.
+    The rows of the other groups are left out, or form the group `others`, which has no style. A key that also chooses
+    the `cells` of small multiples has one group in each cell, so none is left out.
     """
     theme.check_top(top)
     if by is None:
         return ShownGroups(frame.assign(**{GROUP: ""}), {"": style_of(0)}, {"": ""}, "")
-    values = compute_key(frame, by)
-    texts = values.astype("object").map(lambda value: NO_NAME if pd.isna(value) else str(value)).astype("str")
+    texts = key_texts(frame, by, "by")
     counts = texts.value_counts()
     ranked = sorted(counts.index, key=lambda name: (-counts[name], name))
-    shown = sorted(ranked[:top]) or [""]
+    shown = sorted(ranked if by in cells else ranked[:top]) or [""]
     labels = {name: f" {text}" if text.startswith("_") else text for name, text in unique_labels(shown, width).items()}
-    what = by if isinstance(by, str) else getattr(by, "__name__", "group")
     hidden = len(ranked) - len(shown)
-    note = f"{format_count(hidden, f'{what} value')} with fewer rows not shown" if hidden else ""
+    note = f"{format_count(hidden, f'{key_name(by)} value')} with fewer rows not shown" if hidden else ""
     is_shown = texts.isin(shown).to_numpy(bool)
     rows = (
         frame.assign(**{GROUP: texts})[is_shown]
@@ -63,6 +75,13 @@ def choose_groups(
         else frame.assign(**{GROUP: texts.where(is_shown, others)})
     )
     return ShownGroups(rows, {name: style_of(k) for k, name in enumerate(shown)}, labels, note)
+
+
+def group_and_cell(groups: ShownGroups, col: Key | None, row: Key | None) -> pd.Series[Any]:
+    """Return the group of each row, with the cell of small multiples that shows it."""
+    cells = [key_texts(groups.frame, key, name) for name, key in (("col", col), ("row", row)) if key is not None]
+    whole = list(zip(groups.frame[GROUP], *cells, strict=True))
+    return pd.Series(whole, index=groups.frame.index, dtype="object")
 
 
 def measured_rows(frame: pd.DataFrame, of: RowMetric | str) -> pd.DataFrame:
@@ -79,5 +98,28 @@ def style_of(number: int) -> GroupStyle:
 
 def by_phrase(by: Key | None) -> str:
     """Return " by queue", for a title."""
-    name = None if by is None else by if isinstance(by, str) else getattr(by, "__name__", "group")
-    return "" if name is None else f" by {name.replace('_', ' ')}"
+    return "" if by is None else f" by {key_name(by)}"
+
+
+def key_name(key: Key | None) -> str:
+    """Return the name of a key in words: "queue", or "group" for a lambda."""
+    name = key if isinstance(key, str) else getattr(key, "__name__", _LAMBDA)
+    return "group" if name == _LAMBDA else name.replace("_", " ")
+
+
+def check_key(frame: pd.DataFrame, key: Any, argument: str) -> None:
+    """Raise BadInput, with the argument, if the key is the name of a column that the frame does not have."""
+    try:
+        if isinstance(key, str):
+            column(frame, key)
+    except BadInput as why:
+        near = nearest_name(key, [str(name) for name in frame])
+        suggestion = f" Did you mean {near!r}?" if near and near != key else ""
+        raise BadInput(f"{argument}={show(key)}: {why}{suggestion}") from None
+
+
+def key_texts(frame: pd.DataFrame, key: Key, argument: str) -> pd.Series[str]:
+    """Return the key of each row as text; raise BadInput for a key that the frame does not have."""
+    check_key(frame, key, argument)
+    values = compute_key(frame, key).astype("object")
+    return values.map(lambda value: NO_NAME if pd.isna(value) else str(value)).astype("str")

@@ -81,12 +81,11 @@ def _find_place(ax: Axes) -> _Place:
     """Return where the header begins: at the left end of the figure if the Axes are alone in it, or of their labels."""
     figure, points = root_figure(ax), points_per_pixel(ax)
     engine = figure.get_layout_engine()
-    is_constrained = isinstance(engine, ConstrainedLayoutEngine)
-    if is_constrained and _is_alone(ax):  # found without a layout, which is most of the time of a plot
+    if not isinstance(engine, ConstrainedLayoutEngine):
+        apply_layout(ax)
+    elif _is_alone(ax):  # needs no layout, which takes long
         pad = 72 * float(engine.get()["w_pad"])
         return _Place(figure.transFigure + _shift(figure, pad, 0), axes_cell(ax).width * points - 2 * pad)
-    if not is_constrained:
-        apply_layout(ax)
     extent, left = ax.get_window_extent(), labels_width(ax)
     width = extent.width * points
     if len(figure.axes) > 1:

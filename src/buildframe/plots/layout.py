@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.font_manager import FontProperties
 from matplotlib.gridspec import SubplotSpec
@@ -198,6 +199,15 @@ def wrap_text(text: Text, points: float, strip: str = "") -> None:
 
 def labels_width(ax: Axes) -> float:
     """Return the width in points of the labels on the left of the Axes."""
-    widths = [text_size(label)[0] for label in ax.get_yticklabels() if label.get_text()]
-    ticks = max(widths) + 3.5 if widths else 0.0
-    return ticks + (text_size(ax.yaxis.label)[0] + 4 if ax.get_ylabel() else 0.0)
+    return _extent_of_labels(ax.yaxis, 0)
+
+
+def labels_height(ax: Axes) -> float:
+    """Return the height in points of the labels below the Axes."""
+    return _extent_of_labels(ax.xaxis, 1)
+
+
+def _extent_of_labels(axis: Axis, side: int) -> float:
+    labels = [text_size(label)[side] for label in axis.get_ticklabels() if label.get_text()]
+    name = text_size(axis.label)[side] + 4 if axis.label.get_text() else 0.0
+    return (max(labels) + 6 if labels else 0.0) + name

@@ -14,7 +14,7 @@ from buildframe.metrics.columns import require_columns
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.timeline import KIND_NAMES
 from buildframe.plots import theme
-from buildframe.plots.groups import GROUP, by_phrase, choose_groups
+from buildframe.plots.groups import GROUP, by_phrase, choose_groups, key_name
 from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
@@ -109,7 +109,7 @@ def time_ledger(
     'mean wall time per build'
     """
     require_columns(ledger.columns, _NEEDED)
-    groups = choose_groups(ledger, by, top)
+    groups = choose_groups(ledger, by, top, (col, row))
 
     def paint(one: _Sums, panel: Panel[_Sums]) -> None:
         ax = panel.ax
@@ -125,7 +125,7 @@ def time_ledger(
         width = plot_area(ax, label_width(ax, _CHARACTERS))[0]
         ax.set_xlim(0, max(float(totals.max()), 1.0) / max(1 - font_points(75) / width, 0.3))
         show_durations(ax, "x")
-        ax.set(xlabel="mean wall time per build", ylabel=f"{by_phrase(by).removeprefix(' by ') or 'all'} (builds)")
+        ax.set(xlabel="mean wall time per build", ylabel=f"{'all' if by is None else key_name(by)} (builds)")
         n = format_count(int(one.builds.sum()), "build")
         most = (f"{100 * share:.0f} % {KIND_NAMES[str(kind)]}" for kind, share in one.shares.items() if share >= _NAMED)
         hidden = theme.count_note(len(one.means) - len(shown), "group", "with shorter builds not shown")

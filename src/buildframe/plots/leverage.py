@@ -91,8 +91,11 @@ def leverage(
     """
     rows = metrics.leverage(builds, jobs, by, pipeline, theme.check_top(top))
     with theme.themed_axes(ax, 9, 1.9 + 0.36 * float(np.clip(len(rows), 3, top))) as ax:
+        heading = title or f"What builds save if one step takes {100 * by:.3g} % less time"
+        own = builds if pipeline is None else builds[builds["pipeline"] == pipeline]
+        scope = describe_scope(own) if title is None else ""
         if rows.empty:
-            return theme.show_message(ax, "No step ran in a build that ended.")
+            return theme.show_message(ax, "No step ran in a build that ended.", heading, scope)
         shown = rows.head(count_rows_that_fit(ax, top, _POINTS)).iloc[::-1].reset_index(drop=True)
         _draw_bars(ax, shown)
         ax.set_xlabel("wall time saved, of all builds")
@@ -101,10 +104,8 @@ def leverage(
         lows = shown[[f"low_h{kind[0]}" for kind in _KINDS]]
         pale = "" if (lows > 0).all(axis=None) else "pale: may be chance"
         error = describe_error_of_builds(rows.attrs["error"], shown["pipeline"])
-        heading = f"What builds save if one step takes {100 * by:.3g} % less time"
         note = theme.join_notes(_WHY, "line: 95 % interval", pale, hidden, error)
-        scope = describe_scope(builds if pipeline is None else builds[builds["pipeline"] == pipeline])
-        theme.decorate(ax, title or heading, note, "x", scope if title is None else "")
+        theme.decorate(ax, heading, note, "x", scope)
     return ax
 
 

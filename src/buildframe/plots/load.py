@@ -19,7 +19,7 @@ from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
-from buildframe.plots.groups import GROUP, choose_groups
+from buildframe.plots.groups import GROUP, by_phrase, choose_groups, key_name
 from buildframe.plots.layout import axes_cell, font_points, plot_area, points_per_pixel
 from buildframe.plots.names import SEPARATOR
 from buildframe.plots.panels import Panel, Placement, draw, draw_rows
@@ -185,13 +185,13 @@ def queue_depth(
 
 def _draw(jobs: pd.DataFrame, kind: _Kind, by: Key | None, place: Placement, top: int) -> Any:
     theme.check_top(top)
-    heading = f"{kind.column.capitalize()} jobs"
+    heading, hidden = f"{kind.column.capitalize()} jobs", ""
 
     def summarize(rows: pd.DataFrame) -> _Load:
         return _measure(rows, kind, kind.measure(rows, by=None))
 
     def paint(one: _Load, panel: Panel[_Load]) -> None:
-        _paint(one, panel, kind, place.tz)
+        _paint(one, panel, kind, place.tz, heading, hidden)
 
     if place.is_grid or place.ax is not None or by is None:
         if place.is_grid:  # steps that need no agent have no queue
@@ -199,20 +199,19 @@ def _draw(jobs: pd.DataFrame, kind: _Kind, by: Key | None, place: Placement, top
         return draw(summarize, paint, jobs, place, heading, (9, 4.2), "xy")
     groups = choose_groups(jobs[timestamps(jobs, kind.begin).notna() & is_script(jobs)], by, top)
     changes, rows = kind.measure(groups.frame, by=GROUP), groups.frame
+    names = [name for name in groups.styles if (changes[kind.column][changes[GROUP] == name] > 0).any()]
+    if len(names) < 2:
+        if names:
+            heading, hidden = f"{heading} of {key_name(by)} {groups.labels[names[0]].strip()}", groups.hidden
+        own = rows[rows[GROUP].isin(names)] if names else jobs
+        return np.array([draw(summarize, paint, own, place, heading, (9, 3.6))], dtype=object)
     each = [
         (groups.labels[name].strip(), _measure(rows[rows[GROUP] == name], kind, changes[changes[GROUP] == name]))
-        for name in groups.styles
+        for name in names
     ]
-    each = [(name, one) for name, one in each if (one.changes[kind.column] > 0).any()]
-    if len(each) < 2:
-        return np.array([draw(summarize, paint, jobs, place, heading, (9, 3.6))], dtype=object)
     each = sorted(each, key=lambda one: -one[1].n)
-    title = place.title or SEPARATOR.join(filter(None, [f"{heading} by {_name(by)}", describe_scope(jobs, place.tz)]))
+    title = place.title or SEPARATOR.join(filter(None, [f"{heading}{by_phrase(by)}", describe_scope(jobs, place.tz)]))
     return draw_rows(each, paint, title, groups.hidden, _ROW)
-
-
-def _name(by: Key) -> str:
-    return by if isinstance(by, str) else getattr(by, "__name__", "group")
 
 
 def _measure(jobs: pd.DataFrame, kind: _Kind, changes: pd.DataFrame) -> _Load:
@@ -231,7 +230,7 @@ def _find_capacity(jobs: pd.DataFrame) -> tuple[int, str] | None:
     return (agents, "agents") if most <= agents <= _SAME_AGENTS * most else (most, "most that ran at once")
 
 
-def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str) -> None:
+def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, hidden: str) -> None:
     ax = panel.ax
     if not (one.changes[kind.column] > 0).any():
         panel.show_message(f"No job was {kind.column}.")
@@ -257,7 +256,7 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str) -> None:
     capacity = "" if one.capacity is None else f"capacity {one.capacity[0]:,} ({one.capacity[1]})"
     short = theme.join_notes(n, f"peak {peaks.max():,.0f}", capacity)
     key = f"peak and median of each {width}"
-    panel.decorate(f"{kind.column.capitalize()} jobs", "" if panel.is_cell else short, "y", short, key)
+    panel.decorate(heading, "" if panel.is_cell else theme.join_notes(short, hidden), "y", short, key)
     ax.yaxis.set_major_locator(
         MaxNLocator(max(min(int(plot_area(ax)[1] / font_points(22)), 6), 1), integer=True, steps=[1, 2, 5, 10])
     )

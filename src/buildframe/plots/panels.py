@@ -18,13 +18,14 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
-from buildframe.metrics.grouping import Key, compute_key
+from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.fonts import add_fallback_font
+from buildframe.plots.groups import key_name, key_texts
 from buildframe.plots.header import TEXT_SIZE, TITLE_SIZE, add_legend, legend_height
 from buildframe.plots.layout import character_width, font_points, mark_as_cell, plot_area, text_size, wrap_text
-from buildframe.plots.names import NO_NAME, SEPARATOR, drawable
-from buildframe.plots.scope import describe_scope
+from buildframe.plots.names import SEPARATOR, drawable
+from buildframe.plots.scope import describe_scope, rows_name
 
 M = TypeVar("M")
 Share = Literal["", "x", "y", "xy"]
@@ -66,6 +67,8 @@ class Panel(Generic[M]):
     scope: str = ""
     name: str | None = None
     key: str = ""
+    heading: str = ""
+    """The title if there is nothing to show."""
 
     @property
     def is_cell(self) -> bool:
@@ -97,11 +100,12 @@ class Panel(Generic[M]):
 
     def show_message(self, sentence: str) -> None:
         """Show a sentence in place of a plot."""
-        theme.show_message(self.ax, sentence)
         if self.is_cell:
+            theme.show_message(self.ax, sentence)
             _title_cell(self.ax, str(self.name), "")
-        elif self.title is not None:
-            self.ax.set_title(self.title, loc="left", color=theme.text_color(), parse_math=False)
+            return
+        scope = "" if self.title is not None else self.scope
+        theme.show_message(self.ax, sentence, self.heading if self.title is None else self.title, scope)
 
 
 class _Cell(NamedTuple):
@@ -145,7 +149,8 @@ def draw(
     if not place.is_grid:
         summary = summarize(frame)
         with theme.themed_axes(place.ax, *(size(summary) if callable(size) else size)) as ax:
-            paint(summary, Panel(ax, [summary], place.title, describe_scope(frame, place.tz)))
+            scope = describe_scope(frame, place.tz)
+            paint(summary, Panel(ax, [summary], place.title, scope, heading=heading.removesuffix(",")))
         return ax
     if place.ax is not None:
         raise BadInput(
@@ -164,10 +169,13 @@ def draw(
         panels = [
             Panel(figure.add_subplot(spec[cell.row, cell.column]), summaries, name=cell.name) for cell in grid.cells
         ]
-        for summary, panel in zip(summaries, panels, strict=True):
-            paint(summary, panel)
+        for cell, summary, panel in zip(grid.cells, summaries, panels, strict=True):
+            if cell.frame.empty and len(frame):
+                panel.show_message(f"No {rows_name(frame)}.")
+            else:
+                paint(summary, panel)
         _share_axes(grid, [panel.ax for panel in panels], share)
-        keys = " and ".join(_key_name(key) for key in (place.row, place.col) if key is not None)
+        keys = " and ".join(key_name(key) for key in (place.row, place.col) if key is not None)
         title = place.title
         if title is None:
             title = SEPARATOR.join(filter(None, [f"{heading} by {keys}", describe_scope(frame, place.tz)]))
@@ -205,41 +213,51 @@ def draw_rows(
 
 def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_columns: int) -> _CellGrid:
     """Return the cells of the groups with most rows, ordered by name."""
-    keys = [None if key is None else _values(frame, key) for key in (place.row, place.col)]
-    both = all(key is not None for key in keys)
-    shown, hidden = [], []
-    for key, most, which in zip(keys, (_MOST_ROWS, _MOST_COLUMNS), (place.row, place.col), strict=True):
-        values = pd.Series(dtype="int64") if key is None else key.value_counts()
-        chosen = sorted(values.index[: most if both else _MOST_CELLS])
-        shown.append(chosen or [""])
-        n_more = len(values) - len(chosen)
-        hidden += (
-            [f"{format_count(n_more, 'more value')} of {_key_name(which)} with fewer rows not shown"] if n_more else []
-        )
-    rows, columns = shown
-    wrap = len(columns) if place.row is not None else _columns_of(len(columns), width, most_columns)
+    row, column = (
+        None if key is None else key_texts(frame, key, argument)
+        for key, argument in ((place.row, "row"), (place.col, "col"))
+    )
+    if row is not None and column is not None:
+        rows, columns = _choose_pairs(row, column)
+    else:
+        rows, columns = ([""] if one is None else list(one.value_counts().index[:_MOST_CELLS]) for one in (row, column))
+    rows, columns = sorted(rows) or [""], sorted(columns) or [""]
+    hidden = [
+        f"{format_count(n, 'more value')} of {key_name(key)} with fewer rows not shown"
+        for key, values, shown in ((place.row, row, rows), (place.col, column, columns))
+        if values is not None and (n := values.nunique() - len(shown)) > 0
+    ]
+    wrap = len(columns) if row is not None else _columns_of(len(columns), width, most_columns)
     cells = []
-    for i, row in enumerate(rows):
-        for k, column in enumerate(columns):
-            own = frame[_is_of(keys[0], row, frame) & _is_of(keys[1], column, frame)]
-            name = SEPARATOR.join(drawable(value, _NAME) for value in (row, column) if value)
-            cells.append(_Cell(i if place.row is not None else k // wrap, k % wrap, name, own))
+    for i, name in enumerate(rows):
+        for k, other in enumerate(columns):
+            own = frame[_is_of(row, name, frame) & _is_of(column, other, frame)]
+            label = SEPARATOR.join(drawable(value, _NAME) for value in (name, other) if value)
+            cells.append(_Cell(i if row is not None else k // wrap, k % wrap, label, own))
     return _CellGrid(cells, theme.join_notes(*hidden))
 
 
-def _values(frame: pd.DataFrame, key: Key) -> pd.Series[str]:
-    """Return the key of each row as text."""
-    values = compute_key(frame, key)
-    texts: pd.Series[str] = values.astype("object").map(lambda value: NO_NAME if pd.isna(value) else str(value))
-    return texts
+def _choose_pairs(rows: pd.Series[str], columns: pd.Series[str]) -> tuple[list[str], list[str]]:
+    """Return the rows and columns of a matrix with few empty cells: those with most pairs, then those with most rows.
+
+    Rows and columns are chosen in turn for those that the other ones have data for.
+    """
+    counts = pd.crosstab(rows, columns)
+    chosen, others = counts.index, _rank(counts.T).index[:_MOST_COLUMNS]
+    for _ in range(3):
+        chosen = _rank(counts[others]).index[:_MOST_ROWS]
+        others = _rank(counts.loc[chosen].T).index[:_MOST_COLUMNS]
+    return list(chosen), list(others)
+
+
+def _rank(counts: pd.DataFrame) -> pd.DataFrame:
+    """Return how many pairs with rows, and how many rows, each group has, the most first."""
+    sums = pd.DataFrame({"pairs": (counts > 0).sum(axis=1), "rows": counts.sum(axis=1)})
+    return sums[sums["pairs"] > 0].sort_values(["pairs", "rows"], ascending=False, kind="stable")
 
 
 def _is_of(key: pd.Series[str] | None, value: str, frame: pd.DataFrame) -> Any:
     return np.ones(len(frame), bool) if key is None or not len(frame) else (key == value).to_numpy(bool)
-
-
-def _key_name(key: Key | None) -> str:
-    return (key if isinstance(key, str) else getattr(key, "__name__", "group")).replace("_", " ")
 
 
 def _columns_of(cells: int, width: float | None, most: int) -> int:

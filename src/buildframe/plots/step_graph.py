@@ -93,7 +93,8 @@ def step_graph(
     steps = _measure_steps(jobs, ledger) if len(ledger) else pd.DataFrame()
     if steps.empty:
         with theme.themed_axes(ax, 7, 3) as ax:
-            return theme.show_message(ax, "No build with jobs has ended.")
+            scope = describe_scope(builds, tz) if title is None else ""
+            return theme.show_message(ax, "No build with jobs has ended.", title or "Critical chains of builds", scope)
     edges = _find_edges(jobs, ledger, steps)
     layers = _find_layers(steps, edges)
     size = int(layers.value_counts().max())

@@ -194,7 +194,7 @@ def time_spent(
     'machine time'
     """
     theme.check_top(top)
-    groups = choose_groups(jobs[is_script(jobs)], by, _MOST_PARTS, others=_OTHER_PART)
+    groups = choose_groups(jobs[is_script(jobs)], by, _MOST_PARTS, (col, row), others=_OTHER_PART)
 
     def paint(one: _Spent, panel: Panel[_Spent]) -> None:
         ax, n = panel.ax, count_rows_that_fit(panel.ax, top)
@@ -299,7 +299,7 @@ def _draw_spent(ax: Axes, one: _Spent, top: int, groups: ShownGroups) -> None:
             ax.barh(rows, part, left=begin, height=0.7, color=color, label=label or "_nolegend_")
             begin = begin + part
     theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["count"])
-    theme.label_bars(ax, shown["sum"], (f"{value / all:.1%}" if all > 0 else "" for value in shown["sum"]))
+    theme.label_bars(ax, shown["sum"], (f"{100 * value / all:.1f} %" if all > 0 else "" for value in shown["sum"]))
     ax.margins(x=max(0.09, font_points(40) / plot_area(ax, label_width(ax, 32))[0]))
 
 
@@ -307,6 +307,6 @@ def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:
     others, all = spent.iloc[top:], spent["sum"].sum()
     hidden = ""
     if len(others):
-        hidden = f"the {format_count(len(others), 'step')} not shown: {others['sum'].sum() / all:.1%}"
+        hidden = f"the {format_count(len(others), 'step')} not shown: {100 * others['sum'].sum() / all:.1f} %"
     runs = f"{format_count(int(spent['count'].sum()), 'run')} of {format_count(len(spent), 'step')}, all attempts"
     return theme.join_notes(runs, hidden, left_out)

@@ -15,7 +15,7 @@ from buildframe.metrics.columns import timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
-from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups
+from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups, group_and_cell
 from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
@@ -27,7 +27,6 @@ _PERCENTS = {20: 75.0, 50: 0.0}
 """Steps of the labels of rates, and the height in points from which they are used."""
 
 _BUILDS = 10  # in most buckets
-_MOST_BANDS = 3
 
 
 @checked_call
@@ -107,9 +106,10 @@ def success_trend(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('Day created (UTC)', 'builds that passed')
     """
-    groups = choose_groups(_select_branches(builds, branch, pipelines), by, top)
+    groups = choose_groups(_select_branches(builds, branch, pipelines), by, top, (col, row))
     if freq is None:
-        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _BUILDS, groups.frame[GROUP])
+        groups_by_cell = group_and_cell(groups, col, row)
+        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _BUILDS, groups_by_cell)
     has_outages = branch is not None or pipelines is not None
 
     def summarize(rows: pd.DataFrame) -> _Rates:
@@ -157,8 +157,8 @@ def _paint(
         own = buckets[buckets[GROUP] == name].reset_index(drop=True)
         if own["rate"].notna().any():
             at = find_middles(own["bucket"], freq)
-            if len(groups.styles) <= _MOST_BANDS:
-                label = "95% interval" if name == "" else ""
+            if groups.have_bands:
+                label = "95 % interval" if name == "" else ""
                 _draw_band(ax, at, 100 * own["low"], 100 * own["high"], style.color, label)
             _draw_line(ax, at, own, 100 * own["rate"], style, groups.labels[name] or "success rate")
     _set_percents(ax, {}, 0)
@@ -170,7 +170,9 @@ def _paint(
     passed, failed = theme.column_total(buckets, "passed"), theme.column_total(buckets, "failed")
     note = f"{passed:,} passed, {failed:,} failed" + ("" if outages is None else _note(outages, lanes))
     on = f" on {theme.drawable(branch, 30)}" if branch else " on default branches" if by_default else ""
-    key = theme.join_notes("band: 95 % interval" if 1 < len(groups.styles) <= _MOST_BANDS else "", groups.hidden)
+    key = theme.join_notes(
+        "band: 95 % interval" if groups.have_bands and "" not in groups.styles else "", groups.hidden
+    )
     panel.decorate(f"Success rate of {format_count(passed + failed, 'build')}{on}", note, key=key)
     ax.grid(axis="y", color=theme.grid_color(), linewidth=0.8)
 
@@ -226,7 +228,7 @@ def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
     """Label the y axis with percentages, and other places below them."""
     height = plot_area(ax, below=_BELOW)[1] * 103 / (103 - bottom)
     step = next(step for step, least in _PERCENTS.items() if height >= font_points(least))
-    ticks = {float(percent): f"{percent}%" for percent in range(0, 101, step)} | others
+    ticks = {float(percent): f"{percent} %" for percent in range(0, 101, step)} | others
     ax.set_yticks(list(ticks), list(ticks.values()), parse_math=False)
     ax.set_ylim(bottom, 103)
 

@@ -98,7 +98,7 @@ def survival(
     >>> ax.get_ylabel()
     'share that lasts longer'
     """
-    groups, what = choose_groups(measured_rows(frame, of), by, top), describe_metric(of)
+    groups, what = choose_groups(measured_rows(frame, of), by, top, (col, row)), describe_metric(of)
 
     def summarize(rows: pd.DataFrame) -> _SurvivalCurves:
         return _SurvivalCurves(metrics.survival(rows, of=of, by=GROUP), "type" not in rows)
@@ -151,7 +151,7 @@ def _set_scales(ax: Axes, curves: pd.DataFrame, what: str) -> None:
     ax.set_xlim(min(0.0, seconds.min()), max(seconds.max(), 1.0))
     show_durations(ax, "x")
     ax.set_ylim(0, 1.02)
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     ax.set(xlabel=f"{what}{', logarithmic' if is_long else ''}", ylabel="share that lasts longer")
 
 

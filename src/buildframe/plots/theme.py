@@ -33,6 +33,7 @@ from buildframe.plots.layout import (
     is_narrow,
     is_small,
     label_height,
+    labels_height,
     labels_width,
     max_characters,
     measured_text,
@@ -282,19 +283,19 @@ def _room_of_labels(ax: Axes, header: float) -> tuple[float, float]:
     width, height = box.width * points, box.height * points
     if ax.get_subplotspec() is None:
         return width, height
-    width, height = width - labels_width(ax) - font_points(15), height - header - font_points(45)
+    width, height = width - labels_width(ax) - font_points(15), height - header - labels_height(ax) - font_points(5)
     if len(root_figure(ax).axes) == 1:
         return width, height
     return min(width, plot_area(ax)[0]), min(height, plot_area(ax)[1])
 
 
-def show_message(ax: Axes, sentence: str, title: str = "") -> Axes:
+def show_message(ax: Axes, sentence: str, title: str = "", scope: str = "") -> Axes:
     """Show a sentence in place of a plot, and return the Axes."""
     ax.set_axis_off()
     text = ax.text(0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", fontsize=font_points(11))
     wrap_text(text, min(ax.get_window_extent().width * points_per_pixel(ax), 400))
     if title:
-        draw_header(ax, title, "", "")
+        draw_header(ax, title, "", scope)
     return ax
 
 

@@ -14,10 +14,10 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import RowMetric, span_of
-from buildframe.metrics.grouping import Key, compute_key
+from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
-from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, measured_rows
+from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell, measured_rows
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
 
@@ -26,9 +26,6 @@ VARIED = 12.0
 
 _MOST_ABOVE = 1.6
 """How far above all values the y axis reaches for their intervals."""
-
-_MOST_BANDS = 3
-"""Groups whose intervals can be distinguished."""
 
 
 class _Trend(NamedTuple):
@@ -111,11 +108,10 @@ def trend(
     """
     span = span_of(of)
     at = at or (span.start if span else "created_at")
-    groups = choose_groups(measured_rows(frame, of), by, top)
+    groups = choose_groups(measured_rows(frame, of), by, top, (col, row))
     if freq is None:
-        keys = [groups.frame[GROUP], *(compute_key(groups.frame, key) for key in (col, row) if key is not None)]
-        whole = pd.Series(list(zip(*keys, strict=True)), index=groups.frame.index, dtype="object")
-        freq = choose_frequency(timestamps(groups.frame, at), tz, _rows_needed(q), whole)
+        groups_by_cell = group_and_cell(groups, col, row)
+        freq = choose_frequency(timestamps(groups.frame, at), tz, _rows_needed(q), groups_by_cell)
     what, name = describe_metric(of), percentile_name(q)
     shown_name = name.replace("median", "Median")
 
@@ -186,19 +182,18 @@ def _rows_needed(q: float) -> int:
 
 
 def _band_note(buckets: pd.DataFrame, groups: ShownGroups, p: str) -> str:
-    has_bands = len(groups.styles) <= _MOST_BANDS and buckets[f"{p}_low_s"].notna().any()
+    has_bands = groups.have_bands and buckets[f"{p}_low_s"].notna().any()
     return "band: 95 % interval" if has_bands else ""
 
 
 def _draw_groups(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, p: str, freq: str) -> None:
     at = find_middles(buckets["bucket"], freq)
-    bands = len(groups.styles) <= _MOST_BANDS
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name]
         if own.empty:
             continue
         label = groups.labels[name] or percentile_name(float(p[1:]) / 100)
-        draw_line(ax, at[own.index], own, p, label, style.color, style.line, style.marker, band=bands)
+        draw_line(ax, at[own.index], own, p, label, style.color, style.line, style.marker, groups.have_bands)
 
 
 def draw_line(
