@@ -60,7 +60,7 @@ def test_all_queues_are_counted_together_on_the_axes_of_the_user():
 def test_the_note_has_the_bin_width_the_jobs_and_the_peak():
     ax = concurrency(jobs(3))
     assert ax.get_ylabel() == "jobs"
-    assert note(ax) == "peak and median of each 5 s; 3 jobs ran; peak 2; capacity 2 (most that ran at once)"
+    assert note(ax) == "peak and median of each 5 s; 3 jobs ran; peak 2; capacity 2 (most at once)"
     week = jobs(2, started_at=at(0, 10_000), finished_at=at(1, 10_010))
     assert "median of each 3 h; 2 jobs ran" in note(concurrency(week))
     assert "1 job became runnable" in note(queue_depth(jobs(1)))
@@ -69,8 +69,8 @@ def test_the_note_has_the_bin_width_the_jobs_and_the_peak():
 def test_the_capacity_is_the_number_of_agents_if_it_is_fixed():
     frame = jobs(20, agent_id=["a", "b"] * 10)
     assert "capacity: 2 (agents)" in legend(concurrency(frame))
-    assert "capacity: 2 (most that ran at once)" in legend(concurrency(jobs(20)))
-    assert "capacity: 2 (most that ran at once)" in legend(concurrency(frame.drop(columns="agent_id")))
+    assert "capacity: 2 (most at once)" in legend(concurrency(jobs(20)))
+    assert "capacity: 2 (most at once)" in legend(concurrency(frame.drop(columns="agent_id")))
     lines = [line for line in concurrency(frame).lines if line.get_label().startswith("capacity")]
     assert [list(line.get_ydata()) for line in lines] == [[2, 2]]
 

@@ -19,10 +19,21 @@ from buildframe.metrics.grouping import Key
 from buildframe.metrics.shared_waits import UNEXPLAINED
 from buildframe.plots import theme
 from buildframe.plots.groups import check_key
-from buildframe.plots.layout import character_width, font_points, label_width, max_characters, plot_area
+from buildframe.plots.layout import (
+    axes_cell,
+    character_width,
+    font_points,
+    label_width,
+    max_characters,
+    plot_area,
+    points_per_pixel,
+)
 from buildframe.plots.panels import Panel, Placement, draw
 
 _CHARACTERS = 24
+_NAMES = 0.28
+"""Largest share of the height for upright names of columns."""
+
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 _SIDE = 20.0  # points; smallest height of a cell
 _LEAST = 5.0  # smallest legible font size
@@ -103,7 +114,7 @@ def contention(
         if table.empty:
             panel.show_message("No job waited for an agent.")
             return
-        fitting = _count_fitting(ax, len(table))
+        fitting = _count_fitting(ax, table)
         table = table if len(table) <= fitting else _sum_pairs(pairs, fitting - 1)
         most = max(float(other.table.abs().to_numpy().max(initial=0)) for other in panel.summaries)
         unit, seconds = _choose_unit(most)
@@ -117,7 +128,7 @@ def contention(
         ax.spines[:].set_visible(False)
 
     def size(one: _WaitTable) -> tuple[float, float]:
-        return 9, 1.9 + 0.42 * max(len(one.table), 3)
+        return 9, 2.6 + 0.42 * max(len(one.table), 3)
 
     return draw(
         summarize,
@@ -164,9 +175,25 @@ def _sum_pairs(pairs: pd.DataFrame, top: int) -> pd.DataFrame:
     return pd.DataFrame(table[np.ix_(rows, columns)], index=[labels[k] for k in rows], columns=names_of_columns)
 
 
-def _count_fitting(ax: Axes, rows: int) -> int:
+def _count_fitting(ax: Axes, table: pd.DataFrame) -> int:
     """Return how many rows have the height of a cell, at least two."""
-    return max(min(rows, int(plot_area(ax)[1] / font_points(_SIDE))), 2)
+    return max(min(len(table), int(_area(ax, table)[1] / font_points(_SIDE))), 2)
+
+
+def _area(ax: Axes, table: pd.DataFrame) -> tuple[float, float]:
+    """Return width and height of the cells in points, without the names of rows and columns."""
+    texts, is_upright = _name_columns(ax, table)
+    below = 40 + max(map(len, texts)) * character_width() / font_points(1) if is_upright else 50
+    return plot_area(ax, label_width(ax, _CHARACTERS), below)
+
+
+def _name_columns(ax: Axes, table: pd.DataFrame) -> tuple[list[str], bool]:
+    """Return the names of columns, and whether they are upright: if they are longer than the columns are wide."""
+    most = int(_NAMES * axes_cell(ax).height * points_per_pixel(ax) / character_width())
+    labels = theme.unique_labels({str(name) for name in table if name is not None}, int(np.clip(most, 8, _CHARACTERS)))
+    texts = [f"({UNEXPLAINED})" if name is None else labels[str(name)] for name in table]
+    width = plot_area(ax, label_width(ax, _CHARACTERS))[0] / table.shape[1]
+    return texts, max(map(len, texts)) * 1.04 * character_width() > width
 
 
 def _choose_unit(most: float) -> tuple[str, float]:
@@ -174,20 +201,19 @@ def _choose_unit(most: float) -> tuple[str, float]:
 
 
 def _draw_cells(ax: Axes, table: pd.DataFrame, most: float) -> None:
-    values = table.to_numpy(np.float64)
+    values, (width, height) = table.to_numpy(np.float64), _area(ax, table)
     norm = Normalize(min(0.0, float(values.min())), max(most, float(values.max()), 1e-9))
     cmap = theme.sequential_map()
     ax.pcolormesh(np.ma.masked_equal(values, 0.0), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)],
                   linewidth=1.2)  # fmt: skip
-    _write_values(ax, values, ScalarMappable(norm, cmap))
+    size = min(font_points(9), width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
+    _write_values(ax, values, ScalarMappable(norm, cmap), size)
     ax.set_xlim(0, values.shape[1])
     ax.set_ylim(values.shape[0], 0)
 
 
-def _write_values(ax: Axes, values: Floats, scale: ScalarMappable) -> None:
-    """Write the value into each cell, as large as it fits, in the color with more contrast."""
-    width, height = plot_area(ax, label_width(ax, _CHARACTERS))
-    size = min(font_points(9), width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
+def _write_values(ax: Axes, values: Floats, scale: ScalarMappable, size: float) -> None:
+    """Write the value into each cell in the color with more contrast, unless it would be too small to be read."""
     bright = [theme.is_bright(color) for color in scale.to_rgba(values[values != 0])]
     for row, column, is_bright in zip(*np.nonzero(values), bright, strict=True) if size >= _LEAST else ():
         text, color = _format(float(values[row, column])), "black" if is_bright else "white"
@@ -201,12 +227,9 @@ def _format(value: float) -> str:
 
 
 def _label_axes(ax: Axes, table: pd.DataFrame) -> None:
-    """Name rows and columns; names of columns are upright if they are longer than the columns are wide."""
-    names = {str(name) for name in [*table.index, *table] if name is not None}
-    labels: dict[Any, str] = {**theme.unique_labels(names, max_characters(ax, _CHARACTERS)), None: f"({UNEXPLAINED})"}
-    width = plot_area(ax, label_width(ax, _CHARACTERS))[0] / table.shape[1]
-    columns = [labels[name] for name in table]
-    is_upright = max(map(len, columns)) * 1.04 * character_width() > width
+    """Name rows and columns."""
+    columns, is_upright = _name_columns(ax, table)
+    labels = theme.unique_labels(map(str, table.index), max_characters(ax, _CHARACTERS))
     ax.set_xticks(np.arange(table.shape[1]) + 0.5, columns, rotation=90 if is_upright else 0, parse_math=False)
-    ax.set_yticks(np.arange(len(table)) + 0.5, [labels[name] for name in table.index], parse_math=False)
+    ax.set_yticks(np.arange(len(table)) + 0.5, [labels[str(name)] for name in table.index], parse_math=False)
     ax.set(xlabel="held agents", ylabel="waited")

@@ -208,14 +208,14 @@ def _draw_builds(ax: Axes, builds: pd.DataFrame, groups: ShownGroups, top: float
     is_above = builds["seconds"] > top
     seconds = builds["seconds"].clip(upper=0.985 * top)
     alpha = float(np.clip(12 / max(len(builds), 1) ** 0.5, 0.2, 0.6))
-    size = 5 if len(builds) > _FEW else 9
+    point, size = (".", 5) if len(builds) > _FEW else ("o", 7)
     if len(groups.styles) > 1:
         kinds = [(name, builds["group"] == name, style.color, "") for name, style in groups.styles.items()]
     else:
         colors = _STATES | {_OTHER: theme.GRAY}
         kinds = [(name, builds["state"] == name, color, name) for name, color in colors.items()]
     for _, own, color, label in kinds:
-        for marker, rows in ((".", own & ~is_above), ("^", own & is_above)):
+        for marker, rows in ((point, own & ~is_above), ("^", own & is_above)):
             if rows.any():
                 ax.plot(builds["at"][rows], seconds[rows], marker, color=color, alpha=alpha, markersize=size,
                         markeredgewidth=0, rasterized=len(builds) > 5000, zorder=1.5)  # fmt: skip
@@ -229,6 +229,8 @@ def _draw_lines(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, freq: str)
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name]
         if own.empty:
+            continue
+        if name == "" and own[["p50_s", "p50_at_least_s"]].isna().all(axis=None):
             continue
         label = groups.labels[name] or "median"
         draw_line(ax, at[own.index], own, "p50", label, style.color, style.line, style.marker, groups.have_bands)

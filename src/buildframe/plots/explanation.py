@@ -172,4 +172,5 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame) -> None:
         ax.annotate(text, (at, place), (8 if total else 5, 0), textcoords="offset points", va="center",
                     fontsize=font_points(9))  # fmt: skip
     theme.label_rows(ax, y, rows["label"], _MOST_CHARACTERS)
-    ax.margins(x=max(0.12, font_points(70) / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0]))
+    beside = min(font_points(75) / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0], 0.35)
+    ax.margins(x=max(0.12, beside / (1 - 2 * beside)))

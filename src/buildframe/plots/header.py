@@ -42,7 +42,8 @@ TITLE_SIZE, TEXT_SIZE = 11.5, 9.0
 SMALLER = 0.88
 """Size of a font in narrow Axes, as a multiple of the usual one."""
 
-_TITLE_GAP, _LEGEND_GAP = 4.0, 6.0  # points below the title, and below the note
+_TITLE_GAP, _LEGEND_GAP = 4.0, 6.0
+"""Points below the title, and below the note, at the default `font.size`."""
 _MOST_COLUMNS = 7
 _SHORT_LABELS = (18, 12)  # characters, if there is too little room for all entries of a legend
 _HANDLE = 2.4
@@ -63,18 +64,19 @@ def draw_header(ax: Axes, title: str, note: str, scope: str) -> float:
     They begin at the left end of the labels of the Axes. The title and the first entries of the legend are always
     drawn; `scope`, which follows the title, and the parts of the note if there is room.
     """
-    place, limit = _find_place(ax), header_height(ax)
+    place, limit, gap = _find_place(ax), header_height(ax), font_points(_TITLE_GAP)
     smaller = SMALLER if is_narrow(ax) else 1.0
     heading = ax.set_title(title, loc="left", color=rcParams["text.color"], parse_math=False)
     if rcParams["axes.titlesize"] == font_points(TITLE_SIZE):
         heading.set_fontsize(smaller * font_points(TITLE_SIZE))
     high = _set_wrapped(heading, title, place.width)
-    below = _draw_legend(ax, place, limit - high - _TITLE_GAP - _LEGEND_GAP, smaller) + _LEGEND_GAP
+    between = font_points(_LEGEND_GAP)
+    below = _draw_legend(ax, place, limit - high - gap - between, smaller) + between
     if scope and not is_small(ax):
-        high = _add_scope(heading, title, scope, place.width, limit - below - _TITLE_GAP)
-    below += _draw_note(ax, note, place, below, limit - high - below - _TITLE_GAP)
-    heading.set_transform(_above(ax, place, below + _TITLE_GAP))
-    return high + below + _TITLE_GAP
+        high = _add_scope(heading, title, scope, place.width, limit - below - gap)
+    below += _draw_note(ax, note, place, below, limit - high - below - gap)
+    heading.set_transform(_above(ax, place, below + gap))
+    return high + below + gap
 
 
 def _find_place(ax: Axes) -> _Place:

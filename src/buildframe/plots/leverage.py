@@ -94,8 +94,9 @@ def leverage(
         heading = title or f"What builds save if one step takes {100 * by:.3g} % less time"
         own = builds if pipeline is None else builds[builds["pipeline"] == pipeline]
         scope = describe_scope(own) if title is None else ""
-        if rows.empty:
-            return theme.show_message(ax, "No step ran in a build that ended.", heading, scope)
+        if not rows[[f"hours_saved{kind[0]}" for kind in _KINDS]].any(axis=None):
+            message = "No step ran in a build that ended." if rows.empty else "No step would save time."
+            return theme.show_message(ax, message, heading, scope)
         shown = rows.head(count_rows_that_fit(ax, top, _POINTS)).iloc[::-1].reset_index(drop=True)
         _draw_bars(ax, shown)
         ax.set_xlabel("wall time saved, of all builds")

@@ -227,7 +227,7 @@ def _find_capacity(jobs: pd.DataFrame) -> tuple[int, str] | None:
     agents = int(ran["agent_id"].nunique()) if "agent_id" in ran else 0
     if not most:
         return None
-    return (agents, "agents") if most <= agents <= _SAME_AGENTS * most else (most, "most that ran at once")
+    return (agents, "agents") if most <= agents <= _SAME_AGENTS * most else (most, "most at once")
 
 
 def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, hidden: str) -> None:

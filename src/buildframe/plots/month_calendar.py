@@ -80,8 +80,9 @@ def calendar(
 
     Notes
     -----
-    Rows are weeks from Monday to Sunday, at most the latest 27. A cell has the day of the month, and below it the
-    value. A cell without a value had builds, but none that passed or failed, or too few for the percentile. A line
+    Rows are weeks from Monday to Sunday, at most the latest 27. A cell has the day of the month, the number of builds
+    that the value is computed from, and below them the value. If cells are too small for numbers, the note has their
+    ranges. A cell without a value had builds, but none that passed or failed, or too few for the percentile. A line
     separates months.
 
     Examples
@@ -102,15 +103,18 @@ def calendar(
             return
         everywhere = pd.concat([other["value"] for other in panel.summaries])
         most = 1.0 if is_rate else max(float(everywhere.max()), 1e-9)
-        unit, size = ("%", 0.01) if is_rate else _choose_unit(most)
+        unit, size = ("percent", 0.01) if is_rate else _choose_unit(most)
         least = 0.0 if is_rate else 0.9 * float(everywhere.min())
-        weeks = _draw_days(ax, days, ScalarMappable(Normalize(least, most), _colors(is_rate)), size)
+        shown = _latest_weeks(days)
+        is_written = _draw_days(ax, shown, ScalarMappable(Normalize(least, most), _colors(is_rate)), size)
         n = format_count(int(days["n"].sum()), "build")
         what = "share of builds that failed" if is_rate else f"{percentile_name(q)} of {describe_metric(of)}"
-        key = f"{what} in {'percent' if is_rate else unit}"
-        hidden = theme.count_note(weeks, "earlier week", "not shown")
+        values = f", from {_format(everywhere.min() / size)} to {_format(everywhere.max() / size)}"
+        key = f"{what} in {unit}{'; top right: builds' if is_written else values}"
+        hidden = theme.count_note(_mondays(days).nunique() - _mondays(shown).nunique(), "earlier week", "not shown")
+        counts = "" if is_written else _describe_counts(shown["n"])
         heading = f"{'Failures' if is_rate else what[0].upper() + what[1:]} of {n} by day"
-        panel.decorate(heading, hidden, short=n, key=key)
+        panel.decorate(heading, theme.join_notes(counts, hidden), short=n, key=key)
         ax.spines[:].set_visible(False)
 
     def height(days: pd.DataFrame) -> tuple[float, float]:
@@ -153,37 +157,53 @@ def _colors(is_rate: bool) -> Colormap:
     return LinearSegmentedColormap.from_list("failures", _FAILURES[theme.is_light()])
 
 
-def _draw_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float) -> int:
-    """Draw the days of the latest weeks, and return the number of earlier weeks."""
-    monday = days["day"].dt.normalize() - pd.to_timedelta(days["day"].dt.day_of_week, unit="D")
+def _mondays(days: pd.DataFrame) -> pd.Series[Any]:
+    mondays: pd.Series[Any] = days["day"].dt.normalize() - pd.to_timedelta(days["day"].dt.day_of_week, unit="D")
+    return mondays
+
+
+def _latest_weeks(days: pd.DataFrame) -> pd.DataFrame:
+    monday = _mondays(days)
+    latest: pd.DataFrame = days[monday > monday.max() - pd.Timedelta(7 * _MOST_WEEKS, "D")]
+    return latest
+
+
+def _describe_counts(n: pd.Series[float]) -> str:
+    """Return "3 to 90 builds a day" of days with builds."""
+    known = n[n > 0]
+    least, most = f"{known.min():,.0f}", format_count(int(known.max()), "build")
+    return f"{least} to {most} a day" if known.min() < known.max() else f"{most} a day"
+
+
+def _draw_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float) -> bool:
+    """Draw a cell for each day, and return whether the cells have room for numbers."""
+    monday = _mondays(days)
     week = ((monday - monday.min()).dt.days // 7).to_numpy(np.int64)
-    n_hidden = max(int(week.max()) + 1 - _MOST_WEEKS, 0)
-    week, weekday = week - n_hidden, days["day"].dt.day_of_week.to_numpy(np.int64)
-    is_shown = week >= 0
-    days, week, weekday = days[is_shown], week[is_shown], weekday[is_shown]
+    weekday = days["day"].dt.day_of_week.to_numpy(np.int64)
     table = np.full((int(week.max()) + 1, 7), np.nan)
     table[week, weekday] = days["value"].to_numpy(np.float64)
     ax.pcolormesh(np.ma.masked_invalid(table), cmap=scale.get_cmap(), norm=Normalize(*scale.get_clim()),
                   edgecolors=[theme.background(ax)], linewidth=1.5)  # fmt: skip
-    _write_days(ax, days.assign(week=week, weekday=weekday), scale, size, len(table))
+    is_written = _write_days(ax, days.assign(week=week, weekday=weekday), scale, size, len(table))
     _draw_months(ax, days["day"], week, weekday)
-    starts = monday[is_shown].drop_duplicates()
+    starts = monday.drop_duplicates()
     ax.set_xticks(np.arange(7) + 0.5, _WEEKDAYS)
     every = max(int(np.ceil(font_points(14) / (plot_area(ax, font_points(_LEFT))[1] / len(table)))), 1)
     labels = [f"{start.day} {start:%b}" if k % every == 0 else "" for k, start in enumerate(starts)]
     ax.set_yticks(np.arange(len(table)) + 0.5, labels)
     ax.set(xlim=(0, 7), ylim=(max(len(table), 3), 0), ylabel="week of")
-    return n_hidden
+    return is_written
 
 
-def _write_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float, weeks: int) -> None:
-    """Write the day of the month into each cell, and its value below, if there is room."""
+def _write_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float, weeks: int) -> bool:
+    """Write day of the month, number of builds and value into each cell, and return whether there is room for them."""
     width, height = plot_area(ax, font_points(_LEFT))
     wide, high = width / 7, height / max(weeks, 3)
     font = min(font_points(9), wide / 3.6, high * 0.42)
+    small: dict[str, Any] = {"va": "top", "fontsize": 0.72 * font, "alpha": 0.8}
+    if font < _LEAST:
+        return False
     for day, value, n, week, weekday in days[["day", "value", "n", "week", "weekday"]].itertuples(index=False):
-        if font < _LEAST:
-            return
         color = theme.text_color()
         if not np.isnan(value):
             color = "black" if theme.is_bright(scale.to_rgba(value)) else "white"
@@ -191,8 +211,10 @@ def _write_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float
             ax.text(weekday + 0.5, week + 0.66, text, ha="center", va="center", fontsize=font, color=color)
         elif n:
             ax.text(weekday + 0.5, week + 0.66, "·", ha="center", va="center", fontsize=font, color=color)
-        ax.text(weekday + 0.06, week + 0.08, str(day.day), ha="left", va="top", fontsize=0.72 * font, color=color,
-                alpha=0.8)  # fmt: skip
+        ax.text(weekday + 0.06, week + 0.08, str(day.day), ha="left", color=color, **small)
+        if n:
+            ax.text(weekday + 0.94, week + 0.08, f"{n:,.0f}", ha="right", color=color, **small)
+    return True
 
 
 def _format(value: float) -> str:

@@ -160,7 +160,7 @@ def draw(
     grid = _split(frame, place, width, 2 if share == "x" else 3)
     summaries = [summarize(cell.frame) for cell in grid.cells]
     sizes = [size(summary) if callable(size) else size for summary in summaries]
-    part = 0.8 if share == "x" else 0.62  # names of rows do not shrink
+    part = 0.62 if share == "xy" else 0.8  # names of rows do not shrink
     high = float(np.clip(part * max(high for _, high in sizes), 2.3, 7)) * max(font_points(1), 1)
     with theme.active_theme(None):
         wide = width or _WIDTHS[min(grid.n_columns, 4)]

@@ -217,10 +217,8 @@ def draw_line(
         ax.plot(at[own], values[own], marker, color=color, markerfacecolor=back, markersize=7)
         _add_to_legend(ax, "o", "bucket not complete")
     if (own := bounds.notna()).any():
-        top = ax.get_ylim()[1]
-        ax.plot(
-            at[own], bounds[own].clip(upper=top), "^", color=color, markerfacecolor="none", markersize=7, clip_on=False
-        )
+        top = float(ax.transData.inverted().transform(ax.transAxes.transform((0, 0.96)))[1])
+        ax.plot(at[own], bounds[own].clip(upper=top), "^", color=color, markerfacecolor="none", markersize=7)
         _add_to_legend(ax, "^", "at least")
 
 
