@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
-from matplotlib.container import BarContainer
+from matplotlib.collections import PolyCollection
 
 from buildframe import metrics, plots
 from buildframe.plots.scope import SEPARATOR
@@ -347,13 +347,14 @@ def ticks(ax: plt.Axes) -> list[plt.Text]:
 
 
 def bars(ax: plt.Axes, label: str) -> list[tuple[float, float, int]]:
-    """From and to in minutes, and row, of the bars of one kind."""
-    found = [one for one in ax.containers if isinstance(one, BarContainer) and one.get_label() == label]
-    return [
-        (bar.get_x() / 60, (bar.get_x() + bar.get_width()) / 60, round(bar.get_y() + bar.get_height() / 2))
-        for container in found
-        for bar in container.patches
-    ]
+    """From and to in minutes, and row, of the bars of one kind in a timeline."""
+    boxes = [path.get_extents() for path in kinds(ax)[label].get_paths()] if label in kinds(ax) else []
+    return [(box.x0 / 60, box.x1 / 60, round((box.y0 + box.y1) / 2)) for box in boxes]
+
+
+def kinds(ax: plt.Axes) -> dict[str, PolyCollection]:
+    """The bars of a timeline by label."""
+    return {one.get_label(): one for one in ax.collections if isinstance(one, PolyCollection)}
 
 
 def marks(ax: plt.Axes, label: str) -> list[tuple[float, float]]:

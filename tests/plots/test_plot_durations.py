@@ -29,7 +29,9 @@ def test_trend_shows_the_median_with_its_interval_the_95th_percentile_and_each_b
 
 def points(ax: plt.Axes, color: str) -> int:
     """How many builds have this color; few have larger points."""
-    return sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() in (".", "o") and line.get_color() == color)
+    return sum(
+        len(line.get_xdata()) for line in ax.lines if line.get_marker() in (".", "o") and line.get_color() == color
+    )
 
 
 def test_the_interval_of_the_median_is_a_band():

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import colors
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from plot_frames import at, bars, chain_of_each_kind, jobs, labels, legend, marks, note, rendered, title
+from plot_frames import at, bars, chain_of_each_kind, jobs, kinds, labels, legend, marks, note, rendered, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -28,7 +28,7 @@ def test_timeline_distinguishes_waiting_and_running():
     assert labels(ax) == ["job 0", "job 1"]
     assert ax.yaxis_inverted()
     assert title(ax) == "web #41: 2 jobs"
-    assert legend(ax) == ["critical chain", "waiting for an agent", "ran", "setup"]
+    assert legend(ax) == ["waiting for an agent", "ran", "setup", "critical chain"]
 
 
 def test_timeline_shows_failed_canceled_retried_and_open_jobs():
@@ -51,7 +51,7 @@ def test_timeline_shows_failed_canceled_retried_and_open_jobs():
     assert legend(ax) == ["waiting for an agent", "ran", "failed", "timed out", "retried", "not over yet"]
     assert title(ax) == "web #41: 5 jobs"
     assert note(ax) == "1 more job was never runnable"
-    hatches = {one.get_label(): one.patches[0].get_hatch() for one in ax.containers}
+    hatches = {label: one.get_hatch() for label, one in kinds(ax).items()}
     assert hatches["failed"] != hatches["timed out"]
     assert not hatches["ran"]
     assert bars(plots.timeline(jobs(1, state="canceled")), "canceled") == [(1, 3, 0)]
@@ -72,9 +72,9 @@ def test_timeline_leaves_out_jobs_that_no_agent_runs_and_waits_that_end_before_t
 
 
 def test_one_job_does_not_fill_the_plot():
-    (bar,) = (one.patches[0] for one in plots.timeline(jobs(1)).containers if one.get_label() == "ran")
-    ax = bar.axes
-    assert bar.get_height() < 0.3 * abs(np.subtract(*ax.get_ylim()))
+    ax = plots.timeline(jobs(1))
+    (bar,) = kinds(ax)["ran"].get_paths()
+    assert bar.get_extents().height < 0.3 * abs(np.subtract(*ax.get_ylim()))
 
 
 def test_timeline_refuses_several_builds():
@@ -161,7 +161,7 @@ def test_timeline_distinguishes_names_that_differ_only_in_their_emoji():
 def test_timeline_of_a_thousand_jobs_is_not_hatched():
     frame = jobs(1000, state=["failed", "passed"] * 500, name=[f"step {k % 30}" for k in range(1000)])
     ax = plots.timeline(frame)
-    assert {one.patches[0].get_hatch() for one in ax.containers} == {None}
+    assert {one.get_hatch() for one in kinds(ax).values()} == {None}
     assert title(ax) == "web #41: 1,000 jobs"
 
 
@@ -244,7 +244,7 @@ def test_thin_bars_differ_in_a_print_without_color():
     states = ["passed", "failed", "canceled", "timed_out"] * 20
     frame = jobs(80, state=states, type=["script"] * 72 + ["trigger"] * 8)
     frame.loc[frame["type"] == "trigger", "state"] = "passed"
-    found = {one.get_label(): one.patches[0].get_facecolor() for one in plots.timeline(frame).containers}
+    found = {label: one.get_facecolor()[0] for label, one in kinds(plots.timeline(frame)).items()}
     found = {label: color for label, color in found.items() if label not in ("setup", "unknown")}  # only outlines
     assert len(found) == 6
     shades = sorted(brightness(np.multiply(c[:3], c[3]) + 1 - c[3]) for c in found.values())

@@ -268,8 +268,8 @@ def _fit_axis_labels(ax: Axes, header: float) -> None:
             label.set_text("")
         elif is_narrow(ax):
             label.set_fontsize(SMALLER * float(label.get_fontsize()))
-    wrap_text(ax.yaxis.label, _room_of_labels(ax, header)[1])
-    width = _room_of_labels(ax, header)[0]
+    wrap_text(ax.yaxis.label, _final_height(ax, header))
+    width = _final_width(ax)
     offset = measured_text(ax, ax.xaxis.get_major_formatter().get_offset(), rcParams["xtick.labelsize"])
     beside = text_size(offset)[0] + 12 if offset.get_text() else 0.0
     wrap_text(ax.xaxis.label, width - beside)
@@ -277,16 +277,22 @@ def _fit_axis_labels(ax: Axes, header: float) -> None:
         ax.set_xlabel(ax.get_xlabel(), loc="left")
 
 
-def _room_of_labels(ax: Axes, header: float) -> tuple[float, float]:
-    """Return the width and height of the Axes in points, as they will be below the header."""
-    box, points = axes_cell(ax), points_per_pixel(ax)
-    width, height = box.width * points, box.height * points
+def _final_height(ax: Axes, header: float) -> float:
+    """Return the height in points that the Axes will have below the header."""
+    whole = axes_cell(ax).height * points_per_pixel(ax)
     if ax.get_subplotspec() is None:
-        return width, height
-    width, height = width - labels_width(ax) - font_points(15), height - header - labels_height(ax) - font_points(5)
-    if len(root_figure(ax).axes) == 1:
-        return width, height
-    return min(width, plot_area(ax)[0]), min(height, plot_area(ax)[1])
+        return whole
+    height = whole - header - labels_height(ax) - font_points(5)
+    return height if len(root_figure(ax).axes) == 1 else min(height, plot_area(ax)[1])
+
+
+def _final_width(ax: Axes) -> float:
+    """Return the width in points that the Axes will have beside their labels."""
+    whole = axes_cell(ax).width * points_per_pixel(ax)
+    if ax.get_subplotspec() is None:
+        return whole
+    width = whole - labels_width(ax) - font_points(15)
+    return width if len(root_figure(ax).axes) == 1 else min(width, plot_area(ax)[0])
 
 
 def show_message(ax: Axes, sentence: str, title: str = "", scope: str = "") -> Axes:
