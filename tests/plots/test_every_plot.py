@@ -17,15 +17,17 @@ from plot_frames import (
     builds,
     busy_jobs,
     concurrency,
+    drawn,
     explain,
     flaky_tests,
     flipping,
     jobs,
     labels,
+    laid_out,
     legend,
     overlaps,
+    pixels,
     queue_depth,
-    rendered,
     ticks,
     title,
     trend,
@@ -50,20 +52,25 @@ def test_every_public_plot_is_tested():
 
 
 @every
-def test_it_draws_into_the_axes_given_and_leaves_settings_alone(plot, frame):
-    figure, axes = plt.subplots(1, 2)
+def test_it_draws_into_the_axes_given_in_legible_ink_and_leaves_settings_alone(plot, frame):
+    figure, axes = plt.subplots(1, 2, facecolor="black")
     before = dict(mpl.rcParams)
     assert plot(frame(), ax=axes[1]) is axes[1]
     assert dict(mpl.rcParams) == before
     assert not axes[0].has_data()
     assert plt.get_fignums() == [figure.number]
-    rendered(axes[1])
+    assert stands_out(laid_out(axes[1]), luminance("black"))
+
+
+@pytest.mark.parametrize(("plot", "frame"), [(trend, builds), (plots.contention, busy_jobs)])
+def test_ink_stands_out_from_white_if_the_figure_is_transparent(plot, frame):
+    _, ax = plt.subplots(facecolor="none")
+    assert stands_out(plot(frame(), ax=ax), luminance("white"))
 
 
 @every
 def test_it_says_units_and_n_and_nothing_overlaps_or_lies_outside(plot, frame):
-    ax = plot(frame())
-    rendered(ax)
+    ax = drawn(plot, frame).ax
     said = " ".join([ax.get_xlabel(), ax.get_ylabel(), title(ax), *(text.get_text() for text in ax.texts)])
     ends = {text.get_text().split(" ")[-1] for text in ticks(ax)} | set(said.replace(",", "").split())
     assert bool(ends & UNITS) or plot.__name__ not in DURATIONS
@@ -84,10 +91,10 @@ def test_it_says_units_and_n_and_nothing_overlaps_or_lies_outside(plot, frame):
 def test_nothing_to_show_is_said_in_words(plot, frame):
     whole = frame()
     nulls = whole.assign(**{name: at(*[None] * len(whole)) for name in whole if name.endswith(STAMPS)}, state=None)
-    ax = plot(whole.iloc[:0])
-    rendered(ax)
+    ax = laid_out(plot(whole.iloc[:0]))
     assert [text.get_text()[-1] for text in ax.texts] == ["."]
     assert not ax.axison
+    assert title(ax)
     if plot not in (explain, plots.flaky_board, plots.time_ledger):  # whose bars need no times
         assert not plot(nulls).axison
         assert not plot(pd.DataFrame({name: [None, None] for name in whole})).axison
@@ -96,17 +103,16 @@ def test_nothing_to_show_is_said_in_words(plot, frame):
 @pytest.mark.slow
 @every
 def test_one_row_is_drawn_or_refused_in_words(plot, frame):
-    ax = plot(frame().iloc[:1])
-    rendered(ax)
-    assert title(ax) or ax.texts[0].get_text().endswith(".")
+    ax = laid_out(plot(frame().iloc[:1]))
+    assert title(ax)
+    assert ax.axison or ax.texts[0].get_text().endswith(".")
 
 
 @every
 def test_the_order_of_rows_never_matters_and_the_frame_stays_as_it_was(plot, frame):
-    given_, same = frame(), frame()
-    drawn = rendered(plot(given_))
-    pd.testing.assert_frame_equal(given_, same)
-    assert drawn == rendered(plot(same.iloc[::-1].reset_index(drop=True)))
+    same, seen = frame(), drawn(plot, frame)
+    pd.testing.assert_frame_equal(seen.frame, same)
+    assert seen.pixels == pixels(plot(same.iloc[::-1].reset_index(drop=True)))
 
 
 @every
@@ -130,18 +136,11 @@ def luminance(color: object) -> float:
     return float(np.dot(colors.to_rgb(color), (0.2126, 0.7152, 0.0722)))
 
 
-@pytest.mark.parametrize(
-    ("plot", "frame", "ground"),
-    [(*one, "black") for one in ALL] + [(trend, builds, "none"), (plots.contention, busy_jobs, "none")],
-)
-def test_the_ink_stands_out_from_the_ground(plot, frame, ground):
-    figure, ax = plt.subplots(facecolor=ground)
-    plot(frame(), ax=ax)
+def stands_out(ax: plt.Axes, behind: float) -> bool:
+    """Whether all texts contrast with the luminance behind them."""
     texts = [ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
     texts += ax.get_legend().get_texts() if ax.get_legend() else []
-    behind = 1.0 if ground == "none" else luminance(figure.get_facecolor())
-    assert texts
-    assert all(abs(luminance(text.get_color()) - behind) > 0.5 for text in texts)
+    return all(abs(luminance(text.get_color()) - behind) > 0.5 for text in texts)
 
 
 @every
@@ -192,7 +191,7 @@ def test_names_are_drawn_as_they_are(plot):
         *(ax.get_legend().get_texts() if ax.get_legend() else []),
     ]
     assert not any(text.get_parse_math() for text in texts if set(text.get_text()) - set("0123456789.,%"))
-    rendered(ax)
+    laid_out(ax)
     assert max(len(line) for label in labels(ax) for line in label.split("\n")) <= 56
 
 

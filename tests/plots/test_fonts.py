@@ -9,7 +9,7 @@ import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib.font_manager import fontManager
-from plot_frames import flaky_tests, labels, rendered
+from plot_frames import flaky_tests, labels, laid_out
 
 from buildframe import plots
 from buildframe.plots import fonts
@@ -53,7 +53,7 @@ def board() -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ax = plots.flaky_board(frame)
-        rendered(ax)
+        laid_out(ax)
     return labels(ax)[::-1]
 
 

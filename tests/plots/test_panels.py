@@ -52,7 +52,7 @@ def test_small_multiples_have_a_cell_for_each_group_and_one_header(plot, frame):
         two["id"] += two["pipeline"]
     axes = plot(two, col="pipeline")
     figure = axes[0].figure
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     assert [ax.get_title(loc="left") for ax in axes] == ["api", "web"]
     assert all(ax.axison for ax in axes)
     assert len(figure.legends) <= 1
@@ -153,7 +153,7 @@ def test_durations_have_round_ticks_of_one_unit(most, expected):
     figure, ax = plt.subplots(figsize=(9, 4))
     ax.set_ylim(0, most)
     show_durations(ax, "y")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     texts = [text.get_text() for text in ax.get_yticklabels()]
     assert texts[:3] == expected
     assert len({text.split(" ")[-1] for text in texts if text != "0"}) == 1
@@ -164,15 +164,15 @@ def test_ticks_follow_the_limits_and_logarithmic_axes_have_a_unit_for_each_tick(
     figure, ax = plt.subplots(figsize=(9, 4))
     show_durations(ax, "x")
     ax.set_xlim(-7200, 7200 * 3)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     assert "\N{MINUS SIGN}2 h" in [text.get_text() for text in ax.get_xticklabels()]
     ax.set_xlim(60, 75)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     assert [text.get_text() for text in ax.get_xticklabels()][:2] == ["60 s", "62 s"]
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(0, 1e6)
     show_durations(ax, "x")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     texts = [text.get_text() for text in ax.get_xticklabels()]
     assert {"0", "1 s", "1 min", "1 h", "1 d"} <= set(texts)
 

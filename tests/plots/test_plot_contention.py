@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import UGLY, at, busy_jobs, jobs, labels, note, rendered, title
+from plot_frames import UGLY, at, busy_jobs, jobs, labels, laid_out, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -73,7 +73,7 @@ def test_small_axes_have_fewer_groups():
     plots.contention(busy_jobs(200, 9), ax)
     assert len(labels(ax)) < 6
     assert "others" in labels(ax)[-1]
-    rendered(ax)
+    laid_out(ax)
     assert figure.bbox.padded(1).contains(*ax.get_tightbbox().min)
 
 
@@ -84,7 +84,7 @@ def test_any_name_is_drawn():
         n, pipeline=names, started_at=at(*range(1, n + 1)), finished_at=at(*range(2, n + 2)), runnable_at=at(*[0] * n)
     )
     ax = plots.contention(frame, top=30)
-    rendered(ax)
+    laid_out(ax)
     assert not any(text.get_parse_math() for text in [*ax.get_xticklabels(), *ax.get_yticklabels()])
     assert len(set(labels(ax))) == len(labels(ax)) == len({*names})
 

@@ -174,7 +174,7 @@ def test_trend_begins_its_days_in_the_zone_and_shows_its_clock():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(__import__("matplotlib").rcParams, "timezone", "Asia/Tokyo")
         ax = plots.duration_trend(builds(days=1), freq="1D", tz="Europe/Berlin")
-        ax.figure.canvas.draw()
+        ax.figure.draw_without_rendering()
         (x, _) = marks(ax, "median")[0]
         assert "Europe/Berlin" in ax.get_xlabel()
         assert ax.xaxis.get_major_formatter().format_ticks([x]) == ["12:00"]

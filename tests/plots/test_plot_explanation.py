@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import explain, labels, note, rendered, segments, title
+from plot_frames import explain, labels, laid_out, note, segments, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -35,7 +35,7 @@ def test_the_bars_are_the_largest_notable_rows_and_the_largest_others():
     notable, others = rows[rows["notable"].astype(bool)], rows[~rows["notable"].astype(bool)]
     assert (len(notable), len(others)) == (12, 9)
     ax = explain(ledger)
-    rendered(ax)
+    laid_out(ax)
     shown = [f"{step} (run)" for step in [*notable["step"][:7], *others["step"][:3]]]
     hidden = pd.concat([notable["change_s"][7:], others["change_s"][3:]])
     grew, shrank = (hidden > 0).sum(), (hidden < 0).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import at, builds, jobs, labels, legend, marks, note, objective, rendered, title
+from plot_frames import at, builds, jobs, labels, laid_out, legend, marks, note, objective, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -65,7 +65,7 @@ def test_a_bucket_without_rows_is_empty():
     frame = builds(2, 20, 9999, created_at=at(*[0] * 20, *[3000] * 20), finished_at=at(*[1] * 20, *[3001] * 20))
     ax = objective(frame)
     assert np.isnan([y for _, y in marks(ax, "share that met it")]).tolist() == [False, True, False]
-    rendered(ax)
+    laid_out(ax)
 
 
 def test_nothing_is_decided():

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import DAY, START, at, builds, flaky_tests, flipping, jobs, labels, legend, marks, note, title
+from plot_frames import DAY, START, at, builds, flaky_tests, flipping, jobs, kinds, labels, legend, marks, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -30,7 +30,8 @@ def test_success_on_a_branch_counts_its_builds_only_and_shows_its_outages():
     ax = plots.success_trend(pd.concat([main, other], ignore_index=True), branch="main")
     assert title(ax) == "Success rate of 40 builds on main"
     assert note(ax) == "36 passed, 4 failed; 2 outages of 1 pipeline, 1 still open"
-    spans = [(bar.get_x() - DAY, bar.get_x() + bar.get_width() - DAY) for bar in ax.patches]
+    boxes = [path.get_extents() for path in kinds(ax)["branch failing"].get_paths()]
+    spans = [(box.x0 - DAY, box.x1 - DAY) for box in boxes]
     ends = [(18 + 19) / 1440, 1 + 1 / 1440, 1 + (18 + 19) / 1440, 2]  # the 19th build takes 19 minutes
     assert np.ravel(spans) == pytest.approx(ends, abs=1e-6)
     (suspects,) = (one for one in ax.collections if one.get_label() == "last good build to first failed one")

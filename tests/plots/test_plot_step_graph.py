@@ -6,7 +6,7 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.transforms import Bbox
-from plot_frames import UGLY, at, chains, jobs, note, rendered, step_graph, title
+from plot_frames import UGLY, at, chains, jobs, laid_out, note, step_graph, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
@@ -61,7 +61,7 @@ def test_a_dependency_that_is_never_on_a_chain_is_gray():
 def test_steps_that_do_not_fit_are_counted():
     _, ax = plt.subplots(figsize=(4, 2))
     step_graph(chains(), ax)
-    rendered(ax)
+    laid_out(ax)
     assert "lint" not in texts(ax)
     _, ax = plt.subplots(figsize=(7, 3))
     step_graph(chains(), ax)
@@ -71,7 +71,7 @@ def test_steps_that_do_not_fit_are_counted():
 def test_names_are_drawn_as_they_are():
     names = dict(zip(["upload", "lint", "test 0", "test 1", "test 2", "deploy"], UGLY[5:11], strict=True))
     ax = step_graph(chains().assign(name=lambda jobs: jobs["name"].map(names)))
-    rendered(ax)
+    laid_out(ax)
     assert not any(text.get_parse_math() for text in ax.texts if "$" in text.get_text())
 
 
@@ -80,7 +80,7 @@ def test_steps_that_seem_to_depend_on_each_other_are_drawn():
     is_odd = jobs["build_id"].isin(["b1", "b3", "b5"])
     names = {"upload": "deploy", "deploy": "upload"}
     ax = step_graph(jobs.assign(name=jobs["name"].mask(is_odd, jobs["name"].replace(names))))
-    rendered(ax)
+    laid_out(ax)
     assert {"upload", "deploy"} <= set(texts(ax))
 
 
@@ -137,7 +137,7 @@ def test_no_line_crosses_a_box():
 def test_texts_lie_in_their_boxes(size):
     _, ax = plt.subplots(figsize=size)
     step_graph(chains().assign(name=lambda jobs: "MATRIX " + jobs["name"] + " WITH WIDE NAMES"), ax)
-    rendered(ax)
+    laid_out(ax)
     outlines = [Bbox(ax.transData.transform(box)) for box in boxes(ax)]
     inside = [text.get_window_extent() for text in ax.texts if text.get_transform() == ax.transData]
     assert len(inside) >= len(outlines)

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import colors
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from plot_frames import at, bars, chain_of_each_kind, jobs, kinds, labels, legend, marks, note, rendered, title
+from plot_frames import at, bars, chain_of_each_kind, jobs, kinds, labels, laid_out, legend, marks, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -87,7 +87,7 @@ def test_timeline_refuses_several_builds():
 @pytest.mark.parametrize(("steps", "hidden"), [(5, False), (400, True)])
 def test_timeline_of_many_jobs_is_labeled_by_step_without_overlap(steps, hidden):
     ax = plots.timeline(jobs(400, name=[f"step {k % steps} #{k}" for k in range(400)]))
-    rendered(ax)
+    laid_out(ax)
     extents = [text.get_window_extent() for text in ax.get_yticklabels()]
     assert all(below.y1 <= above.y0 for above, below in itertools.pairwise(extents))
     assert ("without a label" in ax.get_ylabel()) == hidden
@@ -98,7 +98,7 @@ def test_timeline_of_many_jobs_is_labeled_by_step_without_overlap(steps, hidden)
 
 def test_numbers_on_the_axis_are_plain():
     ax = plots.timeline(jobs(1, finished_at=at(200_000)))
-    rendered(ax)
+    laid_out(ax)
     ticks = [text.get_text() for text in ax.get_xticklabels()]
     assert "100 d" in ticks
     assert np.all([("e" not in tick) for tick in ticks])

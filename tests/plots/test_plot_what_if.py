@@ -12,12 +12,12 @@ from plot_frames import (
     builds_of,
     jobs,
     labels,
+    laid_out,
     legend,
     leverage,
     marks,
     note,
     queued,
-    rendered,
     title,
 )
 
@@ -82,15 +82,15 @@ def test_small_axes_have_fewer_steps():
     figure, ax = plt.subplots(figsize=(4, 2.6), layout="constrained")
     leverage(rows, ax)
     assert len(labels(ax)) < 10
-    figure.canvas.draw()
+    figure.draw_without_rendering()
 
 
 def test_any_name_is_drawn():
     rows = queued(3 * len(UGLY))
     rows = rows.assign(name=UGLY * 3, queue="$\\frac{<script>" * 9)
-    rendered(leverage(rows, top=30))
+    laid_out(leverage(rows, top=30))
     ax = agents_needed(rows, queue=rows["queue"].iloc[0])
-    rendered(ax)
+    laid_out(ax)
     assert not ax._left_title.get_parse_math()
 
 

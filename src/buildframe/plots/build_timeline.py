@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.patheffects import withStroke
 
 from buildframe.errors import BadInput
@@ -215,7 +214,7 @@ def _draw_chain(ax: Axes, chain: pd.DataFrame, thin: bool) -> None:
         gaps = chain[(chain["kind"] == kind) & (chain["end"] - chain["start"] > _LEAST_VISIBLE * span)]
         # block steps have bars, which can be shorter
         label = "_nolegend_" if kind == "blocked" else KIND_NAMES[kind]
-        _draw_bars(ax, gaps["row"], gaps["start"], gaps["end"], label=label, zorder=0.9, **style)
+        theme.draw_bars(ax, gaps["row"], gaps["start"], gaps["end"], label=label, zorder=0.9, **style)
     times, rows = chain[["start", "end"]].to_numpy().ravel(), np.repeat(chain["row"].to_numpy(), 2)
     halo = withStroke(linewidth=3.5, foreground=theme.background(ax))
     ax.plot(times, rows + 0.38, color=theme.text_color(), linewidth=1.8, label="critical chain", path_effects=[halo],
@@ -226,30 +225,17 @@ def _draw(ax: Axes, bars: pd.DataFrame, chain: pd.DataFrame) -> None:
     waited = bars[bars["wait_to"] > bars["first"]]
     thin = len(bars) > min(60, plot_area(ax)[1] / 5)  # too thin for a hatch
     height = 1.0 if thin else 0.7
-    _draw_bars(ax, waited.index, waited["first"], waited["wait_to"], 1.0 if thin else 0.42, color=theme.ORANGE,
+    theme.draw_bars(ax, waited.index, waited["first"], waited["wait_to"], 1.0 if thin else 0.42, color=theme.ORANGE,
                alpha=0.55, linewidth=0, label="waiting for an agent")  # fmt: skip
     for kind, style in _bar_styles(ax, thin).items():
         ran = bars[(bars["kind"] == kind) & bars["run_from"].notna() & ~is_negative(bars)]
-        _draw_bars(ax, ran.index, ran["run_from"], ran["end"], height, label=kind, **style)
+        theme.draw_bars(ax, ran.index, ran["run_from"], ran["end"], height, label=kind, **style)
     if len(chain):
         _draw_chain(ax, chain, thin)
     _mark_ends(ax, bars, 3.5 if thin else 6)
     ax.set_ylim(max(len(bars), 3) - 0.4, -0.6)
     _draw_negative(ax, bars[is_negative(bars)])
     ax.set_xlim(left=min(0, np.nanmin(bars[["first", "run_from", "end"]])))
-
-
-def _draw_bars(
-    ax: Axes, rows: Any, start: pd.Series[float], end: pd.Series[float], height: float, **style: Any
-) -> None:
-    """Draw bars as one artist, as thousands of patches take seconds."""
-    if not len(start):
-        return
-    y, left, right = (np.asarray(one, np.float64) for one in (rows, start, end))
-    low, high = y - height / 2, y + height / 2
-    corners = np.array([(left, low), (left, high), (right, high), (right, low)])
-    ax.add_collection(PolyCollection(corners.transpose(2, 0, 1), **style))  # type: ignore[arg-type]
-    ax.autoscale_view()
 
 
 def _draw_negative(ax: Axes, bars: pd.DataFrame) -> None:

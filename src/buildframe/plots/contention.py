@@ -189,9 +189,10 @@ def _area(ax: Axes, table: pd.DataFrame) -> tuple[float, float]:
 
 def _name_columns(ax: Axes, table: pd.DataFrame) -> tuple[list[str], bool]:
     """Return the names of columns, and whether they are upright: if they are longer than the columns are wide."""
-    most = int(_NAMES * axes_cell(ax).height * points_per_pixel(ax) / character_width())
-    labels = theme.unique_labels({str(name) for name in table if name is not None}, int(np.clip(most, 8, _CHARACTERS)))
-    texts = [f"({UNEXPLAINED})" if name is None else labels[str(name)] for name in table]
+    room = _NAMES * axes_cell(ax).height * points_per_pixel(ax) / character_width()
+    most = int(np.clip(room, 8, _CHARACTERS))
+    labels = theme.unique_labels({str(name) for name in table if name is not None}, most)
+    texts = [theme.drawable(f"({UNEXPLAINED})", most) if name is None else labels[str(name)] for name in table]
     width = plot_area(ax, label_width(ax, _CHARACTERS))[0] / table.shape[1]
     return texts, max(map(len, texts)) * 1.04 * character_width() > width
 

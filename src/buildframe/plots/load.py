@@ -248,6 +248,9 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, 
         ax.axhline(one.capacity[0], color=theme.ORANGE, linestyle="--", linewidth=1.4, label=label)
         most = max(most, one.capacity[0])
     ax.set_ylim(0, 1.12 * most)
+    ax.yaxis.set_major_locator(
+        MaxNLocator(max(min(int(plot_area(ax)[1] / font_points(22)), 6), 1), integer=True, steps=[1, 2, 5, 10])
+    )
     ax.set_xlim(at[0], at[-1])
     _hatch_incomplete_times(ax, one.changes, tz)
     theme.format_dates(ax)
@@ -257,9 +260,6 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, 
     short = theme.join_notes(n, f"peak {peaks.max():,.0f}", capacity)
     key = f"peak and median of each {width}"
     panel.decorate(heading, "" if panel.is_cell else theme.join_notes(short, hidden), "y", short, key)
-    ax.yaxis.set_major_locator(
-        MaxNLocator(max(min(int(plot_area(ax)[1] / font_points(22)), 6), 1), integer=True, steps=[1, 2, 5, 10])
-    )
 
 
 def _local(seconds: Floats, tz: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.dates import date2num
 
 from buildframe import metrics
 from buildframe.formatting import format_count
@@ -213,9 +214,8 @@ def _draw_lanes(ax: Axes, outages: pd.DataFrame, lanes: list[str], tz: str) -> N
     if len(suspect):
         ax.hlines(suspect["y"], suspect["good"], suspect["begin"], color=theme.ORANGE, linewidth=2,
                   label="last good build to first failed one")  # fmt: skip
-    if len(spans):
-        ax.barh(spans["y"], spans["end"] - spans["begin"], 0.6 * lane, left=spans["begin"], color=theme.RED,
-                edgecolor=theme.RED, linewidth=1, label="branch failing")  # fmt: skip
+    first, last = (date2num(spans[name]) for name in ("begin", "end"))  # type: ignore[no-untyped-call]
+    theme.draw_bars(ax, spans["y"], first, last, 0.6 * lane, color=theme.RED, linewidth=1, label="branch failing")
     still = spans[spans["open"].fillna(False).astype(bool)]
     if len(still):
         ax.plot(still["end"], still["y"], ">", color=theme.text_color(), markersize=5, label="still failing")
