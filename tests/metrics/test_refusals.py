@@ -53,11 +53,11 @@ BUILDS = builds_of("many")
         (lambda: metrics.wilson(1, 2, None), "confidence=None"),
         (lambda: metrics.wilson(1, 2, 1 - 1e-16), "confidence="),
         (lambda: metrics.queue_time(None), "A NoneType is not a pandas DataFrame"),
-        (lambda: metrics.step(pl.from_pandas(JOBS)), r"metrics.with_seconds\(frame\) adds"),
+        (lambda: metrics.step([JOBS]), r"metrics.with_seconds\(frame\) adds"),
         (lambda: metrics.latest(None), "not a pandas DataFrame, which metrics.latest needs"),
         (lambda: metrics.with_seconds(None), "A NoneType is not a frame"),
         (lambda: metrics.with_seconds(pd.concat([BUILDS, BUILDS[["id"]]], axis=1)), "2 columns named 'id'"),
-        (lambda: metrics.success_rate(pa.Table.from_pandas(BUILDS)), "A Table is not a frame"),
+        (lambda: metrics.success_rate([BUILDS]), "A list is not a frame"),
     ],
 )
 def test_arguments(call: Callable[[], object], words: str) -> None:

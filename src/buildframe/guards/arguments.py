@@ -6,6 +6,7 @@ import datetime as dt
 import difflib
 import functools
 import inspect
+import itertools
 import numbers
 import os
 import types
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_ar
 import numpy as np
 
 from buildframe.errors import BadInput
+from buildframe.guards.arrow_frames import as_pandas
 from buildframe.guards.interrupts import annotate_interrupts
 from buildframe.guards.secrets import confined, is_confined, without_frames
 from buildframe.spec import Endpoint, find_violations
@@ -127,6 +129,7 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
         try:
             arguments = tuple(map(_plain_number, arguments))
             options = {name: _plain_number(value, name) for name, value in options.items()}
+            arguments, options = parameters.read_frames(arguments, options)
             parameters.check_number_of(arguments)
             check_call(parameters, arguments, options)
             return annotated(*arguments, **options)
@@ -199,6 +202,21 @@ class _Parameters:
             return get_type_hints(alone, self._function.__globals__, include_extras=True)[name]
         except (TypeError, NameError):
             return text
+
+    def read_frames(
+        self, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with frames that come from other libraries as DataFrames."""
+        names = [*["self"][: self.has_self], *self.positional]
+        named = itertools.zip_longest(names[: len(arguments)], arguments)
+        return tuple(itertools.starmap(self._read, named)), {
+            name: self._read(name, value) for name, value in options.items()
+        }
+
+    def _read(self, name: str, value: Any) -> Any:
+        if not hasattr(value, "__arrow_c_stream__"):
+            return value
+        return as_pandas(value, self.hints.get(name))
 
     def check_number_of(self, arguments: Sequence[Any]) -> None:
         """Raise BadInput for options that are passed without their names."""

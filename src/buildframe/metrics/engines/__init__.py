@@ -27,5 +27,6 @@ def engine_of(frame: Frame) -> Engine:
     try:
         return _ENGINES[nw.from_native(frame).implementation]
     except (TypeError, AttributeError, KeyError):
-        message = f"A {type(frame).__name__} is not a frame. Pass one of pandas, Polars, DuckDB or PySpark."
+        known = "pandas, Polars, DuckDB or PySpark, or one with the Arrow interface `__arrow_c_stream__`"
+        message = f"A {type(frame).__name__} is not a frame. Pass one of {known}."
         raise BadInput(message) from None
