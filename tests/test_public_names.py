@@ -6,12 +6,14 @@ import doctest
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import buildframe as bf
 from buildframe import errors
 from buildframe.sandbox_server import Sandbox
+from tests import public_api
 
 FUNCTIONS = [name for name in bf.__all__ if inspect.isfunction(getattr(bf, name))]
 MODULES = [name for name in bf.__all__ if inspect.ismodule(getattr(bf, name))]
@@ -22,6 +24,11 @@ def test_the_names_are_the_public_ones() -> None:
     assert {name for name in bf.__all__ if name[0].isupper()} == {*dir(errors)} & {*bf.__all__} | {"Store"}
     assert FUNCTIONS == ["connect", "load", "sandbox", "save"]
     assert MODULES == ["metrics", "plots", "report", "spec", "webhooks", "widgets"]
+
+
+def test_signatures_change_only_on_purpose() -> None:
+    """After an intended change: `python -m tests.public_api > tests/public_api.txt`. The diff is part of the change."""
+    assert public_api.lines() == Path(public_api.__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("name", ["plots", "metrics", "report", "widgets", "webhooks", ""])
