@@ -1,21 +1,19 @@
-"""Write the pages in docs/reference/ from declarations and docstrings, with responses of a running sandbox.
-
-Run `python docs/make_reference.py` after a change of either. A test compares the pages with the code.
-"""
+"""Write the pages of the reference that come from declarations, with responses of a running sandbox."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints, is_typeddict
 from unittest.mock import patch
 
 import buildframe as bf
-from buildframe import errors, metrics, plots, report, webhooks, widgets
+from buildframe import errors
 from buildframe.fetching.options import BuildListOptions, ListOptions
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
@@ -32,10 +30,7 @@ from buildframe.spec import (
     properties_of,
     provider_settings_of,
 )
-from buildframe.store.sync import SyncResult
-from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.workspace import Workspace
-from buildframe.workspace.pipeline import PipelineWorkspace
 
 FOLDER = Path(__file__).with_name("reference")
 SHOWN_AS = "https://api.example.com"
@@ -48,18 +43,25 @@ DTYPES = {
     "json": ("`str`", "JSON text"),
 }
 MOST_KEYS = 6
-GENERATED = "Generated from the code by `docs/make_reference.py`."
-INTRODUCTIONS = {
+LISTS = {
     "metrics": "A metric is `frame -> Series`, a summary `frame -> frame`. "
     "[Metrics](../metrics.md) shows which to use.",
-    "plots": "A plot is `frame -> Axes`, or an array of Axes with `col` or `row`; `explore` returns a widget.",
+    "plots": "A plot is `frame -> Axes`, or an array of Axes with `col` or `row`; `explore` returns a widget. "
+    "The [gallery](../gallery/index.md) has an image of each.",
     "report": "Read the content of a report and render it. [Reports](../report.md) has the command.",
-    "store": "[The store](../store.md) describes tables and columns.",
     "webhooks": "[Webhooks](../webhooks.md) shows a server that uses these functions.",
     "widgets": "[Widgets](../widgets.md) shows how to use them.",
-    "workspace": "The functions of `buildframe`, and the methods of a workspace and of a pipeline. "
-    "[Operations](operations.md) has the requests, responses, filters and options.",
 }
+"""What the page of a module begins with; then it lists the names in `__all__`."""
+STORE = ("buildframe.Store", "buildframe.store.sync.SyncResult", "buildframe.store.webhook_rows.ReceiveResult")
+WORKSPACE = (
+    "buildframe.connect",
+    "buildframe.sandbox",
+    "buildframe.save",
+    "buildframe.load",
+    "buildframe.workspace.Workspace",
+    "buildframe.workspace.pipeline.PipelineWorkspace",
+)
 
 EXAMPLES = {
     "list_all_builds": "everything.builds(created_from='1d')",
@@ -174,55 +176,24 @@ def pages() -> dict[str, str]:
         exchanges = dict(exchanged(service))
         made = {"operations.md": operations(exchanges), "errors.md": refusals(service), "tables.md": tables()}
     made["modules.md"] = modules()
-    for module in (metrics, plots, report, webhooks, widgets):
-        members = [getattr(module, name) for name in sorted(module.__all__, key=str.lower)]
-        made |= page(module.__name__.rpartition(".")[2], [member for member in members if callable(member)])
-    made |= page("store", [bf.Store, SyncResult, ReceiveResult])
-    made |= page("workspace", [bf.connect, bf.sandbox, bf.save, bf.load, Workspace, PipelineWorkspace])
+    for name, introduction in LISTS.items():
+        listed = sorted(importlib.import_module(f"buildframe.{name}").__all__, key=str.lower)
+        made[f"{name}.md"] = links(name, introduction, (f"buildframe.{name}.{member}" for member in listed))
+    made["store.md"] = links("store", "[The store](../store.md) describes tables and columns.", STORE)
+    made["workspace.md"] = links(
+        "workspace",
+        "The functions of `buildframe`, and the methods of a workspace and of a pipeline. "
+        "[Operations](operations.md) has the requests, responses, filters and options.",
+        WORKSPACE,
+    )
     return {name: "\n\n".join(parts) + "\n" for name, parts in made.items()}
 
 
-def page(name: str, members: Iterable[Callable[..., Any]]) -> dict[str, list[str]]:
-    """Return the page of functions and classes, by its file name."""
-    head = [f"# {name.capitalize()}", f"{INTRODUCTIONS[name]} {GENERATED}"]
-    return {f"{name}.md": [*head, *(part for member in members for part in chapter(member))]}
-
-
-def chapter(member: Callable[..., Any]) -> Iterator[str]:
-    """Yield a chapter of a function, or of a class with its public methods and properties."""
-    yield f"## {member.__name__}"
-    yield from described(member.__name__, member)
-    if not inspect.isclass(member):
-        return
-    for name, value in public_members(member).items():
-        yield f"### {member.__name__}.{name}"
-        if isinstance(value, property):
-            yield f"```text\n{inspect.getdoc(value)}\n```"
-        else:
-            yield from described(name, value)
-
-
-def public_members(kind: type[Any]) -> dict[str, Any]:
-    """Return the documented methods and properties of a class and its bases, in the order of the source."""
-    found: dict[str, Any] = {}
-    for base in kind.__mro__:
-        if base.__module__.startswith("buildframe"):
-            found = {**vars(base), **found}
-    members = {name: value for name, value in found.items() if not name.startswith("_")}
-    return {
-        name: value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        for name, value in members.items()
-        if isinstance(value, property | classmethod | staticmethod) or inspect.isfunction(value)
-    }
-
-
-def described(name: str, member: Callable[..., Any]) -> list[str]:
-    """Return the signature and the docstring."""
-    written = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(member)))  # annotations, not defaults
-    plain = re.sub(r"<function (\w+) at \w+>", r"\1", re.sub(r"\bpd\.", "", written))
-    for first in ("self", "cls"):
-        plain = plain.replace(f"({first}, ", "(").replace(f"({first})", "()")
-    return [f"```text\n{name}{plain}\n```", f"```text\n{inspect.getdoc(member)}\n```"]
+def links(name: str, introduction: str, members: Iterable[str]) -> list[str]:
+    """Return a page that lists objects by full name, with a link to the page that Sphinx makes from each docstring."""
+    shown = "\n".join(f"   ~{member}" for member in members)
+    listed = f".. autosummary::\n   :toctree: api\n   :nosignatures:\n\n{shown}"
+    return [f"# {name.capitalize()}", introduction, f"```{{eval-rst}}\n{listed}\n```"]
 
 
 def exchanged(service: Sandboxed) -> Iterator[tuple[str, Exchange]]:
@@ -248,7 +219,7 @@ def modules() -> list[str]:
         packages.setdefault(package, []).append(row)
     return [
         "# Modules",
-        f"What each module is responsible for. [Design](../design.md) has the layers. {GENERATED}",
+        "What each module is responsible for. [Design](../design.md) has the layers.",
         *(part for name, rows in packages.items() for part in (f"## {name}", markdown(("module", "purpose"), rows))),
     ]
 
@@ -256,7 +227,6 @@ def modules() -> list[str]:
 def tables() -> list[str]:
     return [
         "# Tables",
-        GENERATED,
         "Each frame has all columns with their dtypes, even if it is empty or the service left a key out. "
         "A nested object gives the columns that its declaration lists. Maps and lists are JSON text. Missing "
         "values are null.",
@@ -277,7 +247,6 @@ def _row(column: Column) -> tuple[str, ...]:
 def operations(exchanges: dict[str, Exchange]) -> list[str]:
     return [
         "# Operations",
-        GENERATED,
         "The responses are those of a sandbox, shortened: `…` counts what is left out. Lists show one record.",
         *(part for endpoint in ENDPOINTS for part in operation(endpoint, exchanges[endpoint.name])),
         *options(),
@@ -386,7 +355,9 @@ def shortened(value: Any, depth: int = 0) -> Any:
 
 def refusals(service: Sandboxed) -> list[str]:
     shown = (f"```text\n>>> {code}\n{service.refusal(code)}\n```" for code in REFUSALS.values())
-    return ["# Errors", GENERATED, f"```text\n{inspect.getdoc(errors)}\n```", "Examples:", *shown]
+    kinds = [name for name in bf.__all__ if isinstance(kind := getattr(bf, name), type) and issubclass(kind, Exception)]
+    links_to_each = links("errors", f"```text\n{inspect.getdoc(errors)}\n```", (f"buildframe.{kind}" for kind in kinds))
+    return [*links_to_each, "## Examples", *shown]
 
 
 def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -394,7 +365,11 @@ def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
+def write() -> None:
+    """Write all pages."""
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,9 +1,11 @@
-"""Documentation: its code runs, its links exist, and the reference matches the code."""
+"""Documentation: its code runs, its links exist, and the site is complete and needs no network."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,15 +17,19 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import buildframe as bf
+from buildframe import metrics, plots, report, webhooks, widgets
 from tests import spark_session, worlds
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+DOCS = ROOT / "docs"
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if path.parent.name not in ("gallery", "reference")]
+"""Not those that are made when the site is built."""
 SYBIL = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"], path=str(ROOT))
 
 
 def with_code() -> Iterator[Any]:
-    for page in PAGES:
+    for page in (ROOT / "README.md", *PAGES):
         if "```python" in (text := page.read_text()):
             yield pytest.param(page, id=page.name + (", SparkSession" if "SparkSession" in text else ""))
 
@@ -47,24 +53,49 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plt.close("all")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_links_exist(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_the_links_of_the_readme_exist() -> None:
+    """Building the site checks those of the pages."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text()):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation site, built from a copy by the command of the contributor's guide."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("docs", "notebooks"):
+        shutil.copytree(ROOT / name, folder / name)
+    (command,) = re.findall(r"^\$ python (-m sphinx .* docs site)$", (DOCS / "contributing.md").read_text(), re.M)
+    environment = worlds.environment()
+    built = [sys.executable, *command.split()]
+    finished = subprocess.run(built, cwd=folder, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    return folder / "site"
 
 
 @pytest.mark.slow
-def test_the_reference_matches_the_code() -> None:
-    maker = ROOT / "docs" / "make_reference.py"
-    module_spec = importlib.util.spec_from_file_location("make_reference", maker)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    saved = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").iterdir()}
-    generated = module.pages()
-    assert saved.keys() == generated.keys()
-    assert [name for name in saved if saved[name] != generated[name]] == [], "run: python docs/make_reference.py"
+def test_the_site_documents_every_public_name(site: Path) -> None:
+    pages = {path.stem for path in (site / "reference" / "api").glob("*.html")}
+    modules = (metrics, plots, report, webhooks, widgets)
+    names = {f"{module.__name__}.{name}" for module in modules for name in module.__all__ if not name.isupper()}
+    assert names <= pages
+    assert {f"buildframe.{name}" for name in bf.__all__ if callable(getattr(bf, name))} <= pages
+
+
+@pytest.mark.slow
+def test_the_site_needs_no_network(site: Path) -> None:
+    pages = [path.read_text() for path in site.rglob("*.html")]
+    assert len(pages) > 150
+    foreign = re.compile(r"<(?:script|img|iframe|link rel=.stylesheet.)[^>]*(?:src|href)=.https?:[^>]*>")
+    assert [found for page in pages for found in foreign.findall(page)] == []
+    assert (site / "searchindex.js").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_the_gallery_has_an_image_of_each_plot(site: Path) -> None:
+    page = (site / "gallery" / "index.html").read_text()
+    drawn = set(plots.__all__) - {"explore", "shortened"}
+    assert set(re.findall(r"_images/(\w+)\.png", page)) == drawn
 
 
 def test_the_two_commands_of_the_readme_are_complete() -> None:
@@ -77,7 +108,7 @@ def test_the_two_commands_of_the_readme_are_complete() -> None:
 
 
 def test_the_design_lists_every_module_and_package() -> None:
-    (tree,) = re.findall(r"^src/buildframe/ .*?```", (ROOT / "docs" / "design.md").read_text(), re.M | re.S)
+    (tree,) = re.findall(r"^src/buildframe/ .*?```", (DOCS / "design.md").read_text(), re.M | re.S)
     shown = set(re.findall(r"^  ([\w.]+)/? ", tree, re.M))
     package = ROOT / "src" / "buildframe"
     modules = {path.name for path in package.glob("*.py")}
@@ -85,7 +116,7 @@ def test_the_design_lists_every_module_and_package() -> None:
     assert shown == modules
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     names = re.findall(r"`((?:\w+/)+\w+\.(?:py|j2|toml|css|js))`", page.read_text())
     folders = (ROOT, ROOT / "src" / "buildframe", ROOT / "tests")

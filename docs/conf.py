@@ -1,0 +1,91 @@
+"""Settings of the documentation site. `python -m sphinx -W docs FOLDER` builds it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+project = "buildframe"
+author = "the buildframe authors"
+copyright = author
+release = version = installed_version(project)
+
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+default_role = "code"
+nb_execution_mode = "off"  # tests run the notebooks and compare their saved outputs
+nb_ipywidgets_js = {}  # no scripts from elsewhere: the site works without a network
+autodoc_typehints = "none"  # docstrings have the types
+numpydoc_class_members_toctree = False
+
+numpydoc_xref_param_type = True
+numpydoc_xref_aliases = {
+    "DataFrame": "pandas.DataFrame",
+    "Series": "pandas.Series",
+    "Timestamp": "pandas.Timestamp",
+    "Timedelta": "pandas.Timedelta",
+    "Axes": "matplotlib.axes.Axes",
+    "Figure": "matplotlib.figure.Figure",
+    "datetime": "datetime.datetime",
+    "timedelta": "datetime.timedelta",
+    "tzinfo": "datetime.tzinfo",
+    "Path": "pathlib.Path",
+    "bool": "bool",
+    "True": "bool",
+    "False": "bool",
+    "sequence": "collections.abc.Sequence",
+    "iterable": "collections.abc.Iterable",
+    "mapping": "collections.abc.Mapping",
+    "array_like": "numpy.ndarray",
+}
+numpydoc_xref_ignore = {"optional", "default", "of", "or", "callable"}
+intersphinx_mapping = {
+    name: (address, str(HERE / "_inventories" / f"{name}.inv"))
+    for name, address in {
+        "python": "https://docs.python.org/3",
+        "pandas": "https://pandas.pydata.org/docs",
+        "pyarrow": "https://arrow.apache.org/docs",
+        "httpx": "https://www.python-httpx.org",
+        "matplotlib": "https://matplotlib.org/stable",
+    }.items()
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = project
+html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+
+
+def make_pages() -> None:
+    """Copy the notebooks, and write the pages that come from declarations and examples."""
+    shutil.copytree(HERE.parent / "notebooks", HERE / "tutorials", dirs_exist_ok=True)
+    sys.path.insert(0, str(HERE))
+    import make_gallery
+    import make_reference
+
+    make_reference.write()
+    make_gallery.write()
+
+
+def show_image(_: Any, kind: str, name: str, __: Any, ___: Any, lines: list[str]) -> None:
+    """Show the image of a plot below the examples of its docstring."""
+    image = HERE / "gallery" / f"{name.rpartition('.')[2]}.png"
+    if kind == "function" and name.startswith("buildframe.plots.") and image.exists():
+        lines += ["", f".. image:: /gallery/{image.name}", ""]
+
+
+def setup(app: Any) -> None:
+    """Make pages before Sphinx reads them."""
+    app.connect("config-inited", lambda *_: make_pages())
+    app.connect("autodoc-process-docstring", show_image, priority=900)  # after numpydoc
