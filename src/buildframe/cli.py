@@ -297,6 +297,14 @@ def _receive(args: argparse.Namespace) -> int:
         return 3 if serve(application, listener, args.per_peer) else 0
 
 
+def _import(args: argparse.Namespace) -> int:
+    result = buildframe.Store(args.store).import_exports(args.path, personal=args.personal, env=args.env)
+    for folder, why in result.skipped.items():
+        _print_error(f"skipped {folder}: {why}")
+    _print_result(f"{args.store}: {result}")
+    return 0 if result.complete else 3
+
+
 def _sandbox_beside(store: str) -> Workspace:
     """Return a sandbox in a file beside the store. If the file exists, advance its clock by a day."""
     if "://" in store:
@@ -387,7 +395,7 @@ CONVERTERS: dict[str, Callable[[str], Any]] = {
 }
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     command.__name__.strip("_"): command
-    for command in (_demo, _sandbox, _sync, _compact, _clean, _receive, _report, _explain, _export)
+    for command in (_demo, _sandbox, _sync, _import, _compact, _clean, _receive, _report, _explain, _export)
 }
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ class ProgressBar:
     def __exit__(self, *failure: object) -> None:
         self._bar.close()
 
-    def show(self, rows: int, requests: int, share: float | None) -> None:
+    def show(self, rows: int, sources: int, share: float | None, unit: str = "responses") -> None:
         """Show what was read so far; `share` is the share of the whole, from 0 to 1, or None if unknown."""
         rate = rows / max(time.monotonic() - self._began, 0.001)
-        self._status = f"{rows:,} {self._name} in {requests:,} responses, {rate:,.0f}/s"
+        self._status = f"{rows:,} {self._name} in {sources:,} {unit}, {rate:,.0f}/s"
         self.show_share(share or 0.0)
         self.tick()
 

@@ -327,17 +327,25 @@ def read_nothing(request: Request, response: Response) -> None:
 
 def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) -> T:
     try:
-        response.body.decode()  # msgspec skips unknown keys without decoding, so a damaged key would become a null
-        return decode(response.body)
+        return decode_json(response.body, decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        body = without_half_surrogates(response.body)
-        if body is not None:
-            return _decode(request, response._replace(body=body), decode)
         raise Malformed(
             f"The response cannot be read: {why}.\nRequest: {request.where}\n"
             f"It has {len(response.body)} bytes of {response.headers.get('content-type', 'no content type')}. "
             "If this error stays, check that base_url is the service's API."
         ) from None
+
+
+def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
+    """Decode a body with `decode` and raise its errors; a body with half of a surrogate pair is repaired."""
+    try:
+        body.decode()  # msgspec skips unknown keys without decoding, so a damaged key would become a null
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        repaired = without_half_surrogates(body)
+        if repaired is None:
+            raise
+        return decode_json(repaired, decode)
 
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")

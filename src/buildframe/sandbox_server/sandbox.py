@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.guards.arguments import checked_call, checked_names
 from buildframe.guards.secrets import confined
+from buildframe.sandbox_server.build_exports import write_exports
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, create_hook
 from buildframe.sandbox_server.db.teams import TeamDirectory
@@ -341,6 +343,44 @@ class Sandbox:
         """
         entry = self._entry(organization, pipeline)
         self._simulator.delete_builds(entry, [self._build(entry, number).number for number in numbers])
+
+    @checked_call
+    def write_exports(self, folder: str | Path, *, before: When | None = None, organization: str = "acme") -> int:
+        """
+        Write builds to a folder as the hosted service exports builds past retention.
+
+        The builds stay in the sandbox; `forget` deletes them. Equal builds give equal files.
+
+        Parameters
+        ----------
+        folder : str or Path
+            Folder for the exports, which is created if it does not exist.
+        before : str, date, datetime or timedelta, optional
+            Write builds created before this time; ages count back from the clock. By default all builds.
+        organization : str, default "acme"
+            Slug of the organization.
+
+        Returns
+        -------
+        int
+            Number of builds.
+
+        Raises
+        ------
+        BadInput
+            If the organization does not exist or `before` is invalid.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with Sandbox(builds=20, days=2) as sandbox, tempfile.TemporaryDirectory() as folder:
+        ...     sandbox.write_exports(folder, before="7d")
+        0
+        """
+        self._simulator.world.get_organization(organization)
+        now = self._clock.now()
+        end = sys.maxsize if before is None else when(before, "before", now).us
+        return write_exports(self._db, Path(folder).expanduser(), end, organization, self._url)
 
     def _entry(self, organization: str, pipeline: str) -> PipelineEntry:
         entry = self._db.pipelines.find(organization, pipeline)

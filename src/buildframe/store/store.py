@@ -12,8 +12,9 @@ from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import When, list_flaky_tests
 from buildframe.spec.times import Deadline, check_time, parse_duration
-from buildframe.store import transactions, webhook_rows
-from buildframe.store.location import store_errors
+from buildframe.store import imports, transactions, webhook_rows
+from buildframe.store.imports import ImportResult
+from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult
@@ -182,6 +183,70 @@ class Store(StoreReader):
         rows, left_out = webhook_rows.rows(checked_events, state.coverage, state.as_of)
         done = transactions.receive(self._location, Retention(personal, env), rows)
         return ReceiveResult(done.builds, done.jobs, left_out, done.state.version)
+
+    def import_exports(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        personal: bool = False,
+        env: bool = False,
+        progress: bool | None = None,
+    ) -> ImportResult:
+        """
+        Import builds that the hosted service exported past retention, without a request to the service.
+
+        An import that stopped continues when it is started again. A stored build is replaced only if the export has a
+        later state of it, or jobs that the store lacks. Folders that cannot be read are skipped and reported.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Folder or URL that contains the folders ``org=…`` of an export, or a folder in it, such as one day.
+        storage_options : mapping of str to str, optional
+            Options that the package `deltalake` uses to open the URL. By default only the environment gives access.
+        personal : bool, default False
+            Store names and e-mail addresses.
+        env : bool, default False
+            Store columns that may contain secrets.
+        progress : bool, optional
+            Show a progress bar. By default only in an interactive session.
+
+        Returns
+        -------
+        ImportResult
+            Counts, skipped folders with reasons, and the version.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or there are no exports at `path`.
+        StoreFailed
+            If the store cannot be read or written, or the disk or object store with the exports fails. Committed builds
+            stay.
+
+        See Also
+        --------
+        sync : Fetch builds that the service still has.
+
+        Notes
+        -----
+        `covers` does not change: an export does not prove that it contains all builds of a time range. `fetched_at` of
+        an imported row is the latest time in its build and jobs. `is_open` is False, so no sync requests the build.
+
+        Examples
+        --------
+        >>> import tempfile, buildframe as bf
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with bf.sandbox(builds=50, days=2) as ci:
+        ...     written = ci.sandbox.write_exports(f"{folder.name}/exports")
+        >>> result = bf.Store(f"{folder.name}/history").import_exports(f"{folder.name}/exports")
+        >>> result.complete, result.builds == written
+        (True, True)
+        >>> folder.cleanup()
+        """
+        self._require_newest("updated")
+        return imports.import_exports(self._location, Retention(personal, env), path, storage_options, progress)
 
     def compact(self) -> int:
         """

@@ -57,7 +57,7 @@ class SyncState:
     `version` is the version of the builds table, and `versions` are those of the other tables. `coverage` is keyed by
     scope: an organization, or an organization and the id of a pipeline. `lists` holds the service time at which each
     list was last read. Versions before `first` cannot be read, because `Store.clean` deleted their files.
-    `has_webhook_updates` is true if webhook deliveries were stored after the last sync.
+    `has_webhook_updates` is true if webhook deliveries or exported builds were stored after the last sync.
 
     `as_of` is the service time of the last sync, or `NEVER`. `local_time` is the local clock at `as_of`. `confirmed` is
     a time that the service had certainly reached by then. From version `ordered_from` on, `as_of` never decreases.
@@ -91,7 +91,7 @@ class SyncState:
     def at(cls, builds: TableVersion, as_of: Moment | int) -> Self | None:
         """Return the last readable state at or before a time or a version; None if there is none.
 
-        For a time, states that only webhook deliveries created are skipped.
+        For a time, states that only webhook deliveries or imports created are skipped.
         """
         newest = cls.newest(builds)
         version = as_of if isinstance(as_of, int) else cls._version_at(builds, newest, as_of)

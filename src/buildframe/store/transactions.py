@@ -59,7 +59,7 @@ class SyncBatch:
 
     `base_state` is the state before the requests of this batch; every row was read after it. `base` is the coverage of
     the scope at that time. `start_state` is the state before the first commit of the sync. `local_time` and `confirmed`
-    are those of `SyncState`.
+    are those of `SyncState`. `is_import` marks exported builds, which no sync fetched.
     """
 
     builds: pd.DataFrame
@@ -74,6 +74,7 @@ class SyncBatch:
     local_time: Moment | None = None
     confirmed: Moment = NEVER
     start_state: SyncState | None = None
+    is_import: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,8 @@ class _Transaction(ExitStack):
 
     def sync(self, batch: SyncBatch) -> CommitResult:
         rows = self._rows(self._builds, retained_columns.builds(batch.builds, batch.jobs))
+        if batch.is_import:
+            rows = merge.with_columns(rows, **{IS_OPEN: False})  # the service deletes builds that it exports
         marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in self._builds.schema.names else []
         stored = self._stored_since(batch.base_state, distinct_days(rows), ["id", "fetched_at", *marker])
         rows, superseded = merge.newer_builds(rows, stored), merge.superseded_builds(rows, stored)
@@ -177,7 +180,8 @@ class _Transaction(ExitStack):
         jobs = self._replace_jobs(batch.jobs, rows, superseded)
         self._replace_builds(pa.concat_tables([rows, gone]))
         lists = {**self._state.lists, **{listed.name: listed.at for listed in later}}
-        state = replace(self._dated(batch), lists=lists, has_webhook_updates=False)
+        between_syncs = batch.is_import and bool(self._state.coverage)
+        state = replace(self._dated(batch), lists=lists, has_webhook_updates=between_syncs)
         if batch.scope is not None and batch.coverage is not None:
             state = state.with_coverage(batch.scope, batch.coverage, batch.base)
         if batch.scope is not None and batch.start_state is not None:

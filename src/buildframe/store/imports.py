@@ -1,0 +1,291 @@
+"""Import exported builds into a store. Decides which builds are new or newer than stored ones; does not know files.
+
+A row is dated by the latest time in its build and jobs, because nothing in an export says when it was written: whatever
+was fetched at that time or later shows the same state, or a later one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from buildframe.errors import Malformed
+from buildframe.fetching import arrow
+from buildframe.fetching.progress import ProgressBar
+from buildframe.formatting import format_count
+from buildframe.spec import Moment
+from buildframe.store import retained_columns, transactions
+from buildframe.store.delta import TableVersion
+from buildframe.store.export_folders import BuildExports, DamagedExport, ExportedBuild, ExportFolder
+from buildframe.store.location import Location, store_errors
+from buildframe.store.merge import EVENT_TIMES
+from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
+from buildframe.store.sync_state import SyncState
+from buildframe.store.transactions import SyncBatch
+
+_WORKERS = 16  # threads that read files; each waits for an object store most of the time
+_BUILDS_PER_BATCH = 500
+_BYTES_PER_BATCH = 64 * 2**20
+_SHOWN = 3  # skipped folders in the text of a result
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """
+    Result of `Store.import_exports`.
+
+    An import does not change what `Store.covers` reports: exports do not prove that a time range is complete.
+
+    Parameters
+    ----------
+    builds : int
+        Imported builds: new ones, and those that the store had in an earlier state.
+    jobs : int
+        Jobs of these builds.
+    unchanged : int
+        Builds that the store had in the same or a later state.
+    skipped : dict of str to str
+        Folders that were not imported, by their path in the export, each with the reason.
+    bytes : int
+        Size of the written files.
+    version : int
+        Version of the store after the import; -1 if there is no store.
+
+    See Also
+    --------
+    Store.import_exports : Import exported builds.
+    """
+
+    builds: int
+    jobs: int
+    unchanged: int
+    skipped: Mapping[str, str]
+    bytes: int
+    version: int
+
+    @property
+    def complete(self) -> bool:
+        """
+        Whether every folder of a build could be read.
+
+        Returns
+        -------
+        bool
+            False if `skipped` contains a folder.
+        """
+        return not self.skipped
+
+    @property
+    def why(self) -> str | None:
+        """
+        Which folders were skipped, and why.
+
+        Returns
+        -------
+        str or None
+            The first folders with their reasons, and how many there are; None if no folder was skipped.
+        """
+        if not self.skipped:
+            return None
+        shown = [f"{folder}: {why}" for folder, why in itertools.islice(self.skipped.items(), _SHOWN)]
+        more = [f"and {len(self.skipped) - _SHOWN:,} more"] if len(self.skipped) > _SHOWN else []
+        return f"{format_count(len(self.skipped), 'folder')} skipped: {'; '.join([*shown, *more])}"
+
+    def __str__(self) -> str:
+        reach = "every folder was read" if self.complete else f"INCOMPLETE: {self.why}"
+        return (
+            f"{self.builds:,} builds and {self.jobs:,} jobs imported, {self.unchanged:,} builds unchanged; {reach}; "
+            f"covered time ranges are unchanged (version {self.version})"
+        )
+
+
+class _StoredBuild(NamedTuple):
+    """What a store has of a build: when it was fetched, whether it may be partial, and the ids of its jobs."""
+
+    fetched_at: Moment
+    is_partial: bool
+    jobs: set[str]
+
+    def is_current(self, build: ExportedBuild) -> bool:
+        """Whether an export of this build can be left unread: nothing in it is later, and no job is missing."""
+        return not self.is_partial and build.latest <= self.fetched_at and build.folder.job_files.keys() <= self.jobs
+
+
+@dataclass
+class ExportImport:
+    """One import of exported builds into a store."""
+
+    location: Location
+    retention: Retention
+    exports: BuildExports
+    builds: int = 0
+    jobs: int = 0
+    unchanged: int = 0
+    bytes: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def run(self, progress: bool | None) -> ImportResult:
+        """Import day by day, in batches with a commit each."""
+        self._state = self._newest_state()
+        with ProgressBar("builds", progress) as bar, ThreadPoolExecutor(_WORKERS) as pool:
+            days = self.exports.days()
+            for place, day in enumerate(days):
+                folders = self.exports.builds(day)
+                for start in range(0, len(folders), _BUILDS_PER_BATCH):
+                    self._import(folders[start : start + _BUILDS_PER_BATCH], pool)
+                    share = (place + min(1.0, (start + _BUILDS_PER_BATCH) / len(folders))) / len(days)
+                    bar.show(self.builds + self.unchanged, place + 1, share, "folders of days")
+            bar.end()
+        return ImportResult(self.builds, self.jobs, self.unchanged, dict(self.skipped), self.bytes, self._state.version)
+
+    def _newest_state(self) -> SyncState:
+        with store_errors("read", self.location):
+            builds = TableVersion.at(self.location, "builds")
+            return SyncState() if builds is None else SyncState.newest(builds)
+
+    # --- reading
+
+    def _import(self, folders: Sequence[ExportFolder], pool: ThreadPoolExecutor) -> None:
+        """Import the builds in these folders that are new or newer, in one commit if they are not too large."""
+        first = {folder.build_id: folder for folder in reversed(folders)}
+        for folder in folders:
+            if first[folder.build_id] is not folder:
+                self._skip(folder, f"{first[folder.build_id].path} is of the same build")
+        heads = list(self._read(self.exports.read_build, [(one, one) for one in first.values()], pool))
+        stored = self._stored([build for _, build in heads])
+        changed = [(folder, build) for folder, build in heads if not _is_current(build, stored)]
+        self.unchanged += len(heads) - len(changed)
+        batch: list[ExportedBuild] = []
+        for _, build in self._read(self.exports.read_jobs, changed, pool):
+            batch.append(build)
+            if sum(one.size for one in batch) >= _BYTES_PER_BATCH:
+                self._commit(batch, stored)
+                batch = []
+        self._commit(batch, stored)
+
+    def _read(
+        self, read: Callable[[Any], ExportedBuild], items: Sequence[tuple[ExportFolder, Any]], pool: ThreadPoolExecutor
+    ) -> Iterator[tuple[ExportFolder, ExportedBuild]]:
+        """Yield what `read` returns for each item, some items ahead; skip damaged folders."""
+        for start in range(0, len(items), 2 * _WORKERS):
+            futures = [(folder, pool.submit(read, item)) for folder, item in items[start : start + 2 * _WORKERS]]
+            for folder, future in futures:
+                try:
+                    yield folder, future.result()
+                except DamagedExport as why:
+                    self._skip(folder, why)
+
+    def _skip(self, folder: ExportFolder, why: Exception | str) -> None:
+        self.skipped[folder.path or self.exports.location.url] = str(why)
+
+    def _stored(self, builds: Sequence[ExportedBuild]) -> dict[str, _StoredBuild]:
+        """Return what the store has of these builds, by id."""
+        ids = pa.array([build.row.id for build in builds], pa.string())
+        days: list[str | None] = [str(day) for day in sorted({build.created.date() for build in builds})]
+        with store_errors("read", self.location):
+            table, jobs = (self._state.table(self.location, name) for name in ("builds", "jobs"))
+            if table is None:
+                return {}
+            marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in table.schema.names else []
+            rows = table.read_days(days, ["id", "fetched_at", IS_OPEN, *marker], pc.field("id").isin(ids))
+            of_builds = pc.field("build_id").isin(ids)
+            pairs = [] if jobs is None else jobs.read_days(days, ["build_id", "id"], of_builds).to_pylist()
+        jobs_of = defaultdict(set)
+        for pair in pairs:
+            jobs_of[pair["build_id"]].add(pair["id"].lower())
+        return {
+            row["id"]: _StoredBuild(
+                Moment.of(row["fetched_at"]), bool(row[IS_OPEN] or row.get(HAS_WEBHOOK_UPDATE)), jobs_of[row["id"]]
+            )
+            for row in rows.to_pylist()
+        }
+
+    # --- writing
+
+    def _commit(self, read: Sequence[ExportedBuild], stored: Mapping[str, _StoredBuild]) -> None:
+        """Commit those builds that are not older than the stored ones, if there are any."""
+        if not read:
+            return
+        builds, jobs = self._frames(read)
+        pairs = zip(builds["id"], builds["fetched_at"], strict=True)
+        is_older = [id in stored and at < stored[id].fetched_at for id, at in pairs]
+        self.unchanged += sum(is_older)
+        builds = builds[~np.array(is_older, bool)]
+        if builds.empty:
+            return
+        done = transactions.commit(self.location, self.retention, self._batch(builds, jobs))
+        self._state = done.state
+        self.builds += done.builds
+        self.unchanged += len(builds) - done.builds
+        self.jobs += done.jobs
+        self.bytes += done.bytes
+
+    def _batch(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> SyncBatch:
+        """Return the input of a commit. The store's time is that of syncs; before the first, the latest of builds."""
+        state, times = self._state, builds[list(EVENT_TIMES["builds"])]
+        latest = Moment.of(pd.Timestamp(times.max().max()).ceil("s").to_pydatetime())
+        return SyncBatch(
+            builds,
+            jobs[jobs["build_id"].isin(builds["id"])],
+            as_of=state.as_of if state.coverage else max(state.as_of, latest),
+            base_state=state,
+            local_time=state.local_time,
+            confirmed=state.confirmed,
+            is_import=True,
+        )
+
+    def _frames(self, read: Sequence[ExportedBuild]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the frames of builds and jobs. Skip builds that have a value which fits no column."""
+        try:
+            return _dated(*_as_frames([build.row for build in read]))
+        except Malformed as why:
+            if len(read) == 1:
+                self._skip(read[0].folder, why)
+                return _as_frames([])
+        half = len(read) // 2
+        halves = (self._frames(read[:half]), self._frames(read[half:]))
+        builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*halves, strict=True))
+        return builds, jobs
+
+
+def import_exports(
+    location: Location,
+    retention: Retention,
+    path: str | os.PathLike[str],
+    options: Mapping[str, str] | None,
+    progress: bool | None,
+) -> ImportResult:
+    """Import the builds that were exported to `path`."""
+    return ExportImport(location, retention, BuildExports(path, options)).run(progress)
+
+
+def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:
+    return build.row.id in stored and stored[build.row.id].is_current(build)
+
+
+def _as_frames(rows: Collection[Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return rows as frames in the form in which lists of builds return them."""
+    builds = arrow.from_rows("builds", list(rows), Moment.from_us(0))
+    jobs = arrow.to_frame("jobs", [arrow.jobs_of(builds, list(rows))])
+    return arrow.to_frame("builds", [builds]), retained_columns.as_list_rows(jobs)
+
+
+def _dated(builds: pd.DataFrame, jobs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Set `fetched_at` to the latest time in a build and its jobs, in whole seconds like the times of responses."""
+    of_build = builds.set_index("id")[list(EVENT_TIMES["builds"])].max(axis=1)
+    of_jobs = jobs.set_index("build_id")[list(EVENT_TIMES["jobs"])].max(axis=1)
+    at = pd.concat([of_build, of_jobs]).groupby(level=0).max().dt.ceil("s").astype(builds["fetched_at"].dtype)
+    return (
+        builds.assign(fetched_at=at.reindex(builds["id"]).array),
+        jobs.assign(fetched_at=at.reindex(jobs["build_id"]).array),
+    )
