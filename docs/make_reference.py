@@ -53,7 +53,12 @@ LISTS = {
     "widgets": "[Widgets](../widgets.md) shows how to use them.",
 }
 """What the page of a module begins with; then it lists the names in `__all__`."""
-STORE = ("buildframe.Store", "buildframe.store.sync.SyncResult", "buildframe.store.webhook_rows.ReceiveResult")
+STORE = (
+    "buildframe.Store",
+    "buildframe.store.sync.SyncResult",
+    "buildframe.store.webhook_rows.ReceiveResult",
+    "buildframe.store.imports.ImportResult",
+)
 WORKSPACE = (
     "buildframe.connect",
     "buildframe.sandbox",

@@ -17,7 +17,7 @@ import pytest
 import buildframe as bf
 from buildframe.cli import main
 from buildframe.errors import BadInput
-from buildframe.store import export_folders, imports
+from buildframe.store import export_folders, imports, transactions
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.store.batches import dies_at
@@ -186,6 +186,26 @@ def test_an_export_replaces_older_rows(reopened: tuple[Workspace, str], tmp_path
     assert then.covers == bf.Store(tmp_path / "synced-before", as_of=then.version - 1).covers
     finished = then.builds(columns=["id", "finished_at"]).set_index("id")["finished_at"]
     assert finished[[id, *was_open]].notna().all()
+
+
+def test_a_sync_during_an_import_is_not_undone(
+    reopened: tuple[Workspace, str], tmp_path: Path, store: bf.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ci, _ = reopened
+    monkeypatch.setattr(imports, "_BYTES_PER_BATCH", 1)
+    commit, synced = transactions.commit, bf.Store(tmp_path / "synced")
+
+    def commit_after_a_sync(*arguments: Any) -> Any:
+        monkeypatch.setattr(transactions, "commit", commit)
+        store.sync(ci, since="10d", progress=False)
+        return commit(*arguments)
+
+    monkeypatch.setattr(transactions, "commit", commit_after_a_sync)
+    result = store.import_exports(tmp_path / "before", progress=False)
+    assert (result.builds, result.unchanged) == (0, len(list((tmp_path / "before").rglob("build.json.gz"))))
+    synced.sync(ci, since="10d", progress=False)
+    assert_same(store, synced)
+    assert (store.covers, store.as_of) == (synced.covers, synced.as_of)
 
 
 def test_a_job_that_was_exported_later_is_added(some: Path, tmp_path: Path, store: bf.Store) -> None:

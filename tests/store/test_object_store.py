@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import boto3
 import httpx
@@ -26,6 +27,7 @@ from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.receiver.deliveries import of_job, states, synced
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, stored_content
@@ -158,6 +160,27 @@ def test_two_writers(url: str, options: dict[str, str]) -> None:
         thread.join()
     own = [Build(10 * (writer + 1) + step, step) for writer in (0, 1) for step in range(3)]
     assert stored_content(Store(url, storage_options=options)) == expected([Build(1, 5, jobs=(1,)), *own])
+
+
+def test_an_import_of_exports(s3: str, url: str, options: dict[str, str], tmp_path: Path) -> None:
+    bucket = url.removeprefix("s3://").partition("/")[0]
+    with worlds.sandbox(builds=6, days=2) as small:
+        small.sandbox.write_exports(tmp_path)
+    for file in tmp_path.rglob("*.gz"):
+        key = f"buildkite/build-exports/{file.relative_to(tmp_path)}"
+        _client(s3).put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
+    store, local = Store(url, storage_options=options), Store(tmp_path / "local")
+    local.import_exports(tmp_path, progress=False)
+    for _ in range(2):
+        result = store.import_exports(f"s3://{bucket}", storage_options=options, progress=False)
+        assert result.complete
+        for table in ("builds", "jobs"):
+            query = f"SELECT * FROM {table} ORDER BY id"
+            pd.testing.assert_frame_equal(store.sql(query), local.sql(query))
+    with pytest.raises(BadInput, match=r"there are no exported builds at 's3://.*/none'"):
+        store.import_exports(f"s3://{bucket}/none", storage_options=options, progress=False)
+    with pytest.raises(StoreFailed, match=r"The exports at s3://there-is-none could not be read: .*NoSuchBucket"):
+        store.import_exports("s3://there-is-none", storage_options=options, progress=False)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

@@ -157,6 +157,7 @@ class ExportImport:
 
     def _import(self, folders: Sequence[ExportFolder], pool: ThreadPoolExecutor) -> None:
         """Import the builds in these folders that are new or newer, in one commit if they are not too large."""
+        self._state = self._base_state = self._newest_state()
         first = {folder.build_id: folder for folder in reversed(folders)}
         for folder in folders:
             if first[folder.build_id] is not folder:
@@ -193,7 +194,7 @@ class ExportImport:
         ids = pa.array([build.row.id for build in builds], pa.string())
         days: list[str | None] = [str(day) for day in sorted({build.created.date() for build in builds})]
         with store_errors("read", self.location):
-            table, jobs = (self._state.table(self.location, name) for name in ("builds", "jobs"))
+            table, jobs = (self._base_state.table(self.location, name) for name in ("builds", "jobs"))
             if table is None:
                 return {}
             marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in table.schema.names else []
@@ -238,7 +239,7 @@ class ExportImport:
             builds,
             jobs[jobs["build_id"].isin(builds["id"])],
             as_of=state.as_of if state.coverage else max(state.as_of, latest),
-            base_state=state,
+            base_state=self._base_state,
             local_time=state.local_time,
             confirmed=state.confirmed,
             is_import=True,

@@ -184,6 +184,7 @@ class Store(StoreReader):
         done = transactions.receive(self._location, Retention(personal, env), rows)
         return ReceiveResult(done.builds, done.jobs, left_out, done.state.version)
 
+    @confined
     def import_exports(
         self,
         path: str | os.PathLike[str],
