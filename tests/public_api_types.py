@@ -8,6 +8,7 @@ import pandas as pd
 
 import buildframe as bf
 from buildframe import metrics, spec
+from buildframe.store.imports import ImportResult
 from buildframe.store.sync import SyncResult
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import History
@@ -43,6 +44,7 @@ assert_type(web.log(jobs.iloc[0]).raw, str)
 ws.set_team(web, "t", "build_and_read")
 store = bf.Store("ci-history", as_of=3)
 assert_type(store.sync(ws.pipeline("web"), since="90d", suites=["rspec"]), SyncResult)
+assert_type(store.import_exports("exports", personal=True), ImportResult)
 assert_type(store.jobs(created_from="7d", pipeline="web", columns=["step"]), pd.DataFrame)
 assert_type(store.covers["acme"], tuple[spec.Moment, spec.Moment])
 assert_type(store.clean("30d"), int)

@@ -17,6 +17,7 @@ import pytest
 import buildframe as bf
 from buildframe.cli import main
 from buildframe.errors import BadInput
+from buildframe.spec import Moment
 from buildframe.store import export_folders, imports, transactions
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -170,6 +171,36 @@ def test_an_export_never_replaces_a_newer_row(reopened: tuple[Workspace, str], t
     for table, frame in content(store).items():
         pd.testing.assert_frame_equal(frame, stored[table])
     assert store.covers == covers
+
+
+def test_an_export_does_not_replace_a_newer_row_of_an_open_build(tmp_path: Path, store: bf.Store) -> None:
+    with worlds.sandbox(builds=5, days=2) as ci:
+        id = ci.pipeline("web").create_build(commit="HEAD", branch="main").id
+        ci.sandbox.write_exports(tmp_path / "exports")
+        ci.sandbox.clock.advance(dt.timedelta(minutes=1))
+        store.sync(ci, since="10d", progress=False)
+    assert store.import_exports(tmp_path / "exports", progress=False).builds == 0
+    assert store.builds(columns=["id", "is_open"]).set_index("id").at[id, "is_open"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_partial", "jobs", "is_current"),
+    [
+        (0, False, {"1", "2"}, True),
+        (5, False, {"1", "2", "3"}, True),
+        (-1, False, {"1", "2"}, False),
+        (5, True, {"1", "2"}, False),  # after a webhook, or while an agent stopped a job of a canceled build
+        (5, False, {"1"}, False),
+    ],
+)
+def test_jobs_are_read_unless_the_stored_build_is_as_new(
+    seconds: int, is_partial: bool, jobs: set[str], is_current: bool
+) -> None:
+    at = Moment(2026, 10, 30, tzinfo=dt.UTC)
+    folder = export_folders.ExportFolder("", "b", "p", {f"jobs/job-{id}.json.gz": 1 for id in "12"})
+    exported = export_folders.ExportedBuild(folder, None, at, at, 1)
+    stored = imports._StoredBuild(Moment.of(at + dt.timedelta(seconds=seconds)), is_partial, jobs)
+    assert stored.is_current(exported) == is_current
 
 
 def test_an_export_replaces_older_rows(reopened: tuple[Workspace, str], tmp_path: Path, store: bf.Store) -> None:
