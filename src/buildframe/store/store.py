@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from buildframe.errors import BadInput, DeadlineExceeded
 from buildframe.guards.arguments import checked
+from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import When, list_flaky_tests
 from buildframe.spec.times import Deadline, check_time, parse_duration
 from buildframe.store import imports, transactions, webhook_rows
 from buildframe.store.imports import ImportResult
-from buildframe.store.location import Location, import_deltalake, store_errors
+from buildframe.store.location import store_errors
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult
