@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 IN_BROWSER = {
-    "01_a_month_of_ci.ipynb": (4, ["complete: True", "found api integration on", "100%"]),
+    "01_a_month_of_ci.ipynb": (4, ["complete: True", "api integration on", "100%"]),
     "06_a_dashboard.ipynb": (0, ["builds, complete", "running", "flaky tests"]),
-    "07_what_if.ipynb": (2, ["off by", "Decision: two more agents of macos", "No change.", "100%"]),
+    "07_what_if.ipynb": (2, ["off by", "saved by two more agents of macos", "No change.", "100%"]),
 }
 """The first one and those with widgets: how many images they show, and words of their outputs. nbval runs all."""
 OUTPUTS = "[...document.querySelectorAll('.jp-OutputArea-output')]"
