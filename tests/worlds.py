@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import json
 import os
+import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock
 
@@ -23,10 +25,14 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.db.database import Database
 from buildframe.workspace import Workspace
 
+Made = TypeVar("Made")
+
 MAKING = ("seed", "builds", "days", "until", "agents", "run_scale", "cancels_at_once")
 """Settings that a world depends on; all others are those of the sandbox that serves it."""
 FOLDER = "BUILDFRAME_TEST_WORLDS"
 """Environment variable with the folder of the worlds of a test run."""
+DEFAULTS = "BUILDFRAME_TEST_WORLD"
+"""Environment variable with settings of worlds as JSON, for commands that open a sandbox without any."""
 KERNEL_STARTUP = f"""
 def replace_sandbox():
     import sys, buildframe
@@ -56,10 +62,13 @@ def share_worlds() -> None:
     os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent)}
 
 
-def environment() -> dict[str, str]:
-    """Return an environment in which Python starts sandboxes from the worlds, too, unless their file exists."""
+def environment(**defaults: Any) -> dict[str, str]:
+    """Return an environment in which Python starts sandboxes from the worlds, too, unless their file exists.
+
+    `defaults` are the settings of those that are started without.
+    """
     folders = [os.environ[FOLDER], *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), DEFAULTS: json.dumps(defaults)}
 
 
 def make(**world: Any) -> Path:
@@ -82,9 +91,22 @@ def read_bodies(db: Database) -> list[bytes]:
     return [body for _, body in builds + jobs]
 
 
+def remember(name: str, make: Callable[[], Made]) -> Made:
+    """Return what `make` returns: the first process of this run that asks makes it, and all others load it."""
+    path = Path(os.environ[FOLDER], f"{name}.pickle")
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            unfinished = path.with_suffix(".unfinished")
+            unfinished.write_bytes(pickle.dumps(make()))
+            unfinished.rename(path)
+    made: Made = pickle.loads(path.read_bytes())
+    return made
+
+
 def open_sandbox(organization: str = "acme", *, path: Path | None = None, **settings: Any) -> Workspace:
     """Start what `bf.sandbox` starts, but sooner: its world is its own, and the same as a newly created one."""
     path = path or Path(tempfile.mkdtemp(dir=os.environ[FOLDER]), "world.db")
+    settings = json.loads(os.environ.get(DEFAULTS, "{}")) | settings
     if not path.exists():
         shutil.copy(make(**{name: settings[name] for name in MAKING if name in settings}), path)
     return started(organization, path=path, **settings)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import buildframe as bf
+from buildframe.report import store_reader
 from buildframe.report.folder import ReportFolder
 from buildframe.workspace import Workspace
-from tests import preloaded
+from tests import preloaded, worlds
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = (sys.executable, "-m", "buildframe.cli")
@@ -28,6 +31,45 @@ inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelt
 
 WITHOUT_PLOTS = "import buildframe.report.page as p; p.render_plots = lambda report: []"
 """Code that omits the plots, because they take half of the time of a run."""
+
+WORLD = {"builds": 150, "days": 15}
+"""Settings of the sandbox of `stored`."""
+
+
+def stored() -> tuple[Path, Path]:
+    """Return a store of a sandbox, not to be changed, and a file of what a report measures in it.
+
+    One process of this run makes both.
+    """
+
+    def make() -> tuple[Path, Path]:
+        folder = Path(tempfile.mkdtemp(dir=os.environ[worlds.FOLDER]))
+        with worlds.sandbox(**WORLD) as ci:
+            bf.Store(folder / "ci").sync(ci, progress=False)
+        measurements = store_reader.read(folder / "ci", 7).measurements
+        (folder / "measured").write_bytes(pickle.dumps(measurements))
+        return folder / "ci", folder / "measured"
+
+    return worlds.remember("stored", make)
+
+
+def measured() -> str:
+    """Return code that replaces measuring by what `stored` measured, except for objectives and costs.
+
+    Measuring takes most of the time of a run without plots.
+    """
+    return f"""
+import dataclasses, pickle
+from pathlib import Path
+from buildframe import metrics
+from buildframe.report import measurements, store_reader
+known = pickle.loads(Path({str(stored()[1])!r}).read_bytes())
+def measure(builds, jobs, pipelines, flaky, period, objectives, rates, **_):
+    met = measurements.measure_objectives(objectives or {{}}, builds, jobs, period)
+    cost = metrics.cost(jobs, rates, by="pipeline") if rates else known.cost
+    return dataclasses.replace(known, objectives=met, cost=cost)
+store_reader.measure = measure
+"""
 
 
 def at(ci: Workspace, scopes: Sequence[str] = SCOPES) -> dict[str, str]:

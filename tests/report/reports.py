@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from playwright.sync_api import Browser, Page
@@ -14,7 +15,9 @@ from buildframe.report.findings import describe_outages, findings
 from buildframe.report.level_changes import LevelChange
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
+from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.workspace import Workspace
+from tests import worlds
 
 VERDICTS = (
     Verdict("docs", "within", "The success rate of docs is 97.1 %; the limit is 90 %."),
@@ -30,6 +33,37 @@ def report_of(ws: Workspace, days: int, **changes: Any) -> Report:
     flaky = ws.flaky_tests(suite="rspec")
     flaky = flaky.assign(valid_from=flaky["fetched_at"], valid_to=pd.Series(pd.NaT, flaky.index, "datetime64[us, UTC]"))
     return made(builds, jobs, ws.pipelines(), flaky, days, **changes)
+
+
+class Month(NamedTuple):
+    """The month of a new sandbox: its rows with the columns that a report reads, and what was planted."""
+
+    builds: pd.DataFrame
+    jobs: pd.DataFrame
+    pipelines: pd.DataFrame
+    truth: Truth
+
+
+def read_month() -> Month:
+    """Return the month of a new sandbox, which one process of this run fetches."""
+
+    def fetch() -> Month:
+        with worlds.sandbox() as ci:
+            builds, jobs = ci.history(columns=store_reader._BUILDS, job_columns=store_reader._JOBS, progress=False)
+            return Month(builds, jobs, ci.pipelines(), ci.sandbox.truth)
+
+    return worlds.remember("month", fetch)
+
+
+def report_of_month(as_of: str) -> Report:
+    """Return a report on seven days of the month, which one process of this run makes."""
+
+    def make() -> Report:
+        builds, jobs, pipelines, _ = read_month()
+        own, of_own = builds[builds["created_at"] < as_of], jobs[jobs["build_created_at"] < as_of]
+        return made(own, of_own, pipelines, None, 7, as_of=as_of)
+
+    return worlds.remember(f"month until {as_of}", make)
 
 
 def made(
@@ -65,9 +99,14 @@ def made(
     return replace(report, **changes)
 
 
-def nothing(report: Report, pipelines: pd.DataFrame) -> Report:
-    """Return the same report without builds."""
-    return made(report.builds.iloc[:0], report.jobs.iloc[:0], pipelines, None, report.period.days)
+def nothing() -> Report:
+    """Return a report on seven days of the month without builds, which one process of this run makes."""
+
+    def make() -> Report:
+        builds, jobs, pipelines, _ = read_month()
+        return made(builds.iloc[:0], jobs.iloc[:0], pipelines, None, 7, as_of="2026-10-26T08:00Z")
+
+    return worlds.remember("nothing", make)
 
 
 NAMES = ("pipeline", "step", "queue", "branch", "name", "location", "scope")
@@ -82,23 +121,36 @@ def kept(text: str) -> str:
 
 def with_text(report: Report, text: str) -> Report:
     """The report, small, with this text and the field's name wherever a text can be."""
+    return with_texts(report, [text] * 3)
+
+
+def with_texts(report: Report, texts: Sequence[str]) -> Report:
+    """The report, small, with these three texts and the field's name wherever a text can be."""
 
     def put(table: pd.DataFrame) -> pd.DataFrame:
-        """Change the first rows only, because the page may not show others."""
-        return table.head(3).assign(**{name: kept(f"{text} {name}") for name in NAMES if name in table})
+        """Return three rows, because the page may not show others, each with another text."""
+        rows = table.iloc[[number % len(table) for number in range(len(texts))]] if len(table) else table
+        named = {name: [kept(f"{text} {name}") for text in texts[: len(rows)]] for name in NAMES if name in table}
+        return rows.assign(**named).astype(dict.fromkeys(named, "str"))
+
+    def each(field: str) -> tuple[str, ...]:
+        return tuple(f"{text} {field}" for text in texts)
 
     measurements = Measurements(
         **{field.name: put(getattr(report.measurements, field.name)) for field in fields(Measurements)}
     )
     first = measurements.outages["first_number"].iloc[0]
     builds = put(report.builds[report.builds["number"] == first])
-    builds["web_url"] = kept(text)
-    change = LevelChange(
-        *("wall time", "median", kept(f"{text} pipeline"), kept(f"{text} step"), kept(f"{text} queue"), True, "day"),
-        *(report.period.start, None, None, 600.0, 900.0, 300.0, 200.0, 400.0, 0.001, 90, 40, first, first, "s"),
-    )
-    findings = tuple(
-        Finding(
+    builds["web_url"] = [kept(text) for text in texts]
+    times = (report.period.start, None, None)
+
+    def find(question: Any, text: str) -> Finding:
+        names = [kept(f"{text} {name}") for name in ("pipeline", "step", "queue")]
+        change = LevelChange(
+            *("wall time", "median", *names, True, "day"),
+            *(*times, 600.0, 900.0, 300.0, 200.0, 400.0, 0.001, 90, 40, first, first, "s"),
+        )
+        return Finding(
             question,
             f"{text} subject",
             f"{text} finding",
@@ -108,21 +160,25 @@ def with_text(report: Report, text: str) -> Report:
             detail=f"{text} detail",
             change=change,
         )
-        for question in ("speed", "reliability", "waiting")
-    )
+
+    questions = ("speed", "reliability", "waiting")  # each begins with another text, because its details are shown
+    found = (find(q, text) for turn, q in enumerate(questions) for text in (*texts[turn:], *texts[:turn]))
+    verdicts = (replace(one, subject=text, text=text) for one, text in zip(VERDICTS, (texts[0], *texts), strict=True))
     return replace(
         report,
-        organization=f"{text} organization",
-        pipeline=f"{text} restriction",
-        broken=(f"{text} broken",) * 3,
-        source=f"{text} source",
-        why=(f"{text} why",) * 4,
+        organization=" ".join(dict.fromkeys(each("organization"))),
+        pipeline=" ".join(dict.fromkeys(each("restriction"))),
+        broken=each("broken"),
+        source=" ".join(dict.fromkeys(each("source"))),
+        why=(*each("why"), f"{texts[0]} why"),
         measurements=measurements,
-        findings=findings,
-        verdicts=tuple(replace(one, subject=f"{text} verdict", text=f"{text} verdict") for one in VERDICTS),
+        findings=tuple(found),
+        verdicts=tuple(replace(one, subject=f"{one.text} verdict", text=f"{one.text} verdict") for one in verdicts),
         builds=builds,
         jobs=report.jobs.head(0),
-        pipelines=report.pipelines.head(1).assign(slug=kept(f"{text} pipeline"), web_url=kept(text)),
+        pipelines=put(report.pipelines).assign(
+            slug=[kept(text) for text in each("pipeline")], web_url=[kept(text) for text in texts]
+        ),
     )
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-import buildframe as bf
 from buildframe.report import store_reader
 from buildframe.sandbox_server import Fault
 from buildframe.workspace import Workspace
@@ -32,9 +31,11 @@ from tests.report.child import (
     ended,
     hidden,
     last_line,
+    measured,
     patched,
     report,
     started,
+    stored,
 )  # fmt: skip
 
 pytestmark = pytest.mark.slow
@@ -45,22 +46,26 @@ GOOD = "2026-10-20T060000Z"
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Workspace]:
-    with worlds.sandbox(builds=150, days=15) as ci:
+    with worlds.sandbox(builds=50, days=8) as ci:
         yield ci
 
 
 @pytest.fixture(scope="module")
-def store(world: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("filled") / "ci"
-    bf.Store(folder).sync(world, progress=False)
-    return folder
+def store() -> Path:
+    return stored()[0]
 
 
 @pytest.fixture(scope="module")
-def first(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quickest() -> str:
+    """Code that leaves only reading and writing to a run."""
+    return f"{WITHOUT_PLOTS}\n{measured()}"
+
+
+@pytest.fixture(scope="module")
+def first(store: Path, quickest: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a good report of an earlier day, to be copied."""
     folder = tmp_path_factory.mktemp("first") / "reports"
-    assert report(store, folder, "--no-sync").returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(quickest)).returncode == 0
     (folder / "latest").resolve().rename(folder / GOOD)
     (folder / "latest").unlink()
     (folder / "latest").symlink_to(GOOD)
@@ -136,13 +141,13 @@ def test_a_deadline_keeps_the_last_report(folder: Path, tmp_path: Path, scripted
     check_left(run, folder, "the deadline passed: --deadline=1s has passed.*Nothing was committed", 124)
 
 
-def test_a_failed_sync_keeps_the_last_report(folder: Path, tmp_path: Path) -> None:
-    with worlds.sandbox(builds=150, days=15) as ci:
+def test_a_failed_sync_keeps_the_last_report(folder: Path, tmp_path: Path, quickest: str) -> None:
+    with worlds.sandbox(builds=50, days=8) as ci:
         ci.sandbox.fault(Fault("status", status=502, route="list_pipelines"))
         run = report(tmp_path / "ci", folder, env=at(ci), command=patched(PATIENCE))
         check_left(run, folder, "502: .*The service failed")
         ci.sandbox.clear_faults()
-        assert report(tmp_path / "ci", folder, env=at(ci), command=patched(WITHOUT_PLOTS)).returncode == 0
+        assert report(tmp_path / "ci", folder, env=at(ci), command=patched(quickest)).returncode == 0
     assert check_whole(folder) == "2026-10-30T150000Z"
 
 
@@ -184,10 +189,10 @@ def test_a_read_only_folder_keeps_the_last_report(store: Path, folder: Path) -> 
 
 
 @pytest.mark.parametrize("bytes", [0, 20, 5_000])
-def test_a_file_size_limit_keeps_the_last_report(store: Path, folder: Path, bytes: int) -> None:
+def test_a_file_size_limit_keeps_the_last_report(store: Path, folder: Path, quickest: str, bytes: int) -> None:
     before = content(folder)
     limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({bytes}, r.RLIM_INFINITY))"
-    check_left(report(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS, limit)), folder, "File too large")
+    check_left(report(store, folder, "--no-sync", command=patched(quickest, limit)), folder, "File too large")
     assert content(folder) == before
 
 
@@ -203,37 +208,31 @@ there = os.statvfs({disk!r})
 with open({disk!r} + "/ballast", "wb") as file:
     file.write(bytes(max(0, there.f_bavail * there.f_frsize - {free})))
 """
-LOOK = """
-import sys; from pathlib import Path; from tests.report.child import check_whole, hidden
-print(check_whole(Path(sys.argv[1])), hidden(Path(sys.argv[1])), file=sys.stderr)
-"""
 
 
 @pytest.mark.parametrize("free", [0, 65_536])
-def test_a_full_disk_keeps_the_last_report(store: Path, first: Path, tmp_path: Path, free: int) -> None:
+def test_a_full_disk_keeps_the_last_report(store: Path, first: Path, quickest: str, tmp_path: Path, free: int) -> None:
     mount = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
     disk = tmp_path / "disk"
     disk.mkdir()
     script = f"mount -t tmpfs -o size=4m tmpfs {disk} && cp -a {first} {disk}/reports"
     if shutil.which("unshare") is None or subprocess.run([*mount, script], check=False, capture_output=True).returncode:
         pytest.skip("no disk of its own can be mounted here")
-    again = f'{script} && "$@"; status=$?; "$0" -c "{LOOK}" {disk}/reports; exit $status'
-    command = patched(WITHOUT_PLOTS, FILL.format(disk=str(disk), free=free))
-    run = report(store, disk / "reports", "--no-sync", command=command, around=(*mount, again, command[0]))
+    look = f"diff -r --no-dereference --exclude '.lock*' {first} {disk}/reports >&2"
+    again = f'{script} && "$@"; status=$?; {look} && exit $status'
+    command = patched(quickest, FILL.format(disk=str(disk), free=free))
+    run = report(store, disk / "reports", "--no-sync", command=command, around=(*mount, again, "sh"))
     assert run.returncode == 1, run.stderr
-    *_, said, looked = run.stderr.splitlines()
-    assert "No space left on device" in said
-    assert said.endswith(f"; the report of 2026-10-20T06:00:00Z in {disk}/reports/latest is unchanged")
-    assert looked == f"{GOOD} set()"
+    assert "No space left on device" in last_line(run)
+    assert last_line(run).endswith(f"; the report of 2026-10-20T06:00:00Z in {disk}/reports/latest is unchanged")
 
 
 # --- signals, kills, two at once
 
 
-def hanging(scripted: type[Scripted]) -> dict[str, str]:
-    """The environment in which the command finds a service that does not answer."""
-    url = scripted(lambda _: time.sleep(30)).url
-    return {"BUILDFRAME_URL": url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
+def env_of(service: Scripted) -> dict[str, str]:
+    """The environment in which the command finds a service."""
+    return {"BUILDFRAME_URL": service.url, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": "an-invented-token"}
 
 
 HEEDED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # in background it is ignored
@@ -243,12 +242,14 @@ HEEDED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler
 def test_an_interrupt_during_a_sync_keeps_the_last_report(
     folder: Path, tmp_path: Path, scripted: type[Scripted], number: signal.Signals
 ) -> None:
-    process = started(tmp_path / "ci", folder, env=hanging(scripted), command=patched(HEEDED))
-    assert process.stderr is not None
-    assert process.stderr.readline().endswith("syncing\n")
-    time.sleep(0.5)
-    process.send_signal(number)
-    check_left(ended(process), folder, "interrupted", 130)
+    service = scripted(lambda _: time.sleep(30))
+
+    def interrupt(process: int) -> None:
+        wait_until(lambda: service.requests)
+        os.kill(process, number)
+
+    run = report(tmp_path / "ci", folder, env=env_of(service), command=patched(HEEDED), meanwhile=interrupt)
+    check_left(run, folder, "interrupted", 130)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -258,12 +259,12 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_an_interrupt_during_writing_keeps_the_last_report(store: Path, folder: Path) -> None:
+def test_an_interrupt_during_writing_keeps_the_last_report(store: Path, folder: Path, quickest: str) -> None:
     def interrupt(process: int) -> None:
         wait_until(lambda: list(folder.glob(".*.part/report.md")))
         os.kill(process, signal.SIGTERM)
 
-    slow = patched(WITHOUT_PLOTS, SLOW.replace("0.01", "0.3"))
+    slow = patched(quickest, SLOW.replace("0.01", "0.3"))
     check_left(report(store, folder, "--no-sync", command=slow, meanwhile=interrupt), folder, "interrupted", 130)
 
 
@@ -283,8 +284,10 @@ def test_an_interrupt_during_imports_prints_one_line(store: Path, folder: Path) 
     assert check_whole(folder) == GOOD
 
 
-def test_an_interrupt_after_a_report_is_written_does_not_change_the_status(store: Path, folder: Path) -> None:
-    process = started(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS))
+def test_an_interrupt_after_a_report_is_written_does_not_change_the_status(
+    store: Path, folder: Path, quickest: str
+) -> None:
+    process = started(store, folder, "--no-sync", command=patched(quickest))
     assert process.stdout is not None
     assert process.stdout.readline().endswith("report.html\n")
     while process.poll() is None:
@@ -297,7 +300,7 @@ def test_an_interrupt_after_a_report_is_written_does_not_change_the_status(store
 def test_a_second_run_at_the_same_time_ends_and_names_the_first(
     folder: Path, tmp_path: Path, scripted: type[Scripted]
 ) -> None:
-    env = hanging(scripted)
+    env = env_of(scripted(lambda _: time.sleep(30)))
     one = started(tmp_path / "ci", folder, env=env)
     assert one.stderr is not None
     one.stderr.readline()
@@ -307,21 +310,21 @@ def test_a_second_run_at_the_same_time_ends_and_names_the_first(
     check_left(two, folder, rf"{folder} is locked by another report: process {one.pid}, since 20[-\dT:]+Z")
 
 
-def test_kills_at_random_times_leave_a_complete_report(store: Path, folder: Path) -> None:
+def test_kills_at_random_times_leave_a_complete_report(store: Path, folder: Path, quickest: str) -> None:
     instants, whole = random.Random(5), GOOD
-    for turn in range(KILLS // 2):
-        process = started(store, folder, "--no-sync")
-        assert process.stderr is not None
-        if turn % 3:
-            process.stderr.readline()  # all is measured; what is left is to draw and to write
-        time.sleep(instants.uniform(0.0, 3.0))
-        process.kill()
-        process.communicate()
+    slow = patched(quickest, SLOW.replace("0.01", "0.1"))  # at least 2.5 s
+
+    def kill(process: int) -> None:
+        time.sleep(instants.uniform(0.0, 2.0))
+        os.kill(process, signal.SIGKILL)
+
+    for _ in range(KILLS // 2):
+        report(store, folder, "--no-sync", command=slow, meanwhile=kill)
         now = check_whole(folder)
         assert now is not None
         assert now >= whole, "an older report came back"
         whole = now
-    assert report(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS)).returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(quickest)).returncode == 0
     assert hidden(folder) == set()
     assert check_whole(folder) != whole
 
@@ -340,11 +343,13 @@ while True:
 
 
 def test_kills_during_writing_leave_a_complete_report_and_the_next_run_cleans_up(
-    store: Path, folder: Path, tmp_path: Path
+    store: Path, folder: Path, tmp_path: Path, quickest: str
 ) -> None:
     """What was measured and drawn before, and a disk on which each flush takes its time: most of a run is writing."""
-    instants, parts, measured = random.Random(6), 0, tmp_path / "measured"
-    measured.write_bytes(pickle.dumps(store_reader.read(str(store), 7, "UTC")))
+    instants, parts, content = random.Random(6), 0, tmp_path / "content"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_reader, "measure", lambda *_, **__: pickle.loads(stored()[1].read_bytes()))
+        content.write_bytes(pickle.dumps(store_reader.read(str(store), 7, "UTC")))
 
     def kill(process: int) -> None:
         before = os.readlink(folder / "latest")
@@ -353,12 +358,12 @@ def test_kills_during_writing_leave_a_complete_report_and_the_next_run_cleans_up
         os.kill(process, signal.SIGKILL)
 
     for _ in range(KILLS):
-        run = report(measured, folder, command=patched(AGAIN_AND_AGAIN), meanwhile=kill)
+        run = report(content, folder, command=patched(AGAIN_AND_AGAIN), meanwhile=kill)
         assert run.returncode == -signal.SIGKILL
         parts += bool(hidden(folder))
         assert check_whole(folder) is not None
     assert parts > 0
-    assert report(store, folder, "--no-sync", command=patched(WITHOUT_PLOTS)).returncode == 0
+    assert report(store, folder, "--no-sync", command=patched(quickest)).returncode == 0
     assert hidden(folder) == set()
 
 
@@ -366,10 +371,12 @@ def test_kills_during_writing_leave_a_complete_report_and_the_next_run_cleans_up
 
 
 @pytest.mark.parametrize("where", ["store_reader.measure", "page.render", "chat.body", "run.save"])
-def test_an_internal_error_is_logged_with_its_traceback(store: Path, folder: Path, tmp_path: Path, where: str) -> None:
+def test_an_internal_error_is_logged_with_its_traceback(
+    store: Path, folder: Path, tmp_path: Path, quickest: str, where: str
+) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text("[success_rate]\nweb = 0.5\n")
     bug = f"from buildframe.report import chat, page, run, store_reader\n{where} = lambda *_, **__: 1 // 0"
-    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(WITHOUT_PLOTS, bug))
+    run = report(store, folder, "--no-sync", "--thresholds", limits, command=patched(quickest, bug))
     assert "Traceback (most recent call last)" in run.stderr
     check_left(run, folder, "failed by an internal error of buildframe: ZeroDivisionError: ")

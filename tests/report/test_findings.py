@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from pyarrow import dataset
 import buildframe as bf
 from buildframe import metrics
 from buildframe.formatting import format_change, format_duration
-from buildframe.report import store_reader
 from buildframe.report.content import Finding, Report
 from buildframe.report.findings import describe_outages, findings
 from buildframe.report.level_changes import tabulate
-from buildframe.report.measurements import Measurements, measure
+from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
-from tests import worlds
+from tests.report.reports import Month, nothing, read_month, report_of_month
 
 pytestmark = pytest.mark.slow
 
@@ -34,29 +32,22 @@ UTC = "datetime64[us, UTC]"
 
 
 @pytest.fixture(scope="module")
-def month() -> Iterator[tuple[bf.Workspace, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
-    with worlds.sandbox() as ci:
-        builds, jobs = ci.history(progress=False)
-        builds, jobs = builds[list(store_reader._BUILDS)], jobs[list(store_reader._JOBS)]
-        yield ci, builds, jobs, ci.pipelines()
+def month() -> Month:
+    return read_month()
 
 
-def measured_on(month, now: pd.Timestamp, tz: str = "UTC") -> tuple[Measurements, list[Finding]]:
-    _, builds, jobs, pipelines = month
-    builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
-    period = Period.last(now, 7, tz)
-    measurements = measure(builds, jobs, pipelines, None, period, since=builds["created_at"].min())
-    return measurements, findings(measurements, period)
+def measured_on(as_of: str) -> tuple[Measurements, list[Finding]]:
+    report = report_of_month(as_of)
+    return report.measurements, list(report.findings)
 
 
 @pytest.fixture(scope="module")
-def monday(month) -> tuple[Measurements, list[Finding]]:
-    return measured_on(month, MONDAY)
+def monday() -> tuple[Measurements, list[Finding]]:
+    return measured_on("2026-10-26T08:00Z")
 
 
 def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
-    ci = month[0]
-    slower = ci.sandbox.truth.slower_steps[0]
+    slower = month.truth.slower_steps[0]
     measurements, found = monday
     (whole,) = [one for one in found if one.question == "speed"]
     assert (whole.subject, whole.bad) == (slower.pipeline, True)
@@ -77,13 +68,13 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     assert [one for one in found if one.question == "reliability"] == []
 
 
-def test_before_the_step_gets_slower_no_finding_concerns_speed(month):
-    _, found = measured_on(month, MONDAY - pd.Timedelta("7D"))
+def test_before_the_step_gets_slower_no_finding_concerns_speed():
+    _, found = measured_on("2026-10-19T00:00Z")
     assert [one for one in found if one.question == "speed"] == []
 
 
-def test_a_change_within_both_periods_is_reported_with_its_day(month):
-    _, found = measured_on(month, pd.Timestamp("2026-10-30T15:00:00", tz="UTC"))
+def test_a_change_within_both_periods_is_reported_with_its_day():
+    _, found = measured_on("2026-10-30T15:00Z")
     (finding,) = [one for one in found if one.question == "speed"]
     assert "api" in finding.subject
     assert "integration" in finding.text
@@ -92,7 +83,7 @@ def test_a_change_within_both_periods_is_reported_with_its_day(month):
 
 
 def test_numbers_are_those_of_the_metrics(month, monday):
-    _, builds, jobs, _ = month
+    builds, jobs, *_ = month
     measurements, _ = monday
     week = (builds["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (builds["finished_at"] < MONDAY)
     expected = metrics.percentiles(builds[week & (builds["state"] == "passed")], metrics.wall_time, "pipeline")
@@ -112,14 +103,14 @@ def test_numbers_are_those_of_the_metrics(month, monday):
 def test_how_long_changes_take_to_show_can_be_computed_from_the_tables(month, monday):
     limits = monday[0].days_to_see
     (tests,) = limits["tests"].unique()
-    builds = WEEK.history.of(month[1], "finished_at")
+    builds = WEEK.history.of(month.builds, "finished_at")
     again = metrics.days_to_see(builds, metrics.failed, "pipeline", at="finished_at", tests=int(tests))
     own = limits[limits["of"] == "failures"].reset_index(drop=True)
     pd.testing.assert_frame_equal(own[list(again)], again)
 
 
 def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, monday):
-    _, builds, _, _ = month
+    builds = month.builds
     measurements, _ = monday
     own = builds[builds["created_at"] < MONDAY]
     week = own[(own["finished_at"] >= MONDAY - pd.Timedelta("7D")) & (own["finished_at"] < MONDAY)]
@@ -148,10 +139,9 @@ def test_without_measurements_there_are_no_findings(monday, quiet):
 
 
 @pytest.fixture(scope="module")
-def quiet(month) -> Measurements:
+def quiet() -> Measurements:
     """Return measurements without rows; tests replace tables of it."""
-    _, builds, jobs, pipelines = month
-    return measure(builds.iloc[:0], jobs.iloc[:0], pipelines.iloc[:0], None, Period.last(MONDAY, 7))
+    return nothing().measurements
 
 
 def wall(**more: object) -> pd.DataFrame:
@@ -464,7 +454,9 @@ def nights(month, monday, quiet, tmp_path) -> Path:
     for night, measurements in enumerate((quiet, monday[0])):
         period = Period.last(MONDAY + pd.Timedelta(night, "D"), 7, "Europe/Berlin")
         found = tuple(findings(measurements, WEEK))
-        content = Report("acme", "ci", period.end, period, (), measurements, found, (), month[1], month[2], BEFORE)
+        content = Report(
+            "acme", "ci", period.end, period, (), measurements, found, (), month.builds, month.jobs, BEFORE
+        )
         for name, table in content.tables().items():
             if len(table.columns):
                 (tmp_path / str(night)).mkdir(exist_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser
 
 from buildframe import metrics, plots
@@ -19,10 +22,9 @@ from buildframe.report import plots as plots_module
 from buildframe.report.content import Finding, Report
 from buildframe.report.findings import findings
 from buildframe.report.page import render, summary
-from buildframe.workspace import Workspace
-from tests import worlds
+from buildframe.report.plots import HEIGHT, WIDTH, EmbeddedPlot
 from tests.chromium import launched
-from tests.report.reports import VERDICTS, Viewer, made, nothing, opened
+from tests.report.reports import VERDICTS, Viewer, made, nothing, opened, report_of_month
 
 pytestmark = pytest.mark.slow
 
@@ -37,32 +39,36 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "device_scal
 
 
 @pytest.fixture(scope="module")
-def month() -> Iterator[Workspace]:
-    with worlds.sandbox() as ws:
-        yield ws
+def whole() -> Report:
+    return replace(report_of_month("2026-10-26T08:00Z"), verdicts=VERDICTS)
 
 
 @pytest.fixture(scope="module")
-def whole(month: Workspace) -> Report:
-    builds, jobs = month.history(progress=False)
-    now = "2026-10-26T08:00Z"
-    builds, jobs = builds[builds["created_at"] < now], jobs[jobs["build_created_at"] < now]
-    return made(builds, jobs, month.pipelines(), None, 7, as_of=now, verdicts=VERDICTS)
-
-
-@pytest.fixture(scope="module")
-def reports(whole: Report, month: Workspace, ci: Workspace, small_report: Report) -> dict[str, Report]:
+def reports(whole: Report, small_report: Report) -> dict[str, Report]:
     few = small_report
     one = few.builds[few.builds["id"] == few.builds["id"].iloc[-1]]
-    long = few.builds.assign(pipeline=LONG + few.builds["pipeline"], branch=LONG + few.builds["branch"])
-    jobs = few.jobs.assign(pipeline=LONG + few.jobs["pipeline"], queue=LONG + few.jobs["queue"])
-    pipelines = ci.pipelines()
     return {
         "month": whole,
-        "one build": made(one, few.jobs[few.jobs["build_id"].isin(one["id"])], pipelines, None, 3),
-        "no builds": nothing(whole, month.pipelines()),
-        "incomplete": made(long, jobs, pipelines, None, 3, why=WHY, verdicts=VERDICTS, source=LONG),
+        "one build": made(one, few.jobs[few.jobs["build_id"].isin(one["id"])], few.pipelines, None, 3),
+        "no builds": nothing(),
+        "incomplete": with_long_names(replace(few, why=WHY, verdicts=VERDICTS, source=LONG)),
     }
+
+
+def with_long_names(report: Report) -> Report:
+    def rename(table: pd.DataFrame) -> pd.DataFrame:
+        return table.assign(**{name: LONG + table[name] for name in ("pipeline", "queue", "branch") if name in table})
+
+    tables = {name: rename(table) for name, table in report.measurements.tables().items()}
+    measurements = replace(report.measurements, **tables | {"outages": tables["outages"].iloc[:0]})
+    return replace(
+        report,
+        measurements=measurements,
+        findings=tuple(findings(measurements, report.period)),
+        broken=(),
+        builds=rename(report.builds),
+        jobs=rename(report.jobs),
+    )
 
 
 NAMES = ("month", "one build", "no builds", "incomplete")
@@ -70,7 +76,18 @@ NAMES = ("month", "one build", "no builds", "incomplete")
 
 @pytest.fixture(scope="module")
 def pages(reports: dict[str, Report]) -> dict[str, str]:
-    return {name: render(report) for name, report in reports.items()}
+    """Return the pages: that of the month with its plots, and others with white and black images."""
+    pages = {"month": render(reports["month"])}
+    with pytest.MonkeyPatch.context() as patch:
+        blank = EmbeddedPlot(image("white"), image("black"), "Caption", "Alternative.")
+        patch.setattr(page_module, "render_plots", lambda report: [blank] * 4 if len(report.builds) else [])
+        return pages | {name: render(report) for name, report in reports.items() if name != "month"}
+
+
+def image(color: str) -> str:
+    file = io.BytesIO()
+    Image.new("RGB", (2 * WIDTH, 2 * HEIGHT), color).save(file, "png")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 @pytest.fixture(scope="module")

@@ -15,17 +15,19 @@ import matplotlib.figure
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgba
 from matplotlib.dates import date2num
 from matplotlib.text import Text
 from PIL import Image, ImageColor
 
 from buildframe.plots import theme
+from buildframe.report import measurements as measuring
 from buildframe.report import plots as made
 from buildframe.report.content import Finding, Report
+from buildframe.report.findings import describe_outages
 from buildframe.report.plots import DARK, HEIGHT, LIGHT, WIDTH, EmbeddedPlot, render_plots
 from tests.report.reports import kept
-from tests.report.reports import made as made_of
 from tests.report.untrusted import UNTRUSTED
 
 pytestmark = pytest.mark.slow
@@ -37,10 +39,31 @@ def report(small_report: Report) -> Report:
 
 
 @pytest.fixture(scope="module")
-def rendered_plots(report: Report) -> list[EmbeddedPlot]:
+def rendering(report: Report) -> tuple[list[EmbeddedPlot], list[Any]]:
+    """Return the plots, and open figures and settings before and after they were rendered."""
+    states: list[Any] = [(plt.get_fignums(), dict(mpl.rcParams))]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return render_plots(report)
+        plots = render_plots(report)
+    return plots, [*states, (plt.get_fignums(), dict(mpl.rcParams))]
+
+
+@pytest.fixture(scope="module")
+def rendered_plots(rendering: tuple[list[EmbeddedPlot], list[Any]]) -> list[EmbeddedPlot]:
+    return rendering[0]
+
+
+@pytest.fixture
+def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw each plot once and small, because backgrounds and images take most of the time."""
+
+    def draw(function: Callable[[Any], object]) -> tuple[str, str]:
+        figure = matplotlib.figure.Figure((WIDTH / 96, HEIGHT / 96), layout="constrained")
+        function(figure.add_subplot())
+        FigureCanvasAgg(figure).draw()
+        return "", ""
+
+    monkeypatch.setattr(made, "_draw_pngs", draw)
 
 
 def opened(url: str) -> Image.Image:
@@ -66,19 +89,17 @@ def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(rendered_plot
 
 @pytest.mark.parametrize("n", [40, None], ids=["few jobs", "all jobs"])
 def test_dark_plots_are_those_drawn_on_a_dark_background(
-    report: Report, n: int | None, monkeypatch: pytest.MonkeyPatch
+    report: Report, rendered_plots: list[EmbeddedPlot], n: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = replace(report, jobs=report.jobs.head(n)) if n else report
-    recolored = [plot.dark for plot in render_plots(report)]
+    recolored = [plot.dark for plot in (render_plots(report) if n else rendered_plots)]
     monkeypatch.setattr(made, "LIGHT", DARK)
     assert [plot.light for plot in render_plots(report)] == recolored
 
 
-def test_plots_leave_no_open_figures_or_changed_settings(report: Report) -> None:
-    figures, settings = plt.get_fignums(), dict(mpl.rcParams)
-    render_plots(report)
-    assert plt.get_fignums() == figures
-    assert dict(mpl.rcParams) == settings
+def test_plots_leave_no_open_figures_or_changed_settings(rendering: tuple[list[EmbeddedPlot], list[Any]]) -> None:
+    before, after = rendering[1]
+    assert after == before
 
 
 def test_two_reports_at_once_do_not_mix_their_styles(report: Report, rendered_plots: list[EmbeddedPlot]) -> None:
@@ -160,14 +181,17 @@ def test_outages_of_the_plot_are_those_that_are_broken_now(
     rows = pd.concat([row.assign(number=n, id=str(n), state=s) for n, s in enumerate(states.values(), 1)])
     rows = rows.assign(created_at=ends, finished_at=ends).assign(fetched_at=report.as_of)
     other = other.assign(created_at=report.period.start, finished_at=report.period.start, state="passed")
-    few = made_of(pd.concat([rows, other], ignore_index=True), report.jobs.head(0), report.pipelines, None, 3)
+    builds, jobs = pd.concat([rows, other], ignore_index=True), report.jobs.head(0)
+    outages = measuring._outages(builds, jobs, report.pipelines, report.period)
+    measurements = replace(report.measurements, outages=outages)
+    few = replace(report, builds=builds, measurements=measurements, broken=tuple(describe_outages(measurements)))
     axes = draw_on_axes(monkeypatch)
-    render_plots(few)
+    made._embed_success(few)
     assert bool(few.broken) == is_broken
-    texts = [text.get_text() for text in axes[2].get_figure().findobj(Text)]
+    texts = [text.get_text() for text in axes[0].get_figure().findobj(Text)]
     assert any("1 still open" in text for text in texts) == is_broken
     assert ("still failing" in texts) == is_broken
-    begun = [box.get_x() for box in axes[2].patches if box.get_facecolor() == to_rgba(theme.RED)]
+    begun = [box.get_x() for box in axes[0].patches if box.get_facecolor() == to_rgba(theme.RED)]
     first = next(end for end, state in zip(ends, states.values(), strict=True) if state == "failed")
     assert begun == [date2num(first.tz_localize(None))]
 
@@ -178,6 +202,7 @@ def test_without_builds_of_the_history_there_are_no_plots(report: Report) -> Non
         assert render_plots(replace(report, builds=report.builds[own])) == []
 
 
+@pytest.mark.usefixtures("drawn_once")
 def test_few_builds_and_jobs_are_enough(report: Report) -> None:
     for n in (1, 3):
         with warnings.catch_warnings():
@@ -187,10 +212,11 @@ def test_few_builds_and_jobs_are_enough(report: Report) -> None:
             assert len(render_plots(few)) == 4
 
 
+@pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("at", range(0, len(UNTRUSTED), 8))
-def test_any_name_is_drawn_as_it_is(report: Report, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_name_is_drawn_as_it_is(report: Report, at: int) -> None:
     texts = pd.Series([kept(text) for text in UNTRUSTED[at : at + 8]], dtype="str")
-    jobs = report.jobs.reset_index(drop=True)
+    jobs = report.jobs.head(800).reset_index(drop=True)
     names = texts.reindex(jobs.index % len(texts)).set_axis(jobs.index)
     jobs = jobs.assign(name=names, queue=names, step_key=pd.Series(pd.NA, jobs.index, "str"), pipeline=texts[0])
     builds = report.builds.assign(pipeline=texts[0])

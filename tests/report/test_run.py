@@ -18,20 +18,39 @@ from buildframe.report.measurements import Measurements
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.report.child import COMMAND, SCOPES, WITHOUT_PLOTS, at, check_whole, hidden, last_line, patched, report
+from tests.report.child import (
+    COMMAND,
+    SCOPES,
+    WITHOUT_PLOTS,
+    WORLD,
+    at,
+    check_whole,
+    hidden,
+    last_line,
+    measured,
+    patched,
+    report,
+    stored,
+)
 
 pytestmark = pytest.mark.slow
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) .+")
 AS_OF = "2026-10-30T150000Z"
 QUICK_COMMAND = patched(WITHOUT_PLOTS)
-"""The command without plots, for tests of numbers and statuses."""
+"""The command without plots, for tests of numbers."""
 
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Workspace]:
-    with worlds.sandbox(builds=300, days=21, deepest=100) as ci:
+    with worlds.sandbox(**WORLD) as ci:
         yield ci
+
+
+@pytest.fixture(scope="module")
+def quickest() -> tuple[str, ...]:
+    """The command without plots and measuring, for tests of statuses."""
+    return patched(WITHOUT_PLOTS, measured())
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +73,8 @@ def first(folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def store(folder: Path, first: subprocess.CompletedProcess[str]) -> Path:
-    return folder / "ci"
+def store() -> Path:
+    return stored()[0]
 
 
 def connected(ci: Workspace, organization: str) -> Workspace:
@@ -100,8 +119,8 @@ def test_the_numbers_of_a_report_are_those_of_the_service(world: Workspace, stor
         assert min(within) > 0
 
 
-def test_json_lines_have_fields(store: Path, tmp_path: Path) -> None:
-    run = report(store, tmp_path, "--no-sync", "--log", "json", command=QUICK_COMMAND)
+def test_json_lines_have_fields(store: Path, tmp_path: Path, quickest: tuple[str, ...]) -> None:
+    run = report(store, tmp_path, "--no-sync", "--log", "json", command=quickest)
     measured, written = map(json.loads, run.stderr.splitlines())
     assert measured["builds"] > 100
     assert measured["end"] == "2026-10-30T00:00:00+00:00"
@@ -148,7 +167,7 @@ def test_a_store_of_two_organizations_needs_the_organization(world: Workspace, t
 
 
 def test_a_deleted_pipeline_is_still_reported(tmp_path: Path) -> None:
-    with worlds.sandbox(builds=100, days=8) as ci:
+    with worlds.sandbox(builds=50, days=8) as ci:
         bf.Store(tmp_path / "ci").sync(ci, progress=False)
         ci.pipeline("web").delete()
         run = report(tmp_path / "ci", tmp_path / "reports", env=at(ci), command=QUICK_COMMAND)
@@ -168,7 +187,8 @@ def test_an_organization_without_builds_has_a_report(tmp_path: Path, scripted: t
     assert (reported(tmp_path / "reports", "load")["now"] == 0).all()
 
 
-def test_an_incomplete_previous_period_is_not_compared(world: Workspace, store: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("first")
+def test_an_incomplete_previous_period_is_not_compared(world: Workspace, folder: Path, tmp_path: Path) -> None:
     run = report(tmp_path / "ci", tmp_path / "reports", "--since", "10d", env=at(world), command=QUICK_COMMAND)
     assert run.returncode == 0
     assert "so the report compares with no period before" in run.stderr
@@ -180,14 +200,15 @@ def test_an_incomplete_previous_period_is_not_compared(world: Workspace, store: 
     assert wall_time["p50_change_s"].isna().all()
     assert wall_time["p50_s"].notna().any()
     assert (reported(tmp_path / "reports", "queue_time")["n_before"] == 0).all()
-    assert report(store, tmp_path / "whole", "--no-sync", command=QUICK_COMMAND).returncode == 0
-    whole = reported(tmp_path / "whole", "load")
+    whole = reported(folder / "reports", "load")
     assert (whole["before"] > 0).all()
     assert whole["now"].iloc[0] == load["now"].iloc[0]
 
 
-def test_a_store_that_begins_within_the_period_makes_the_report_incomplete(world: Workspace, tmp_path: Path) -> None:
-    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "3d", env=at(world), command=QUICK_COMMAND)
+def test_a_store_that_begins_within_the_period_makes_the_report_incomplete(
+    world: Workspace, tmp_path: Path, quickest: tuple[str, ...]
+) -> None:
+    run = report(tmp_path / "ci", tmp_path / "reports", "--since", "3d", env=at(world), command=quickest)
     assert run.returncode == 3
     why = "The store has all builds since 2026-10-27T15:00:00Z only, and the period begins earlier."
     assert last_line(run).endswith(f"written: {tmp_path}/reports/{AS_OF}, INCOMPLETE: {why}")
@@ -195,47 +216,53 @@ def test_a_store_that_begins_within_the_period_makes_the_report_incomplete(world
     assert run.stdout.endswith("report.html\n")
 
 
-def test_a_report_is_incomplete_if_only_another_organization_was_synced_later(tmp_path: Path) -> None:
+def test_a_report_is_incomplete_if_only_another_organization_was_synced_later(
+    tmp_path: Path, quickest: tuple[str, ...]
+) -> None:
     """As of the last sync of the store, the period ends after the last sync of the organization."""
     with worlds.sandbox(builds=50, days=8) as ci, connected(ci, "globex") as other:
         bf.Store(tmp_path / "ci").sync(ci, progress=False)
         ci.sandbox.clock.advance(pd.Timedelta(1, "D").to_pytimedelta())
         bf.Store(tmp_path / "ci").sync(other, progress=False)
-    run = report(
-        tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "acme"}, command=QUICK_COMMAND
-    )
+    run = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", env={"BUILDFRAME_ORG": "acme"}, command=quickest)
     assert run.returncode == 3
     assert "The last sync was at 2026-10-30T15:00:00Z, and the period ends later" in last_line(run)
 
 
-def test_incomplete_data_makes_the_report_incomplete_even_if_limits_are_exceeded(tmp_path: Path) -> None:
+def test_incomplete_data_makes_the_report_incomplete_even_if_limits_are_exceeded(
+    tmp_path: Path, quickest: tuple[str, ...]
+) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text('[success_rate]\n"*" = 1.0\n')
-    with worlds.sandbox(builds=200, days=15, deepest=100) as ci:
+    with worlds.sandbox(builds=50, days=8, deepest=100) as ci:
         for _ in range(130):  # with one timestamp, of which the service lists 100
             ci.pipeline("web").create_build(commit="HEAD", branch="main")
         options = ("--thresholds", limits, "--alert")
-        run = report(tmp_path / "ci", tmp_path / "reports", *options, env=at(ci), command=QUICK_COMMAND)
+        run = report(tmp_path / "ci", tmp_path / "reports", *options, env=at(ci), command=quickest)
     assert run.returncode == 3
     assert "WARNING Incomplete" in run.stderr
     assert "INCOMPLETE: The service could not be read completely: " in last_line(run)
     assert "page numbers" in last_line(run)
     assert check_whole(tmp_path / "reports") == AS_OF
-    later = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", command=QUICK_COMMAND)
+    assert "; limit exceeded: " in last_line(run)
+    later = report(tmp_path / "ci", tmp_path / "reports", "--no-sync", command=quickest)
     assert later.returncode == 3
     assert last_line(later).endswith("INCOMPLETE: No sync of the store has been complete so far.")
 
 
-@pytest.mark.parametrize("away", ["exec >/dev/full", "exec >&-", "export PYTHONIOENCODING=ascii"])
+FULL = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+CLOSED = "import os, sys; os.close(1); sys.stdout = None"  # as Python starts
+ASCII = "import sys; sys.stdout = open(1, 'w', encoding='ascii', closefd=False)"
+
+
+@pytest.mark.parametrize("away", [FULL, CLOSED, ASCII], ids=["full", "closed", "ASCII"])
 def test_a_path_that_cannot_be_printed_does_not_change_the_status(store: Path, tmp_path: Path, away: str) -> None:
     reports = tmp_path / "berichte-für-alle"
-    run = report(store, reports, "--no-sync", command=QUICK_COMMAND, around=("sh", "-c", f'{away}; exec "$@"', "sh"))
+    run = report(store, reports, "--no-sync", command=patched(WITHOUT_PLOTS, measured(), away))
     assert run.returncode == 0, run.stderr
     assert check_whole(reports) == AS_OF
     assert all(LINE.fullmatch(line) for line in run.stderr.splitlines())
-    assert ("WARNING Cannot write to stdout" in last_line(run)) == (
-        away != "exec >&-"
-    )  # to which Python prints nothing
+    assert ("WARNING Cannot write to stdout" in last_line(run)) == (away != CLOSED)  # to which Python prints nothing
 
 
 # --- thresholds
@@ -243,11 +270,11 @@ def test_a_path_that_cannot_be_printed_does_not_change_the_status(store: Path, t
 
 @pytest.mark.parametrize(("rate", "options", "status"), [(1.0, ["--alert"], 4), (0.01, ["--alert"], 0), (1.0, [], 0)])
 def test_an_exceeded_limit_changes_the_status_on_request(
-    store: Path, tmp_path: Path, rate: float, options: list[str], status: int
+    store: Path, tmp_path: Path, quickest: tuple[str, ...], rate: float, options: list[str], status: int
 ) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text(f'[success_rate]\n"*" = {rate}\n')
-    run = report(store, tmp_path / "reports", "--no-sync", "--thresholds", limits, *options, command=QUICK_COMMAND)
+    run = report(store, tmp_path / "reports", "--no-sync", "--thresholds", limits, *options, command=quickest)
     assert run.returncode == status
     assert ("; limit exceeded: " in last_line(run)) == (rate == 1.0)
     assert check_whole(tmp_path / "reports") == AS_OF
@@ -255,11 +282,13 @@ def test_an_exceeded_limit_changes_the_status_on_request(
 
 
 @pytest.mark.parametrize(("within", "status"), [("1s", 4), ("300d", 0)])
-def test_a_missed_objective_changes_the_status(store: Path, tmp_path: Path, within: str, status: int) -> None:
+def test_a_missed_objective_changes_the_status(
+    store: Path, tmp_path: Path, quickest: tuple[str, ...], within: str, status: int
+) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text(f'[objectives.start]\nof = "run_time"\nwithin = "{within}"\ntarget = 0.95\n[rates]\n"*" = 0.1\n')
     options = ("--no-sync", "--thresholds", limits, "--alert")
-    run = report(store, tmp_path / "reports", *options, command=QUICK_COMMAND)
+    run = report(store, tmp_path / "reports", *options, command=quickest)
     assert run.returncode == status, run.stderr
     assert ("; limit exceeded: start: " in last_line(run)) == (status == 4)
     numbers = tmp_path / "reports" / "latest" / "numbers"

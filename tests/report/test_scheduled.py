@@ -17,7 +17,7 @@ import yaml
 import buildframe as bf
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.report.child import ROOT, at
+from tests.report.child import ROOT, WITHOUT_PLOTS, WORLD, at, patched, stored
 
 pytestmark = pytest.mark.slow
 
@@ -27,15 +27,14 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[Workspace]:
-    with worlds.sandbox(builds=300, days=21, deepest=100) as ci:
+    with worlds.sandbox(**WORLD) as ci:
         yield ci
 
 
 @pytest.fixture(scope="module")
-def store(world: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("filled") / "ci-history"
-    bf.Store(folder).sync(world, progress=False)
-    return folder
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of `world`."""
+    return shutil.copytree(stored()[0], tmp_path_factory.mktemp("filled") / "ci-history")
 
 
 def block(language: str, words: str) -> str:
@@ -45,11 +44,20 @@ def block(language: str, words: str) -> str:
     return found[0]
 
 
+def install_command(folder: Path) -> None:
+    """Write the command without plots where the documentation has it."""
+    python, _, program = patched(WITHOUT_PLOTS)
+    command = folder / ".venv" / "bin" / "buildframe"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!{python}\n{program}\n")
+    command.chmod(0o755)
+
+
 def test_the_documentation_leads_to_a_nightly_report_of_the_sandbox(tmp_path: Path) -> None:
     """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
     first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", DOC, re.M)
-    (tmp_path / ".venv").symlink_to(BIN.parent)
-    env = worlds.environment()
+    install_command(tmp_path)
+    env = worlds.environment(**WORLD)
     done = subprocess.run(first, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout == "reports/2026-10-30T150000Z/report.html\n"
     assert done.returncode == 0
@@ -77,8 +85,7 @@ case "$1" in annotate) cat > "$CALLED.body";; esac
 @pytest.fixture
 def machine(tmp_path: Path, store: Path) -> Path:
     """A folder as the step of the pipeline finds it: an environment, limits, a store, an agent."""
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "buildframe").symlink_to(BIN / "buildframe")
+    install_command(tmp_path)
     agent = tmp_path / ".venv" / "bin" / "buildkite-agent"
     agent.write_text(AGENT)
     agent.chmod(0o755)

@@ -11,10 +11,9 @@ import pytest
 
 import buildframe as bf
 from buildframe.report.content import Verdict
-from buildframe.report.measurements import Measurements, measure
-from buildframe.report.periods import Period
+from buildframe.report.measurements import Measurements
 from buildframe.report.thresholds import Thresholds, check_limits
-from tests import worlds
+from tests.report.reports import report_of_month
 
 WHOLE = """
 [queue_time]
@@ -221,10 +220,7 @@ def test_markup_in_names_is_shown_as_text() -> None:
 
 @pytest.fixture(scope="module")
 def measurements() -> Measurements:
-    with worlds.sandbox() as ci:
-        builds, jobs = ci.history(created_from="35d", progress=False)
-        now = pd.Timestamp(builds.attrs["as_of"])
-        return measure(builds, jobs, ci.pipelines(progress=False), None, Period.last(now, 7))
+    return report_of_month("2026-10-30T15:00Z").measurements
 
 
 @pytest.mark.slow

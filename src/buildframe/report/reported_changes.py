@@ -66,8 +66,10 @@ def reported(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
         table = _with_change_points(table, last, prefixes[0], sign)
     keys = [key for key in ("queue", "pipeline", "step", "part") if key in table]
     is_silent = (table[_directions(prefixes)] == "").all(axis=1)
-    own = long[long["is_compared"]].merge(table.loc[is_silent, keys], on=keys)
-    rows = pd.concat([table.assign(is_long=False), own.assign(is_long=True)], ignore_index=True)
+    rows = table.assign(is_long=False)
+    if long["is_compared"].any():
+        own = long[long["is_compared"]].merge(table.loc[is_silent, keys], on=keys)
+        rows = pd.concat([rows, own.assign(is_long=True)], ignore_index=True)
     if "since" not in rows:
         rows["since"] = pd.NaT
     return rows.loc[_order(rows, prefixes)].reset_index(drop=True)
@@ -146,8 +148,9 @@ def _with_change_points(table: pd.DataFrame, last: pd.DataFrame, prefix: str, si
     known = table.join(of_rows.where(is_known)).assign(since=of_rows[f"{_LAST}at"].where(is_known))
     known = known.assign(**{f"{prefix}direction": np.where(is_known, own, direction)})
     is_replaced = is_known & ~known["is_compared"]
-    levels = _levels_of_changes(known[is_replaced], prefix, sign)
-    known[levels.columns] = levels.combine_first(known[levels.columns].mask(is_replaced))
+    if is_replaced.any():
+        levels = _levels_of_changes(known[is_replaced], prefix, sign)
+        known[levels.columns] = levels.combine_first(known[levels.columns].mask(is_replaced))
     return known
 
 
