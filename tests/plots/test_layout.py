@@ -155,12 +155,14 @@ def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWN)
-def test_a_column_of_a_paper_has_room_for_the_plot_and_its_texts(draw):
+def test_a_column_of_a_paper_has_room_for_the_plot_and_its_texts_also_in_files_of_few_dots(draw):
     figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
     draw(ax)
     check(figure)
     if ax.axison:
         assert ax.get_position().height > 0.22
+    figure.set_dpi(70)
+    check(figure)
 
 
 @pytest.mark.slow
@@ -172,14 +174,6 @@ def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
         draw(ax)
         figure.draw_without_rendering()
     assert title(ax) or ax.texts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("draw", DRAWN)
-def test_files_of_few_dots_cut_nothing(draw):
-    figure = draw(None).figure
-    figure.set_dpi(70)
-    check(figure)
 
 
 @pytest.mark.slow

@@ -89,7 +89,8 @@ def test_col_and_row_are_a_matrix_and_its_empty_cells_say_so():
 
 
 def test_the_groups_with_most_rows_have_cells_and_the_others_are_counted():
-    many = pd.concat([of_pipelines(13), builds(pipeline="small", each=3)], ignore_index=True)
+    small = builds(1, each=3, pipeline="small")
+    many = pd.concat([of_pipelines(13, days=1, each=5), small], ignore_index=True)
     axes = plots.calendar(many, col="pipeline")
     assert len(axes) == 12
     assert "small" not in [ax.get_title(loc="left") for ax in axes]

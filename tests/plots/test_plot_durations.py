@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
-from plot_frames import DAY, at, builds, jobs, labels, legend, marks, note, overlaps, scope, title
+from plot_frames import DAY, at, builds, jobs, kinds, labels, legend, marks, note, overlaps, scope, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -191,7 +191,8 @@ def test_one_bucket_has_an_axis_on_which_its_date_can_be_read(plot, freq):
 
 def test_one_bucket_does_not_cut_an_outage_that_lasts_longer():
     ax = plots.success_trend(builds(days=1, fetched=20 * 1440), branch="main")
-    assert ax.get_xlim()[1] >= max(bar.get_x() + bar.get_width() for bar in ax.patches) > ax.get_xlim()[0] + 20
+    ends = [path.get_extents().x1 for path in kinds(ax)["branch failing"].get_paths()]
+    assert ax.get_xlim()[1] >= max(ends) > ax.get_xlim()[0] + 20
 
 
 def test_one_is_no_plural():

@@ -10,6 +10,7 @@ from plot_frames import (
     UGLY,
     agents_needed,
     builds_of,
+    drawn,
     jobs,
     labels,
     laid_out,
@@ -28,10 +29,10 @@ from buildframe.errors import BadInput
 def test_the_upper_part_has_shares_and_the_lower_one_waits():
     rows = queued()
     needed = metrics.agents_needed(builds_of(rows), rows, "default", target=0.9)
-    ax = agents_needed(rows)
-    drawn = np.array(marks(ax, "started in time"))
-    assert drawn[:, 0].tolist() == needed["agents"].tolist()
-    assert (drawn[:, 1] - 0.56) / 0.44 == pytest.approx(needed["share_within"].to_numpy())
+    ax = drawn(agents_needed, queued).ax
+    shares = np.array(marks(ax, "started in time"))
+    assert shares[:, 0].tolist() == needed["agents"].tolist()
+    assert (shares[:, 1] - 0.56) / 0.44 == pytest.approx(needed["share_within"].to_numpy())
     waits = np.array(marks(ax, "95 % wait at most"))[:, 1] / 0.44
     most = needed["wait_p95_s"].max() / 60
     assert np.expm1(waits * np.log1p(most)) == pytest.approx(needed["wait_p95_s"].to_numpy() / 60)
@@ -40,15 +41,17 @@ def test_the_upper_part_has_shares_and_the_lower_one_waits():
 
 
 def test_the_price_is_below_each_number():
-    ax = agents_needed(queued())
+    ax = drawn(agents_needed, queued).ax
     texts = [text.get_text() for text in ax.get_xticklabels()]
     assert texts[:3] == ["1\n24 h", "2\n48 h", "3\n72 h"]
 
 
 def test_notes_say_how_far_off_the_replay_is():
     rows = queued()
-    assert note(agents_needed(rows)).endswith("p95 with today's agents 9 min 44 s, a blind replay says 9 min 44 s")
-    assert "blind replay off by at most 0.0 % at p50" in note(leverage(rows)).replace("\n", " ")
+    assert note(drawn(agents_needed, queued).ax).endswith(
+        "p95 with today's agents 9 min 44 s, a blind replay says 9 min 44 s"
+    )
+    assert "blind replay off by at most 0.0 % at p50" in note(drawn(leverage, queued).ax).replace("\n", " ")
     one_day = rows[rows["created_at"] < "2026-03-11"]
     for draw in (agents_needed, leverage):
         assert note(draw(one_day)).replace("\n", " ").endswith("error of the replay unknown: it needs two days")
@@ -62,7 +65,7 @@ def test_a_target_that_no_number_meets_is_said():
 def test_bars_are_the_savings_of_the_metric():
     rows = queued()
     saved = metrics.leverage(builds_of(rows), rows).iloc[::-1]
-    ax = leverage(rows)
+    ax = drawn(leverage, queued).ax
     assert labels(ax) == saved["step"].tolist()
     widths = [[bar.get_width() for bar in container] for container in ax.containers if len(container) > 1]
     assert widths[0] == pytest.approx((3600 * saved["hours_saved"]).tolist())

@@ -28,8 +28,6 @@ _WAITS = (0.0, 0.44)
 _WAIT_TICKS = (0.0, MINUTE, 3 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 10 * HOUR, DAY, 3 * DAY, 10 * DAY)
 """Waits that may be labeled on their axis, which is logarithmic above one minute."""
 
-_APART = 14.0  # points between the centers of labels of the vertical axis
-
 
 @checked_call
 def agents_needed(
@@ -161,25 +159,15 @@ def _label_axes(ax: Axes, rows: pd.DataFrame, days: float) -> None:
         chosen += [int(place)] if is_apart else []
     labels = [f"{agents[k]:,}" + ("" if is_small(ax) else f"\n{hours[k]:,.0f} h") for k in chosen]
     ax.set_xticks(agents[chosen], labels, parse_math=False)
-    upper = {_place_share(share): _percent(share) for share in (1.0, 0.75, 0.5, 0.25, 0.0)}
+    upper = [(_place_share(share), _percent(share)) for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
     most = _longest_wait(rows)
-    lower = {_place_wait(wait, most): format_in_unit(wait, *unit_of(2 * wait)) for wait in _WAIT_TICKS if wait <= most}
-    ticks = _spaced(ax, upper) | _spaced(ax, lower)
-    ax.set_yticks([*ticks], [*ticks.values()], parse_math=False)
+    waits = [wait for wait in _WAIT_TICKS if wait <= most]
+    lower = [(_place_wait(wait, most), format_in_unit(wait, *unit_of(2 * wait))) for wait in waits]
+    theme.label_places(ax, [*upper, *lower])
     ax.axhline((_SHARES[0] + _WAITS[1]) / 2, color=theme.background(ax), linewidth=2)
     ax.set_ylim(-0.03, 1.03)
     ax.margins(x=0.04)
     ax.set(xlabel="agents, and their hours a day", ylabel="wait, started in time")
-
-
-def _spaced(ax: Axes, places: dict[float, str]) -> dict[float, str]:
-    """Return the labels that have room beside the ones before, by place."""
-    least = font_points(_APART) / max(plot_area(ax)[1], 1)
-    chosen: dict[float, str] = {}
-    for place, text in places.items():
-        if all(abs(place - other) >= least for other in chosen):
-            chosen[place] = text
-    return chosen
 
 
 def _place_share(share: Any) -> Any:

@@ -28,6 +28,9 @@ _LEFT = 0.38  # largest share of the width for labels on the left
 _HEADER, _MOST_HEADER = 0.41, 118.0
 """Largest share of the height for title, note and legend, and the largest height in points."""
 
+_LONGEST = 4
+"""Labels that are measured to find the widest one, as a measurement takes long."""
+
 _NARROW = 330.0  # points of Axes with their labels
 
 _BELOW = 40.0
@@ -208,6 +211,8 @@ def labels_height(ax: Axes) -> float:
 
 
 def _extent_of_labels(axis: Axis, side: int) -> float:
-    labels = [text_size(label)[side] for label in axis.get_ticklabels() if label.get_text()]
+    """Return the width (side 0) or height (1) of tick labels and name, measured on the longest."""
+    labels = sorted(axis.get_ticklabels(), key=lambda label: len(label.get_text()))[-_LONGEST:]
+    sizes = [text_size(label)[side] for label in labels if label.get_text()]
     name = text_size(axis.label)[side] + 4 if axis.label.get_text() else 0.0
-    return (max(labels) + 6 if labels else 0.0) + name
+    return (max(sizes) + 6 if sizes else 0.0) + name

@@ -188,7 +188,8 @@ def _draw(jobs: pd.DataFrame, kind: _Kind, by: Key | None, place: Placement, top
     heading, hidden = f"{kind.column.capitalize()} jobs", ""
 
     def summarize(rows: pd.DataFrame) -> _Load:
-        return _measure(rows, kind, kind.measure(rows, by=None))
+        changes = kind.measure(rows, by=None)
+        return _measure(rows, kind, changes, changes if kind is _RUNNING else metrics.concurrency(rows, by=None))
 
     def paint(one: _Load, panel: Panel[_Load]) -> None:
         _paint(one, panel, kind, place.tz, heading, hidden)
@@ -205,23 +206,21 @@ def _draw(jobs: pd.DataFrame, kind: _Kind, by: Key | None, place: Placement, top
             heading, hidden = f"{heading} of {key_name(by)} {groups.labels[names[0]].strip()}", groups.hidden
         own = rows[rows[GROUP].isin(names)] if names else jobs
         return np.array([draw(summarize, paint, own, place, heading, (9, 3.6))], dtype=object)
-    each = [
-        (groups.labels[name].strip(), _measure(rows[rows[GROUP] == name], kind, changes[changes[GROUP] == name]))
-        for name in names
-    ]
+    running = changes if kind is _RUNNING else metrics.concurrency(rows, by=GROUP)
+    parts = {name: [frame[frame[GROUP] == name] for frame in (rows, changes, running)] for name in names}
+    each = [(groups.labels[name].strip(), _measure(own, kind, *both)) for name, (own, *both) in parts.items()]
     each = sorted(each, key=lambda one: -one[1].n)
     title = place.title or SEPARATOR.join(filter(None, [f"{heading}{by_phrase(by)}", describe_scope(jobs, place.tz)]))
     return draw_rows(each, paint, title, groups.hidden, _ROW)
 
 
-def _measure(jobs: pd.DataFrame, kind: _Kind, changes: pd.DataFrame) -> _Load:
+def _measure(jobs: pd.DataFrame, kind: _Kind, changes: pd.DataFrame, running: pd.DataFrame) -> _Load:
     counted = timestamps(jobs, kind.begin).notna() & is_script(jobs)
-    return _Load(changes, int(counted.sum()), _find_capacity(jobs))
+    return _Load(changes, int(counted.sum()), _find_capacity(jobs, running["running"]))
 
 
-def _find_capacity(jobs: pd.DataFrame) -> tuple[int, str] | None:
+def _find_capacity(jobs: pd.DataFrame, running: pd.Series[int]) -> tuple[int, str] | None:
     """Return the number of agents, and what it is; None if no job ran."""
-    running = metrics.concurrency(jobs, by=None)["running"]
     most = int(running.max()) if len(running) else 0
     ran = jobs[timestamps(jobs, "started_at").notna() & is_script(jobs)]
     agents = int(ran["agent_id"].nunique()) if "agent_id" in ran else 0

@@ -18,15 +18,12 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import find_edges
 from buildframe.plots.groups import measured_rows
-from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import describe_metric
 from buildframe.spec.times import seconds_of
 
 _FLOORS = (99.0, 98.0, 95.0, 90.0, 80.0, 60.0, 40.0, 20.0, 0.0)
 """Percentages at which the axis of shares may begin."""
-
-_APART = 14.0  # points between the centers of labels of the axis
 
 
 class _Band(NamedTuple):
@@ -159,21 +156,9 @@ def _draw(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], target: float)
     _draw_budget(ax, edges, below, remaining)
     _draw_shares(ax, buckets, edges, above, target)
     ax.axhline(0.45, color=theme.background(ax), linewidth=2)
-    upper = {1.0: above.place(1.0), target: above.place(target), floor: above.place(floor)}
-    lower = {1.0: below.place(1.0), 0.0: below.place(0.0), below.low: below.place(below.low)}
-    ticks = _spaced(ax, upper) | _spaced(ax, lower)
-    ax.set_yticks([*ticks], [*ticks.values()], parse_math=False)
+    labels = [(above, 1.0), (above, target), (below, 1.0), (below, 0.0), (above, floor), (below, below.low)]
+    theme.label_places(ax, [(band.place(value), _percent(value)) for band, value in labels])
     ax.set_ylim(-0.02, 1.03)
-
-
-def _spaced(ax: Axes, places: dict[float, float]) -> dict[float, str]:
-    """Return the labels that have room below the ones before, by place."""
-    least = font_points(_APART) / max(plot_area(ax)[1], 1)
-    chosen: dict[float, str] = {}
-    for value, place in places.items():
-        if all(abs(place - other) >= least for other in chosen):
-            chosen[place] = _percent(value)
-    return chosen
 
 
 def _draw_budget(ax: Axes, edges: pd.Series[Any], band: _Band, remaining: Floats) -> None:

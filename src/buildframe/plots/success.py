@@ -24,7 +24,7 @@ _MOST_LANES = 10
 _LANE = 8  # minimum height of a lane in percentage points
 _LEAST = 45  # minimum height of the rates in points
 _BELOW = 56  # points for the labels of the time axis, and for a title of several lines
-_PERCENTS = {20: 75.0, 50: 0.0}
+_PERCENTS = {20: 90.0, 50: 0.0}
 """Steps of the labels of rates, and the height in points from which they are used."""
 
 _BUILDS = 10  # in most buckets

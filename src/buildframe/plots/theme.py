@@ -49,7 +49,7 @@ from buildframe.plots.names import drawable as drawable
 from buildframe.plots.names import prefix_if_several as prefix_if_several
 from buildframe.plots.names import unique_labels as unique_labels
 from buildframe.plots.names import wrap_label
-from buildframe.plots.units import is_of_durations
+from buildframe.plots.units import is_of_durations, set_lengths
 
 BLUE, SKY, ORANGE, RED, GREEN, PURPLE, GRAY = (
     "#0072B2", "#56B4E9", "#E69F00", "#D55E00", "#009E73", "#CC79A7", "#999999",
@@ -139,6 +139,9 @@ def is_default_size() -> bool:
 
 _TWO_LINES = 2.1
 """Height of a row that has room for two lines, as a multiple of the height of a label."""
+
+_APART = 1.25
+"""Distance between the centers of labels of places, as a multiple of the height of a label."""
 
 _TOO_WIDE = 1.25  # as a multiple of the usual width of so many characters
 _FEWEST = 6  # characters of a label
@@ -269,8 +272,10 @@ def _fit_axis_labels(ax: Axes, header: float) -> None:
             label.set_text("")
         elif is_narrow(ax):
             label.set_fontsize(SMALLER * float(label.get_fontsize()))
-    wrap_text(ax.yaxis.label, _final_height(ax, header))
+    height = _final_height(ax, header)
+    wrap_text(ax.yaxis.label, height)
     width = _final_width(ax)
+    set_lengths(ax, width, height)
     offset = measured_text(ax, ax.xaxis.get_major_formatter().get_offset(), rcParams["xtick.labelsize"])
     beside = text_size(offset)[0] + 12 if offset.get_text() else 0.0
     wrap_text(ax.xaxis.label, width - beside)
@@ -283,7 +288,7 @@ def _final_height(ax: Axes, header: float) -> float:
     whole = axes_cell(ax).height * points_per_pixel(ax)
     if ax.get_subplotspec() is None:
         return whole
-    height = whole - header - labels_height(ax) - font_points(5)
+    height = whole - header - labels_height(ax) - font_points(12)
     return height if len(root_figure(ax).axes) == 1 else min(height, plot_area(ax)[1])
 
 
@@ -380,6 +385,16 @@ def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: I
 def text_width(ax: Axes, content: str) -> float:
     """Return the width in points of a text as a tick label."""
     return text_size(measured_text(ax, content, rcParams["ytick.labelsize"]))[0]
+
+
+def label_places(ax: Axes, places: Iterable[tuple[float, str]]) -> None:
+    """Label places along the y axis from 0 to 1 with texts that have room beside the ones before."""
+    least = _APART * label_height() / max(plot_area(ax)[1], 1)
+    chosen: dict[float, str] = {}
+    for place, text in places:
+        if all(abs(place - other) >= least for other in chosen):
+            chosen[place] = text
+    ax.set_yticks([*chosen], [*chosen.values()], parse_math=False)
 
 
 def draw_bars(ax: Axes, rows: Any, start: Any, end: Any, height: float, **style: Any) -> None:

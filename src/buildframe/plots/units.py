@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +11,7 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import Formatter, Locator
 
 from buildframe.metrics.columns import Floats
-from buildframe.plots.layout import font_points, points_per_pixel
+from buildframe.plots.layout import font_points, points_per_pixel, root_figure
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -65,6 +66,19 @@ def show_durations(ax: Axes, which: Literal["x", "y"]) -> None:
 def is_of_durations(axis: Axis) -> bool:
     """Return whether the axis has labels of durations."""
     return isinstance(axis.get_major_formatter(), DurationFormatter)
+
+
+_shares: WeakKeyDictionary[Axis, float] = WeakKeyDictionary()
+"""Lengths of axes, as shares of the width or height of their figure."""
+
+
+def set_lengths(ax: Axes, width: float, height: float) -> None:
+    """Choose ticks for Axes of so many points.
+
+    Their size changes while a layout is computed, and if ticks followed it, both could alternate.
+    """
+    whole = root_figure(ax).get_size_inches() * 72
+    _shares[ax.xaxis], _shares[ax.yaxis] = width / whole[0], height / whole[1]
 
 
 class DurationLocator(Locator):
@@ -142,6 +156,9 @@ def _count_ticks(axis: Any) -> int:
     """Return how many ticks the axis has room for, from 1 to 8."""
     if axis is None:
         return 5
-    extent, points = axis.axes.get_window_extent(), points_per_pixel(axis.axes)
-    room = extent.width * points / _WIDTH if axis.axis_name == "x" else extent.height * points / _HEIGHT
-    return int(np.clip(room / font_points(1), 1, 8))
+    side, each = (0, _WIDTH) if axis.axis_name == "x" else (1, _HEIGHT)
+    if axis in _shares:
+        length = _shares[axis] * float(root_figure(axis).get_size_inches()[side]) * 72
+    else:
+        length = float(axis.axes.get_window_extent().size[side]) * points_per_pixel(axis)
+    return int(np.clip(length / font_points(each), 1, 8))
