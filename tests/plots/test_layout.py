@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from plot_frames import (
+    UGLY,
     agents_needed,
     at,
     builds,
@@ -163,6 +164,34 @@ def test_a_column_of_a_paper_has_room_for_the_plot_and_its_texts_also_in_files_o
         assert ax.get_position().height > 0.22
     figure.set_dpi(70)
     check(figure)
+
+
+@functools.cache
+def ugly_jobs() -> pd.DataFrame:
+    """Steps and queues with names that are long, alike, of many scripts, or no names."""
+    names = [
+        *UGLY[:8],
+        "a-step-of-a-pipeline-with-a-long-name-shard-1-of-2",
+        "a-step-of-a-pipeline-with-a-long-name-shard-2-of-2",
+    ]
+    frames = [flipping(1, 3).assign(name=name, queue=name, build_id=f"b{k}") for k, name in enumerate(names * 2)]
+    return pd.concat(frames, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: plots.flake_scores(ugly_jobs(), ax),
+        lambda ax: plots.step_times(ugly_jobs(), ax),
+        lambda ax: plots.time_spent(ugly_jobs(), ax, by="queue"),
+        lambda ax: plots.flips(ugly_jobs(), ax),
+    ],
+)
+def test_rows_with_ugly_names_keep_apart_in_a_column_of_a_paper(draw):
+    figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+    draw(ax)
+    check(figure)
+    assert len(labels(ax)) > 2
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
-from plot_frames import at, builds, flaky_tests, flipping, jobs, legend, overlaps, scope, segments, ticks, title
+from plot_frames import at, builds, flaky_tests, flipping, jobs, legend, note, overlaps, scope, segments, ticks, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -208,6 +208,18 @@ def test_a_calendar_has_the_share_of_failures_of_each_day():
     hours = plots.calendar(builds(), of=metrics.wall_time, tz="Asia/Tokyo")
     assert "10" in [text.get_text() for text in hours.texts]  # minutes
     assert title(hours) == "Median of wall time of 60 builds by day"
+
+
+def test_a_calendar_has_the_number_of_builds_of_each_day():
+    frame = builds(9, 20)
+    ax = plots.calendar(frame[frame["number"] > 7])
+    assert [text.get_text() for text in ax.texts if text.get_ha() == "right"] == ["13", *["20"] * 8]
+    _, small = plt.subplots(figsize=(2, 1.6), layout="constrained")
+    plots.calendar(frame[frame["number"] > 7], small)
+    assert not [text for text in small.texts if text.get_ha() == "right"]
+    _, low = plt.subplots(figsize=(8, 2), layout="constrained")
+    plots.calendar(builds(80, 2), low)
+    assert "share of builds that failed in percent, from 100 to 100; 2 builds a day" in note(low)
 
 
 def test_a_calendar_draws_a_line_between_months():

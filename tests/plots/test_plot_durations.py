@@ -195,6 +195,14 @@ def test_one_bucket_does_not_cut_an_outage_that_lasts_longer():
     assert ax.get_xlim()[1] >= max(ends) > ax.get_xlim()[0] + 20
 
 
+def test_few_builds_have_larger_points_and_no_line():
+    one, many = (plots.duration_trend(builds(days=1, each=n)) for n in (1, 30))
+    sizes = [max(line.get_markersize() for line in ax.lines if len(line.get_xdata())) for ax in (one, many)]
+    assert sizes[0] > sizes[1]
+    assert "median" not in legend(one)
+    assert "median" in legend(many)
+
+
 def test_one_is_no_plural():
     one = builds(days=1, each=1)
     assert legend(plots.distribution(one)) == ["1 row"]

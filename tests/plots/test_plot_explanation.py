@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import explain, labels, laid_out, note, segments, title
+from plot_frames import explain, labels, laid_out, note, scope, segments, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -52,6 +52,14 @@ def test_the_bars_are_the_largest_notable_rows_and_the_largest_others():
 def test_one_hidden_row_is_one_other():
     ax = explain(segments(), top=1)
     assert labels(ax)[-2:] == ["1 other that grew", "after"]
+
+
+def test_the_title_names_both_periods():
+    ledger = segments(60)
+    middle = ledger["build_created_at"].iloc[60]
+    parts = [ledger[ledger["build_created_at"] < middle], ledger[ledger["build_created_at"] >= middle]]
+    assert scope(plots.explain(*parts)) == ["api", "main", "15 to 19 Mar 2026 against 10 to 14 Mar 2026"]
+    assert scope(explain(ledger)) == ["api", "main", "10 to 19 Mar 2026"]
 
 
 def test_equal_sides_are_unchanged():

@@ -50,6 +50,14 @@ def test_one_queue_has_one_axes():
     assert scope(ax) == ["web", "10 Mar 2026"]
 
 
+def test_one_queue_of_several_counts_its_own_jobs():
+    frame = jobs(6, queue=["a", "b", "b", "b", "c", "c"], started_at=at(1, 2, 3, 4, 5, 6), finished_at=at(*[20] * 6))
+    (ax,) = plots.concurrency(frame, top=1)
+    assert title(ax) == "Running jobs of queue b"
+    assert "3 jobs ran" in note(ax)
+    assert note(ax).endswith("2 queue values with fewer rows not shown")
+
+
 def test_all_queues_are_counted_together_on_the_axes_of_the_user():
     _, mine = plt.subplots()
     ax = plots.concurrency(jobs(4, queue=["a", "a", "b", "b"], started_at=at(1, 1, 1, 1)), mine)

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import colors
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from plot_frames import at, bars, chain_of_each_kind, jobs, kinds, labels, laid_out, legend, marks, note, title
+from plot_frames import at, bars, chain_of_each_kind, jobs, kinds, labels, laid_out, legend, marks, note, scope, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -155,6 +155,15 @@ def test_timeline_calls_a_block_step_by_its_label():
 
 def test_timeline_distinguishes_names_that_differ_only_in_their_emoji():
     assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test ‹2›", "test"]
+
+
+def test_the_title_has_the_time_of_creation_in_the_zone():
+    assert scope(plots.timeline(jobs(2))) == ["10 Mar 2026 00:00 (UTC)"]
+    assert scope(plots.timeline(jobs(2), tz="Asia/Tokyo")) == ["10 Mar 2026 09:00 (Asia/Tokyo)"]
+    assert plots.timeline(jobs(2), title="Mine").get_title(loc="left") == "Mine"
+    for own in (None, "Mine"):
+        with pytest.raises(BadInput, match="Mars/Phobos"):
+            plots.timeline(jobs(2), title=own, tz="Mars/Phobos")
 
 
 @pytest.mark.slow

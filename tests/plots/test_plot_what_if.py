@@ -79,6 +79,14 @@ def test_savings_that_may_be_chance_are_pale():
     assert "pale: may be chance" in note(ax).replace("\n", " ")
 
 
+def test_steps_that_save_nothing_are_said(monkeypatch):
+    rows = queued(8)
+    saved = metrics.leverage(builds_of(rows), rows)
+    none = saved.assign(**{name: 0.0 for name in saved if "hours_saved" in name})
+    monkeypatch.setattr(metrics, "leverage", lambda *_: none)
+    assert leverage(rows).texts[0].get_text() == "No step would save time."
+
+
 def test_small_axes_have_fewer_steps():
     rows = queued()
     rows["name"] = [f"step {k % 20}" for k in range(len(rows))]

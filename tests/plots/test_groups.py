@@ -1,0 +1,75 @@
+"""Keys of plots: which groups are shown, what they are called, and which keys are refused."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from matplotlib.collections import PolyCollection
+from plot_frames import builds, jobs, laid_out, note, segments, title
+
+from buildframe import plots
+from buildframe.errors import BadInput
+
+
+def of_pipelines(n: int) -> pd.DataFrame:
+    return pd.concat([builds(2, 6, pipeline=f"p{k}") for k in range(n)], ignore_index=True)
+
+
+@pytest.mark.parametrize("argument", ["by", "col", "row"])
+def test_a_column_that_a_frame_does_not_have_is_refused_with_the_nearest_one(argument):
+    message = f"{argument}='pipelin': The frame has no column 'pipelin'. Did you mean 'pipeline'?"
+    for plot in (plots.trend, plots.duration_trend, plots.success_trend):
+        with pytest.raises(BadInput) as refused:
+            plot(builds(), **{argument: "pipelin"})
+        assert str(refused.value) == message
+    with pytest.raises(BadInput) as refused:
+        plots.contention(jobs(), **{argument: "queu"})
+    assert str(refused.value) == f"{argument}='queu': The frame has no column 'queu'. Did you mean 'queue'?"
+
+
+def test_a_column_of_another_frame_is_refused_with_where_it_comes_from():
+    with pytest.raises(BadInput, match=r"by='queue': The frame has no column 'queue'; it comes with ws\.jobs\(\)"):
+        plots.trend(builds(), by="queue")
+    with pytest.raises(BadInput, match=r"by='pipelin'.*Did you mean 'pipeline'"):
+        plots.explain(segments(), segments(build_id="x"), by=["pipelin"])
+
+
+def test_a_lambda_is_called_a_group():
+    ax = plots.trend(builds(), by=lambda frame: frame["pipeline"])
+    assert title(ax) == "Median of wall time of 60 builds by group"
+    axes = plots.trend(builds(), col=lambda frame: frame["pipeline"], by=lambda frame: frame["pipeline"])
+    assert axes[0].figure.texts[0].get_text().startswith("Median of wall time by group, by group")
+    hidden = plots.trend(of_pipelines(3), by=lambda frame: frame["pipeline"], top=2)
+    assert "1 group value with fewer rows not shown" in note(hidden)
+
+
+@pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend, plots.distribution])
+def test_groups_that_are_cells_are_all_shown(plot):
+    axes = plot(of_pipelines(8), by="pipeline", col="pipeline")
+    assert [ax.get_title(loc="left") for ax in axes] == [f"p{k}" for k in range(8)]
+    assert all(ax.axison for ax in axes)
+    assert not any("not shown" in text.get_text() for text in axes[0].figure.texts)
+
+
+@pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend])
+def test_up_to_three_groups_have_a_band(plot):
+    few, many = (pd.concat([builds(2, 40, pipeline=f"p{k}") for k in range(n)], ignore_index=True) for n in (3, 4))
+    bands = [
+        sum(isinstance(one, PolyCollection) for one in plot(frame, by="pipeline", freq="1D").collections)
+        for frame in (few, many)
+    ]
+    assert bands == [3, 0]
+    assert ["band" in note(plot(frame, by="pipeline", freq="1D")) for frame in (few, many)] == [True, False]
+
+
+def test_cells_of_rows_and_columns_have_data():
+    """Of pairs that never meet, those are chosen that do; a cell without rows says so."""
+    alone = [builds(1, 30, pipeline=f"alone {k}", branch=f"own {k}") for k in range(4)]
+    meeting = [builds(1, 4, pipeline=f"p{k}", branch=f"b{m}") for k in range(3) for m in range(3) if (k, m) != (2, 2)]
+    axes = plots.success_trend(pd.concat([*alone, *meeting], ignore_index=True), row="pipeline", col="branch")
+    found = {ax.get_title(loc="left"): ax for ax in axes.flat}
+    assert {f"p{k} · b{m}" for k in range(3) for m in range(3)} <= {*found}
+    empty = laid_out(found["p2 · b2"])
+    assert not empty.axison
+    assert [text.get_text() for text in empty.texts] == ["No builds."]
+    assert sum(ax.axison for ax in axes.flat) >= 8
