@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.collections import PolyCollection
+from matplotlib.transforms import Bbox
 
 from buildframe import metrics, plots
 from buildframe.plots.scope import SEPARATOR
@@ -383,7 +384,15 @@ def marks(ax: plt.Axes, label: str) -> list[tuple[float, float]]:
 
 def overlaps(texts: list[plt.Text]) -> list[tuple[str, str]]:
     """Which of the texts that show anything lie over each other."""
-    shown = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()]
+    return overlapping(boxes_of(texts))
+
+
+def boxes_of(texts: list[plt.Text]) -> list[tuple[str, Bbox]]:
+    """The extents of the texts that show anything."""
+    return [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text() and text.get_visible()]
+
+
+def overlapping(shown: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
     boxes = np.array([[box.x0, box.y0, box.x1, box.y1] for _, box in shown]).reshape(-1, 4)
     found = []
     for k, (x0, y0, x1, y1) in enumerate(boxes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from matplotlib.collections import PolyCollection
-from plot_frames import builds, jobs, laid_out, note, segments, title
+from plot_frames import builds, jobs, note, segments, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
@@ -45,31 +45,15 @@ def test_a_lambda_is_called_a_group():
 
 @pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend, plots.distribution])
 def test_groups_that_are_cells_are_all_shown(plot):
-    axes = plot(of_pipelines(8), by="pipeline", col="pipeline")
-    assert [ax.get_title(loc="left") for ax in axes] == [f"p{k}" for k in range(8)]
+    axes = plot(of_pipelines(2), by="pipeline", col="pipeline", top=1)
+    assert [ax.get_title(loc="left") for ax in axes] == ["p0", "p1"]
     assert all(ax.axison for ax in axes)
     assert not any("not shown" in text.get_text() for text in axes[0].figure.texts)
 
 
 @pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend])
 def test_up_to_three_groups_have_a_band(plot):
-    few, many = (pd.concat([builds(2, 40, pipeline=f"p{k}") for k in range(n)], ignore_index=True) for n in (3, 4))
-    bands = [
-        sum(isinstance(one, PolyCollection) for one in plot(frame, by="pipeline", freq="1D").collections)
-        for frame in (few, many)
-    ]
-    assert bands == [3, 0]
-    assert ["band" in note(plot(frame, by="pipeline", freq="1D")) for frame in (few, many)] == [True, False]
-
-
-def test_cells_of_rows_and_columns_have_data():
-    """Of pairs that never meet, those are chosen that do; a cell without rows says so."""
-    alone = [builds(1, 30, pipeline=f"alone {k}", branch=f"own {k}") for k in range(4)]
-    meeting = [builds(1, 4, pipeline=f"p{k}", branch=f"b{m}") for k in range(3) for m in range(3) if (k, m) != (2, 2)]
-    axes = plots.success_trend(pd.concat([*alone, *meeting], ignore_index=True), row="pipeline", col="branch")
-    found = {ax.get_title(loc="left"): ax for ax in axes.flat}
-    assert {f"p{k} · b{m}" for k in range(3) for m in range(3)} <= {*found}
-    empty = laid_out(found["p2 · b2"])
-    assert not empty.axison
-    assert [text.get_text() for text in empty.texts] == ["No builds."]
-    assert sum(ax.axison for ax in axes.flat) >= 8
+    each = [pd.concat([builds(2, 40, pipeline=f"p{k}") for k in range(n)], ignore_index=True) for n in (3, 4)]
+    drawn = [plot(frame, by="pipeline", freq="1D") for frame in each]
+    assert [sum(isinstance(one, PolyCollection) for one in ax.collections) for ax in drawn] == [3, 0]
+    assert ["band" in note(ax) for ax in drawn] == [True, False]

@@ -14,6 +14,7 @@ from plot_frames import (
     UGLY,
     agents_needed,
     at,
+    boxes_of,
     builds,
     concurrency,
     flaky_tests,
@@ -24,7 +25,7 @@ from plot_frames import (
     leverage,
     note,
     objective,
-    overlaps,
+    overlapping,
     queue_depth,
     queued,
     segments,
@@ -118,14 +119,15 @@ def words(ax: plt.Axes) -> list[plt.Text]:
 
 def check(figure: plt.Figure) -> None:
     figure.draw_without_rendering()
-    texts = {ax: words(ax) for ax in figure.axes}
-    assert overlaps(list(itertools.chain(*texts.values()))) == []
-    for ax, own in texts.items():
-        for box in (text.get_window_extent() for text in own if text.get_text()):
+    boxes = {ax: boxes_of(words(ax)) for ax in figure.axes}
+    assert overlapping([*itertools.chain(*boxes.values())]) == []
+    areas = {ax: ax.get_window_extent() for ax in figure.axes}
+    for ax, own in boxes.items():
+        for _, box in own:
             assert min(box.x0, box.y0) >= -1
             assert box.x1 <= figure.bbox.x1 + 1
             assert box.y1 <= figure.bbox.y1 + 1
-            assert not any(box.overlaps(other.get_window_extent()) for other in figure.axes if other is not ax)
+            assert not any(box.overlaps(area) for other, area in areas.items() if other is not ax)
 
 
 @pytest.mark.slow

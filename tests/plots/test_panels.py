@@ -12,6 +12,7 @@ from plot_frames import at, builds, flaky_tests, flipping, jobs, legend, note, o
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from buildframe.plots.buckets import choose_frequency, find_middles
+from buildframe.plots.panels import choose_pairs
 from buildframe.plots.scope import describe_scope, format_days
 from buildframe.plots.units import show_durations
 
@@ -86,6 +87,16 @@ def test_col_and_row_are_a_matrix_and_its_empty_cells_say_so():
     assert axes.shape == (2, 2)
     assert [ax.get_title(loc="left") for ax in axes.flat] == ["api · main", "api · topic", "web · main", "web · topic"]
     assert [ax.axison for ax in axes.flat] == [True, True, True, False]
+    assert [text.get_text() for text in axes[1, 1].texts] == ["No builds."]
+
+
+def test_rows_and_columns_of_a_matrix_are_those_that_meet():
+    alone = [(f"alone {k}", f"own {k}") for k in range(9)] * 9
+    meeting = [(f"p{k}", f"b{m}") for k in range(3) for m in range(3)]
+    rows, columns = (pd.Series(names) for names in zip(*alone, *meeting, strict=True))
+    chosen, others = choose_pairs(rows, columns)
+    assert [*chosen[:3], *others[:3]] == ["p0", "p1", "p2", "b0", "b1", "b2"]
+    assert (len(chosen), len(others)) == (4, 4)  # a fourth column that has a row of its own
 
 
 def test_the_groups_with_most_rows_have_cells_and_the_others_are_counted():

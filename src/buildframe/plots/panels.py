@@ -218,7 +218,7 @@ def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_colu
         for key, argument in ((place.row, "row"), (place.col, "col"))
     )
     if row is not None and column is not None:
-        rows, columns = _choose_pairs(row, column)
+        rows, columns = choose_pairs(row, column)
     else:
         rows, columns = ([""] if one is None else list(one.value_counts().index[:_MOST_CELLS]) for one in (row, column))
     rows, columns = sorted(rows) or [""], sorted(columns) or [""]
@@ -237,7 +237,7 @@ def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_colu
     return _CellGrid(cells, theme.join_notes(*hidden))
 
 
-def _choose_pairs(rows: pd.Series[str], columns: pd.Series[str]) -> tuple[list[str], list[str]]:
+def choose_pairs(rows: pd.Series[str], columns: pd.Series[str]) -> tuple[list[str], list[str]]:
     """Return the rows and columns of a matrix with few empty cells: those with most pairs, then those with most rows.
 
     Rows and columns are chosen in turn for those that the other ones have data for.
