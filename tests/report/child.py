@@ -54,7 +54,7 @@ def stored() -> tuple[Path, Path]:
 
 
 def measured() -> str:
-    """Return code that replaces measuring by what `stored` measured, except for objectives and costs.
+    """Return code that replaces measuring by what `stored` measured, except for objectives, costs and waste.
 
     Measuring takes most of the time of a run without plots.
     """
@@ -67,7 +67,8 @@ known = pickle.loads(Path({str(stored()[1])!r}).read_bytes())
 def measure(builds, jobs, pipelines, flaky, period, objectives, rates, **_):
     met = measurements.measure_objectives(objectives or {{}}, builds, jobs, period)
     cost = metrics.cost(jobs, rates, by="pipeline") if rates else known.cost
-    return dataclasses.replace(known, objectives=met, cost=cost)
+    waste = metrics.waste(period.of(jobs, "finished_at"), by="pipeline")
+    return dataclasses.replace(known, objectives=met, cost=cost, waste=waste)
 store_reader.measure = measure
 """
 
