@@ -35,7 +35,6 @@ QUICK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.shuffle.compress": "false",
     "spark.sql.lightweightPlanChangeValidation": "false",
-    "spark.sql.maxPlanStringLength": "0",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 """A third of the CPU time for many small queries: they are planned in one step, interpreted, and never printed.

@@ -149,12 +149,17 @@ def test_days_stay_those_of_utc_when_the_session_changes_its_zone():
         assert days == [text and text[:10] for text in texts]
 
 
-@pytest.mark.parametrize("made", [in_spark, pl.from_pandas, in_duckdb])
-def test_the_latest_of_other_engines_is_taken_by_these(made):
+@pytest.mark.parametrize("made", [pl.from_pandas, in_duckdb])
+def test_the_latest_of_other_frames_is_that_of_pandas(made):
+    jobs = jobs_of("few")
+    assert metrics.latest(made(jobs))["id"].tolist() == metrics.latest(jobs)["id"].tolist()
+
+
+def test_the_latest_in_spark_is_taken_by_these():
     with pytest.raises(
         BadInput, match=r"which metrics\.latest needs.* a store hold each row once\. .*row_number"
     ) as result:
-        metrics.latest(made(jobs_of("few")))
+        metrics.latest(in_spark(jobs_of("few")))
     assert "with_seconds" not in str(result.value)
 
 

@@ -16,12 +16,10 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgba
 from matplotlib.dates import date2num
 from matplotlib.text import Text
 from PIL import Image, ImageColor
 
-from buildframe.plots import theme
 from buildframe.report import measurements as measuring
 from buildframe.report import plots as made
 from buildframe.report.content import Finding, Report
@@ -191,7 +189,8 @@ def test_outages_of_the_plot_are_those_that_are_broken_now(
     texts = [text.get_text() for text in axes[0].get_figure().findobj(Text)]
     assert any("1 still open" in text for text in texts) == is_broken
     assert ("still failing" in texts) == is_broken
-    begun = [box.get_x() for box in axes[0].patches if box.get_facecolor() == to_rgba(theme.RED)]
+    boxes = [each for each in axes[0].collections if each.get_label() == "branch failing"]
+    begun = [path.get_extents().x0 for each in boxes for path in each.get_paths()]
     first = next(end for end, state in zip(ends, states.values(), strict=True) if state == "failed")
     assert begun == [date2num(first.tz_localize(None))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import difflib
 import functools
@@ -130,8 +131,9 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
             arguments = tuple(map(_plain_number, arguments))
             options = {name: _plain_number(value, name) for name, value in options.items()}
             arguments, options = parameters.read_frames(arguments, options)
-            parameters.check_number_of(arguments)
-            check_call(parameters, arguments, options)
+            named = parameters.named_for(arguments)
+            named.check_number_of(arguments)
+            check_call(named, arguments, options)
             return annotated(*arguments, **options)
         except BadInput as why:  # also about a URL with a password: no frame may contain it
             refused = without_frames(why)
@@ -217,6 +219,15 @@ class _Parameters:
         if not hasattr(value, "__arrow_c_stream__"):
             return value
         return as_pandas(value, self.hints.get(name))
+
+    def named_for(self, arguments: Sequence[Any]) -> _Parameters:
+        """Return the parameters under the name of the class that is created, which may inherit its constructor."""
+        kind = type(arguments[0]).__name__ if arguments else ""
+        if self._function.__name__ != "__init__" or self.call == f"{kind}()":
+            return self
+        named = copy.copy(self)
+        named.call = f"{kind}()"
+        return named
 
     def check_number_of(self, arguments: Sequence[Any]) -> None:
         """Raise BadInput for options that are passed without their names."""

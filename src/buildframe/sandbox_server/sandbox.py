@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.guards.arguments import checked_call, checked_names
 from buildframe.guards.secrets import confined
-from buildframe.sandbox_server.build_exports import write_exports
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, create_hook
 from buildframe.sandbox_server.db.teams import TeamDirectory
@@ -380,6 +379,8 @@ class Sandbox:
         self._simulator.world.get_organization(organization)
         now = self._clock.now()
         end = sys.maxsize if before is None else when(before, "before", now).us
+        from buildframe.sandbox_server.build_exports import write_exports  # needs the extra
+
         return write_exports(self._db, Path(folder).expanduser(), end, organization, self._url)
 
     def _entry(self, organization: str, pipeline: str) -> PipelineEntry:
