@@ -200,7 +200,8 @@ def _fit_labels(
 ) -> tuple[list[str], int, int]:
     """Return the labels, shorter if they are too many, in how many columns they fit, and how many of them."""
     texts, columns, fitting = [], 1, 0
-    for short in (labels, *(_shorten(labels, most) for most in _SHORT_LABELS)):
+    for most in (None, *_SHORT_LABELS):
+        short = labels if most is None else _shorten(labels, most)
         texts = [measured_text(owner, label, size) for label in short]
         columns = _count_columns(texts, width)
         for text in texts if columns == 1 else []:

@@ -59,6 +59,10 @@ def shortened(name: str, width: int) -> str:
     """
     if width < 1:
         raise BadInput(f"width={width}: pass a whole number of at least 1.")
+    return _shorten(name, width)
+
+
+def _shorten(name: str, width: int) -> str:
     line = _on_one_line(name)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
     if len(line) + wide <= width:
@@ -78,7 +82,7 @@ def drawable(name: str, width: int) -> str:
     Without the boxes, Matplotlib warns about each such character. A right-to-left name is isolated, so that it does not
     reorder the text beside it.
     """
-    line = shortened(name, width)
+    line = _shorten(name, width)
     if lacking := missing_characters(line, style_families()):
         lacking = missing_characters(line, [*style_families(), *find_fallbacks(lacking)])
     return isolate_right_to_left("".join(_BOX if char in lacking else char for char in line))
