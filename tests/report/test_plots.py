@@ -70,6 +70,13 @@ def opened(url: str) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(data)))
 
 
+def edges_of(image: Image.Image) -> set[Any]:
+    """Return the colors of the outermost pixels."""
+    right, below = image.width - 1, image.height - 1
+    lines = [(0, 0, right, 1), (0, below, right, below + 1), (0, 0, 1, below), (right, 0, right + 1, below)]
+    return {color for box in lines for _, color in image.crop(box).getcolors() or ()}
+
+
 def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(rendered_plots: list[EmbeddedPlot]) -> None:
     assert len(rendered_plots) == 4
     for plot in rendered_plots:
@@ -80,6 +87,7 @@ def test_each_plot_is_drawn_for_both_backgrounds_at_twice_its_size(rendered_plot
             count, most = max(pixels.getcolors(maxcolors=256) or ())
             assert most == ImageColor.getrgb(background)
             assert count < 0.99 * image.width * image.height
+            assert edges_of(pixels) == {most}  # no text is cut
             assert len(url) < 80_000
         assert plot.alt.endswith(".")
         assert plot.caption

@@ -191,13 +191,16 @@ def _draw_pngs(draw: Callable[[Any], object]) -> tuple[str, str]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from buildframe.plots.layout import apply_layout
     from buildframe.plots.theme import darken
 
     with _LOCK:
         figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=192, layout="constrained", facecolor=LIGHT)
         canvas = FigureCanvasAgg(figure)
-        draw(figure.add_subplot())
-        figure.set_layout_engine("none")  # plots have applied it, and drawing would apply it again
+        ax = figure.add_subplot()
+        draw(ax)
+        apply_layout(ax)
+        figure.set_layout_engine("none")  # drawing would compute the layout again
         light = _encode_png(canvas)
         darken(figure, DARK)
         return light, _encode_png(canvas)
