@@ -15,7 +15,8 @@ Axes of durations are in seconds, and their ticks have the unit that suits them.
 else be too small to see. If the frame has nothing to show, the Axes contain a sentence.
 
 Plots use the settings of Matplotlib that you changed, such as `figure.figsize`, `figure.dpi`, `font.family` or a style
-sheet: they are dark after `plt.style.use("dark_background")`. Small multiples have the width of `figure.figsize`.
+sheet: they are dark after `plt.style.use("dark_background")`. Small multiples have the width of `figure.figsize`. Sizes
+of texts are relative to `font.size`.
 
 Names are drawn literally, not as formulas. Long names lose their middle, or what they have in common with others. A
 character that the font does not have is drawn in an installed font that has it, or else as a box.
