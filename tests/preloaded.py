@@ -88,8 +88,11 @@ def serve(descriptor: int) -> str:
     gc.freeze()  # at the end of a process, to collect what it did not make took half a second
     importlib.import_module("duckdb")  # complains at the end about whatever was not collected
     channel = socket.socket(fileno=descriptor)
+    process = 0
     while True:
         message, outputs, _, _ = socket.recv_fds(channel, 1 << 20, 2)
+        if process:
+            os.waitpid(process, 0)
         if not message:
             os._exit(0)
         process = os.fork()
@@ -98,7 +101,10 @@ def serve(descriptor: int) -> str:
         for output in outputs:
             os.close(output)
         channel.send(str(process).encode())
-        channel.send(str(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])).encode())
+        # The number of a process is not used again until the process is reaped.
+        ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        channel.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
     channel.close()
     for number, output in enumerate(outputs, start=1):
         os.dup2(output, number)

@@ -311,15 +311,19 @@ def test_a_second_run_at_the_same_time_ends_and_names_the_first(
 
 
 def test_kills_at_random_times_leave_a_complete_report(store: Path, folder: Path, quickest: str) -> None:
-    instants, whole = random.Random(5), GOOD
+    instants, whole, writing = random.Random(5), GOOD, False
     slow = patched(quickest, SLOW.replace("0.01", "0.1"))  # at least 2.5 s
 
     def kill(process: int) -> None:
+        if writing:
+            wait_until(lambda: hidden(folder))
         time.sleep(instants.uniform(0.0, 2.0))
         os.kill(process, signal.SIGKILL)
 
-    for _ in range(KILLS // 2):
-        report(store, folder, "--no-sync", command=slow, meanwhile=kill)
+    for turn in range(KILLS // 2):
+        writing = bool(turn % 2)
+        run = report(store, folder, "--no-sync", command=slow, meanwhile=kill)
+        assert run.returncode == -signal.SIGKILL
         now = check_whole(folder)
         assert now is not None
         assert now >= whole, "an older report came back"
