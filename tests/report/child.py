@@ -54,7 +54,7 @@ def stored() -> tuple[Path, Path]:
 
 
 def measured() -> str:
-    """Return code that replaces measuring by what `stored` measured, except for objectives, costs and waste.
+    """Return code that replaces measuring by what `stored` measured, except for load, waste, objectives and cost.
 
     Measuring takes most of the time of a run without plots.
     """
@@ -64,11 +64,15 @@ from pathlib import Path
 from buildframe import metrics
 from buildframe.report import measurements, store_reader
 known = pickle.loads(Path({str(stored()[1])!r}).read_bytes())
-def measure(builds, jobs, pipelines, flaky, period, objectives, rates, **_):
-    met = measurements.measure_objectives(objectives or {{}}, builds, jobs, period)
-    cost = metrics.cost(jobs, rates, by="pipeline") if rates else known.cost
-    waste = metrics.waste(period.of(jobs, "finished_at"), by="pipeline")
-    return dataclasses.replace(known, objectives=met, cost=cost, waste=waste)
+def measure(builds, jobs, pipelines, flaky, period, since, objectives, rates):
+    own, compares = period.of(jobs, "finished_at"), measurements._is_covered(period, since)
+    return dataclasses.replace(
+        known,
+        load=measurements._load(builds, jobs, period, compares=compares),
+        waste=metrics.waste(own, by="pipeline"),
+        objectives=measurements.measure_objectives(objectives or {{}}, builds, jobs, period),
+        cost=metrics.cost(own, rates, by="pipeline") if rates else known.cost,
+    )
 store_reader.measure = measure
 """
 

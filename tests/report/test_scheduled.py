@@ -44,9 +44,9 @@ def block(language: str, words: str) -> str:
     return found[0]
 
 
-def install_command(folder: Path, *changes: str) -> None:
-    """Write the command without plots, and with these changes, where the documentation has it."""
-    python, _, program = patched(WITHOUT_PLOTS, *changes)
+def install_command(folder: Path) -> None:
+    """Write the command without plots, and almost without measuring, where the documentation has it."""
+    python, _, program = patched(WITHOUT_PLOTS, measured())
     command = folder / ".venv" / "bin" / "buildframe"
     command.parent.mkdir(parents=True)
     command.write_text(f"#!{python}\n{program}\n")
@@ -85,7 +85,7 @@ case "$1" in annotate) cat > "$CALLED.body";; esac
 @pytest.fixture
 def machine(tmp_path: Path, store: Path) -> Path:
     """A folder as the step of the pipeline finds it: an environment, limits, a store, an agent."""
-    install_command(tmp_path, measured())
+    install_command(tmp_path)
     agent = tmp_path / ".venv" / "bin" / "buildkite-agent"
     agent.write_text(AGENT)
     agent.chmod(0o755)
