@@ -119,19 +119,34 @@ def kept(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def shrunk(report: Report) -> Report:
+    """The report with three rows in each table, because the page may not show others."""
+
+    def shrink(table: pd.DataFrame) -> pd.DataFrame:
+        return table.iloc[[number % len(table) for number in range(3)]] if len(table) else table
+
+    tables = {name: shrink(table) for name, table in report.measurements.tables().items()}
+    builds = report.builds[report.builds["number"] == tables["outages"]["first_number"].iloc[0]]
+    small = {"builds": shrink(builds), "jobs": report.jobs.head(0), "pipelines": shrink(report.pipelines)}
+    return replace(report, measurements=replace(report.measurements, **tables), **small)
+
+
 def with_text(report: Report, text: str) -> Report:
-    """The report, small, with this text and the field's name wherever a text can be."""
+    """The report, shrunk, with this text and the field's name wherever a text can be."""
     return with_texts(report, [text] * 3)
 
 
 def with_texts(report: Report, texts: Sequence[str]) -> Report:
-    """The report, small, with these three texts and the field's name wherever a text can be."""
+    """The report, shrunk, with these three texts and the field's name wherever a text can be."""
 
     def put(table: pd.DataFrame) -> pd.DataFrame:
-        """Return three rows, because the page may not show others, each with another text."""
-        rows = table.iloc[[number % len(table) for number in range(len(texts))]] if len(table) else table
-        named = {name: [kept(f"{text} {name}") for text in texts[: len(rows)]] for name in NAMES if name in table}
-        return rows.assign(**named).astype(dict.fromkeys(named, "str"))
+        return table.assign(
+            **{
+                name: pd.array([kept(f"{text} {name}") for text in texts[: len(table)]], "str")
+                for name in NAMES
+                if name in table
+            }
+        )
 
     def each(field: str) -> tuple[str, ...]:
         return tuple(f"{text} {field}" for text in texts)
@@ -140,7 +155,7 @@ def with_texts(report: Report, texts: Sequence[str]) -> Report:
         **{field.name: put(getattr(report.measurements, field.name)) for field in fields(Measurements)}
     )
     first = measurements.outages["first_number"].iloc[0]
-    builds = put(report.builds[report.builds["number"] == first])
+    builds = put(report.builds)
     builds["web_url"] = [kept(text) for text in texts]
     times = (report.period.start, None, None)
 
@@ -175,7 +190,6 @@ def with_texts(report: Report, texts: Sequence[str]) -> Report:
         findings=tuple(found),
         verdicts=tuple(replace(one, subject=f"{one.text} verdict", text=f"{one.text} verdict") for one in verdicts),
         builds=builds,
-        jobs=report.jobs.head(0),
         pipelines=put(report.pipelines).assign(
             slug=[kept(text) for text in each("pipeline")], web_url=[kept(text) for text in texts]
         ),

@@ -21,7 +21,7 @@ from buildframe.report.page import render, summary
 from buildframe.report.plots import EmbeddedPlot
 from buildframe.templates import web_link
 from tests.chromium import launched
-from tests.report.reports import FIELDS, NAMES, SENTENCES, Viewer, kept, opened, with_text, with_texts
+from tests.report.reports import FIELDS, NAMES, SENTENCES, Viewer, kept, opened, shrunk, with_text, with_texts
 from tests.report.untrusted import UNTRUSTED
 
 DOT = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg"
@@ -34,7 +34,7 @@ IN_SUMMARY = {"organization", "why", "finding", "cause", "detail", "broken", "ve
 
 @pytest.fixture(scope="module")
 def report(small_report: Report) -> Report:
-    return small_report
+    return shrunk(small_report)
 
 
 @pytest.fixture(scope="module")
