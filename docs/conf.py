@@ -71,11 +71,13 @@ def make_pages() -> None:
     """Copy the notebooks, and write the pages that come from declarations and examples."""
     shutil.copytree(HERE.parent / "notebooks", HERE / "tutorials", dirs_exist_ok=True)
     sys.path.insert(0, str(HERE))
+    import make_architecture
     import make_gallery
     import make_reference
 
     make_reference.write()
     make_gallery.write()
+    make_architecture.write()
 
 
 def show_image(_: Any, kind: str, name: str, __: Any, ___: Any, lines: list[str]) -> None:

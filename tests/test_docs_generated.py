@@ -1,0 +1,77 @@
+"""Generated parts of the documentation match the code: images, the list of decisions, parts of the reference."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pydoc
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+import buildframe as bf
+from buildframe.workspace import Workspace
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Import a module that makes pages."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    return lambda name: importlib.import_module(f"make_{name}")
+
+
+# --- images of the architecture ---------------------------------------------------------------------------------------
+
+
+def test_the_plan_shows_every_package_and_implies_every_import(make: Callable[[str], ModuleType]) -> None:
+    architecture = make("architecture")
+    image = architecture.packages()
+    package = Path(bf.__file__).parent
+    names = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert set(re.findall(r'<text class="n"[^>]*>(\w+)<', image)) == names - {"__init__"}
+    drawn = set(re.findall(r"<title>(\w+) imports (\w+)</title>", image))
+    imports = architecture.imports()
+    assert drawn < imports
+    assert all(b in architecture.below(drawn, a) for a, b in imports)
+
+
+def test_arrows_of_the_plan_lead_down(make: Callable[[str], ModuleType]) -> None:
+    architecture = make("architecture")
+    rows = architecture.rows_of(architecture.layers(), architecture.imports())
+    row_of = {name: number for number, row in enumerate(rows) for name in row}
+    assert all(row_of[a] < row_of[b] for a, b in architecture.imports())
+
+
+def test_a_page_takes_the_way_of_the_image(make: Callable[[str], ModuleType], ci: Workspace) -> None:
+    architecture = make("architecture")
+    steps = {code_of(name): name for name, _ in (*architecture.REQUEST, *architecture.RESPONSE)}
+    called: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code in steps:
+            called.setdefault(steps[frame.f_code])
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        ci.builds(created_from="2026-01-01", workers=1, progress=False)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert list(called) == list(steps.values())
+
+
+def code_of(name: str) -> CodeType:
+    """Return the code of a function, or of what creates an object."""
+    found: Any = pydoc.locate(f"buildframe.{name}")
+    assert found is not None, f"{name} does not exist"
+    function: Any = found.__init__ if isinstance(found, type) else found
+    return inspect.unwrap(function).__code__
