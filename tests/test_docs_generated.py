@@ -75,3 +75,35 @@ def code_of(name: str) -> CodeType:
     assert found is not None, f"{name} does not exist"
     function: Any = found.__init__ if isinstance(found, type) else found
     return inspect.unwrap(function).__code__
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+RECORDS = {path.name: path.read_text(encoding="utf-8") for path in sorted((DOCS / "decisions").glob("0*.md"))}
+INDEX = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+
+
+def successors(text: str) -> set[str]:
+    """Return the files of the records that a text says are the successors of another."""
+    marks = re.findall(r"(?:partly )?superseded by .*", text, re.IGNORECASE)
+    return set(re.findall(r"\((0\d+-[\w-]+\.md)\)", " ".join(marks)))
+
+
+def test_the_index_of_decisions_has_each_record_once() -> None:
+    listed = re.findall(r"^- (\d{4}) \[(.*?)\]\((.*?)\)", INDEX, re.M)
+    assert sorted(file for *_, file in listed) == list(RECORDS)
+    for number, title, file in listed:
+        assert file.startswith(number)
+        assert RECORDS[file].startswith(f"# {title}\n")
+
+
+def test_superseded_decisions_say_so_at_their_top_and_in_the_index() -> None:
+    lines = {file: line for line in INDEX.splitlines() for file in re.findall(r"^- \d{4} \[.*?\]\((.*?)\)", line)}
+    marked = 0
+    for file, text in RECORDS.items():
+        top = text.split("\n\n")[1].replace("\n", " ")
+        assert successors(top) == successors(lines[file]), file
+        assert successors(top) <= {later for later in RECORDS if later > file}, file
+        assert ("artly superseded" in top) == ("partly superseded" in lines[file]), file
+        marked += bool(successors(top))
+    assert marked >= 4
