@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 
 import buildframe as bf
+from buildframe import cli
+from buildframe.report import thresholds
+from buildframe.report.objectives import Objective
 from buildframe.workspace import Workspace
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -107,3 +111,40 @@ def test_superseded_decisions_say_so_at_their_top_and_in_the_index() -> None:
         assert ("artly superseded" in top) == ("partly superseded" in lines[file]), file
         marked += bool(successors(top))
     assert marked >= 4
+
+
+# --- reference --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_the_command_line_has_every_command_option_and_status(make: Callable[[str], ModuleType]) -> None:
+    page = "\n".join(make("command_line").command_line())
+    declared = cli.declarations()
+    parts = dict(zip(re.findall(r"^## buildframe (\w+)$", page, re.M), page.split("\n## ")[1:], strict=True))
+    assert parts.keys() == declared["command"].keys() == cli.COMMANDS.keys()
+    for name, command in declared["command"].items():
+        groups = [command.get("arguments", {}), command.get("exclusive", {})]
+        groups += [declared["shared"][group] for group in command.get("shared", [])]
+        rows = re.findall(r"^\| `([\w-]+)", parts[name], re.M)
+        assert sorted(rows) == sorted(option for group in groups for option in group)
+        statuses = re.findall(r"^\| (\d+) \|", parts[name], re.M)
+        assert set(statuses) == {*declared["status"], *command.get("status", {})}
+        assert ("124" in statuses) == ("deadline" in command.get("shared", []))
+
+
+def test_the_page_of_the_configuration_has_every_variable_table_and_key(make: Callable[[str], ModuleType]) -> None:
+    pages = make("command_line")
+    source = "".join(path.read_text("utf-8") for path in (DOCS.parent / "src").rglob("*.py"))
+    assert set(re.findall(r"\bBUILDFRAME_[A-Z_]+\b", source)) == set(pages.ENVIRONMENT)
+    page = "\n".join(pages.configuration())
+    for kind in (thresholds.Thresholds, Objective):
+        assert [each.name for each in fields(kind) if not re.search(rf"^\| `\[?{each.name}\b", page, re.M)] == []
+
+
+def test_every_error_says_what_to_do(make: Callable[[str], ModuleType]) -> None:
+    kinds = [kind for name in bf.__all__ if isinstance(kind := getattr(bf, name), type) and issubclass(kind, Exception)]
+    assert len(kinds) >= 18
+    for kind in kinds:
+        what, to_do, _ = make("operations").advice(kind)
+        assert what.endswith("."), kind
+        assert to_do.endswith("."), kind
+        assert to_do not in ("Attributes", "Parameters")

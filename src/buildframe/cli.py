@@ -103,16 +103,16 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments that `cli.toml` declares."""
-    declared = tomllib.loads(resources.files("buildframe").joinpath("cli.toml").read_text("utf-8"))
+    declared = declarations()
     about = {name: declared[name] for name in ("description", "epilog")}
     parser = _Parser(prog="buildframe", **about)
     version = f"buildframe {importlib.metadata.version('buildframe')}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(required=True, metavar="command")
     for name, command in declared["command"].items():
-        subparser = commands.add_parser(
-            name, help=command["help"], description=command.get("description", command["help"])
-        )
+        statuses = "; ".join(f"{status} {meaning}" for status, meaning in statuses_of(command, declared).items())
+        about = {"description": command.get("description", command["help"]), "epilog": f"Exit status: {statuses}."}
+        subparser = commands.add_parser(name, help=command["help"], **about)
         subparser.set_defaults(run=COMMANDS[name], usage_error=subparser.error)
         _add_arguments(subparser, command.get("arguments", {}))
         if "exclusive" in command:
@@ -122,6 +122,17 @@ def _parser() -> argparse.ArgumentParser:
         subparser.words = declared["words"]
         subparser.set_defaults(say=subparser.say)
     return parser
+
+
+def declarations() -> dict[str, Any]:
+    """Return what `cli.toml` declares."""
+    return tomllib.loads(resources.files("buildframe").joinpath("cli.toml").read_text("utf-8"))
+
+
+def statuses_of(command: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, str]:
+    """Return the exit statuses of a command with their meaning."""
+    statuses = {**declared["status"], **command.get("status", {})}
+    return {status: statuses[status] for status in sorted(statuses, key=int)}
 
 
 def _add_arguments(parser: argparse._ActionsContainer, arguments: dict[str, dict[str, Any]]) -> None:

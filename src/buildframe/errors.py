@@ -34,6 +34,8 @@ class BuildframeError(Exception):
     """
     Base class of all errors of this package.
 
+    Catch it for any failure of a call, and read its message, which says what to do.
+
     Attributes
     ----------
     retryable : bool
@@ -48,12 +50,18 @@ class BuildframeError(Exception):
 
 
 class BadInput(BuildframeError, ValueError):
-    """An argument is invalid. Nothing was changed."""
+    """
+    An argument is invalid. Nothing was changed.
+
+    Correct the argument that the message names.
+    """
 
 
 class MissingExtra(BuildframeError, ImportError):
     """
     A package of an optional extra is not installed.
+
+    Run the `pip install` of the message.
 
     Parameters
     ----------
@@ -71,6 +79,8 @@ class Unreachable(BuildframeError):
     """
     The service sent no response.
 
+    Check the URL, the network and the proxy. The call can be repeated.
+
     Attributes
     ----------
     sent : bool
@@ -85,25 +95,37 @@ class Unreachable(BuildframeError):
 
 
 class Malformed(BuildframeError):
-    """A response does not match the API description."""
+    """
+    A response does not match the API description.
+
+    Repeat the call. If it fails again, look for a proxy that changes responses, and report the message.
+    """
 
     retryable = True
 
 
 class Incomplete(BuildframeError):
-    """A listing could not be completed. The message says how far it got and why it stopped."""
+    """
+    A listing could not be completed. The message says how far it got and why it stopped.
+
+    Repeat the call with a shorter time range or a filter, or pass `partial=True` to get the rows that were read.
+    """
 
 
 class DeadlineExceeded(BuildframeError):
-    """The deadline of a call passed. An action that may have been sent raises `OutcomeUnknown` instead."""
+    """
+    The deadline of a call passed. An action that may have been sent raises `OutcomeUnknown` instead.
+
+    Repeat the call with a later deadline or a shorter time range.
+    """
 
 
 class StoreFailed(BuildframeError):
     """
     The store could not be read or written.
 
-    The message contains the error of the disk or the object store. Committed data is intact, and the next sync fetches
-    what this one could not store.
+    Correct what the message says about the disk or the object store, and repeat the call. Committed data is intact, and
+    the next sync fetches what this one could not store.
     """
 
 
@@ -111,14 +133,15 @@ class OutcomeUnknown(BuildframeError):
     """
     An action was sent, but it is unknown whether the service performed it.
 
-    The action is not retried. The message says how to check. If you repeat the call without a check, the action may
-    happen twice.
+    Check as the message says before you repeat the call, or the action may happen twice. It is not retried.
     """
 
 
 class GraphQLError(BuildframeError):
     """
     GraphQL returned errors.
+
+    Correct the query as the messages say.
 
     Attributes
     ----------
@@ -133,12 +156,18 @@ class GraphQLError(BuildframeError):
 
 
 class Unverified(BuildframeError):
-    """A webhook delivery has a missing, wrong or expired token or signature. Do not process it."""
+    """
+    A webhook delivery has a missing, wrong or expired token or signature.
+
+    Do not process it, and respond with 401. If deliveries of your service fail, compare the webhook's token.
+    """
 
 
 class ServiceError(BuildframeError):
     """
     The service returned an error.
+
+    Do what the last line of the message says.
 
     Attributes
     ----------
@@ -201,13 +230,21 @@ def _detail(error: Mapping[str, Any]) -> str:
 
 
 class Unauthorized(ServiceError):
-    """401: the token is missing or unknown."""
+    """
+    401: the token is missing or unknown.
+
+    Pass `token=` or set `BUILDFRAME_TOKEN`, and make sure that the token is not revoked.
+    """
 
     hint = "Check the token: pass token=... or set BUILDFRAME_TOKEN, and make sure that it is not revoked."
 
 
 class Forbidden(ServiceError):
-    """403: the token lacks a scope, which `scope` names, or its user lacks a permission."""
+    """
+    403: the token lacks a scope, which `scope` names, or its user lacks a permission.
+
+    Create a token with the scope, or ask an administrator for the permission.
+    """
 
     def advice(self) -> str:
         if self.scope:
@@ -216,7 +253,11 @@ class Forbidden(ServiceError):
 
 
 class NotFound(ServiceError):
-    """404: the resource does not exist, or the token may not see it."""
+    """
+    404: the resource does not exist, or the token may not see it.
+
+    Check the name, for which the message suggests the nearest one, the organization and the URL.
+    """
 
     hint = "The resource does not exist, or this token may not see it. Check the path, and base_url= or BUILDFRAME_URL."
 
@@ -226,13 +267,21 @@ class NotFound(ServiceError):
 
 
 class Invalid(ServiceError):
-    """400, 409 or 422: the service rejected the request. `message` contains the reason."""
+    """
+    400, 409 or 422: the service rejected the request. `message` contains the reason.
+
+    Correct what the message names. After 409 or 422 for an action, look at the present state of the build first.
+    """
 
     hint = "The service rejected the request. Correct what the message names, then try again."
 
 
 class RateLimited(ServiceError):
-    """429: the rate limit is exceeded, also after the waits that the service requested."""
+    """
+    429: the rate limit is exceeded, also after the waits that the service requested.
+
+    Wait, or send fewer requests: a shorter time range, fewer users of the token, or a store.
+    """
 
     retryable = True
 
@@ -242,7 +291,11 @@ class RateLimited(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """5xx: the service failed, also after retries."""
+    """
+    5xx: the service failed, also after retries.
+
+    Try again later.
+    """
 
     retryable = True
     hint = "The service failed. Try again later."
