@@ -50,7 +50,23 @@ numpydoc_xref_aliases = {
     "mapping": "collections.abc.Mapping",
     "array_like": "numpy.ndarray",
 }
-numpydoc_xref_ignore = {"optional", "default", "of", "or", "callable"}
+numpydoc_xref_ignore = {
+    *(
+        "optional",
+        "default",
+        "of",
+        "or",
+        "callable",
+        "row",
+        "metric",
+        "metrics",
+        "function",
+        "functions",
+        "these",
+        "list",
+    ),
+    *("sequence", "iterable", "mapping", "to", "path", "like", "date", "time"),
+}
 intersphinx_mapping = {
     name: (address, str(HERE / "_inventories" / f"{name}.inv"))
     for name, address in {
@@ -64,7 +80,18 @@ intersphinx_mapping = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = project
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": [],
+    "footer_end": [],
+}
+html_search_scorer = "_static/scorer.js"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = html_show_sphinx = html_show_copyright = False
+templates_path = ["_templates"]
 
 
 def make_pages() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-
-import grimp
 
 HERE = Path(__file__).parent
 PACKAGE = "buildframe"
@@ -26,14 +25,23 @@ ROW, BOX, GAP, LETTER, WIDTH = 64, 30, 22, 8.2, 840
 
 def imports() -> set[Edge]:
     """Return which package or module of the top level imports which."""
-    graph = grimp.build_graph(PACKAGE)
-    for package in graph.find_children(PACKAGE):
-        if graph.find_children(package):
-            graph.squash_module(package)
-    packages = sorted(graph.find_children(PACKAGE))
-    pairs = ((a, b) for a, b in product(packages, repeat=2) if a != b)
-    found = ((a, b) for a, b in pairs if graph.direct_import_exists(importer=a, imported=b))
-    return {(a.rpartition(".")[2], b.rpartition(".")[2]) for a, b in found}
+    source = HERE.parent / "src" / PACKAGE
+    names = {path.stem for path in source.iterdir()} - {"__init__"}
+    found = set()
+    for path in source.rglob("*.py"):
+        importer = path.relative_to(source).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            found |= {(importer, name) for name in imported_by(node) if name != importer}
+    return {(a, b) for a, b in found if {a, b} <= names}
+
+
+def imported_by(node: ast.AST) -> Iterable[str]:
+    """Return the names below the package that an import statement names."""
+    if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+        return [alias.name for alias in node.names]
+    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    return [module.split(".")[1] for module in modules if module.startswith(f"{PACKAGE}.")]
 
 
 def layers() -> Rows:

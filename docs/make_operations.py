@@ -76,8 +76,8 @@ REFUSALS = {
 """A call that raises the error, for errors that a sandbox can show."""
 
 OPERATIONS = """The operations of the REST API that `buildframe` covers. Each has the scope that its token needs, its
-filters and a response. The responses are those of a sandbox, shortened: `…` counts what is left out. Lists show one record.
-GraphQL is open to any query: `ci.graphql(query)`."""
+filters and a response. The responses are those of a sandbox, shortened: `…` counts what is left out. Lists show one
+record. GraphQL is open to any query: `ci.graphql(query)`."""
 
 ERRORS = """Every error is a `BuildframeError`. Its message says what happened, what the service reported and what to do
 next. No error contains the token. The attribute `retryable` says whether the same call may succeed later."""

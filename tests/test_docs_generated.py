@@ -14,6 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+import grimp
 import pytest
 
 import buildframe as bf
@@ -43,8 +44,17 @@ def test_the_plan_shows_every_package_and_implies_every_import(make: Callable[[s
     assert set(re.findall(r'<text class="n"[^>]*>(\w+)<', image)) == names - {"__init__"}
     drawn = set(re.findall(r"<title>(\w+) imports (\w+)</title>", image))
     imports = architecture.imports()
+    assert imports == imports_by_grimp()
     assert drawn < imports
     assert all(b in architecture.below(drawn, a) for a, b in imports)
+
+
+def imports_by_grimp() -> set[tuple[str, str]]:
+    """Return the imports between modules of the top level, as import-linter finds them."""
+    graph = grimp.build_graph("buildframe")
+    pairs = ((a, b) for a in graph.modules for b in graph.find_modules_directly_imported_by(a))
+    tops = ((a.split(".")[1:2], b.split(".")[1:2]) for a, b in pairs)
+    return {(a[0], b[0]) for a, b in tops if a and b and a != b}
 
 
 def test_arrows_of_the_plan_lead_down(make: Callable[[str], ModuleType]) -> None:
