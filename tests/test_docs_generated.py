@@ -18,7 +18,7 @@ import grimp
 import pytest
 
 import buildframe as bf
-from buildframe import cli
+from buildframe import cli, widgets
 from buildframe.report import thresholds
 from buildframe.report.objectives import Objective
 from buildframe.workspace import Workspace
@@ -158,3 +158,23 @@ def test_every_error_says_what_to_do(make: Callable[[str], ModuleType]) -> None:
         assert what.endswith("."), kind
         assert to_do.endswith("."), kind
         assert to_do not in ("Attributes", "Parameters")
+
+
+# --- gallery ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_widget_has_a_small_image_for_each_theme(make: Callable[[str], ModuleType]) -> None:
+    gallery = make("gallery")
+    shown = {name.rpartition(".")[2] for name in gallery.WIDGETS}
+    assert shown == {*widgets.__all__, "explore"}
+    images = {path.name: path.stat().st_size for path in gallery.WIDGET_IMAGES.iterdir()}
+    assert set(images) == {f"{name}-{theme}.webp" for name in shown for theme in ("light", "dark")}
+    assert max(images.values()) <= 60_000
+
+
+def test_the_code_of_a_widget_shows_it(make: Callable[[str], ModuleType]) -> None:
+    """Doctest runs the statements; the last line is the widget, and nothing closes it."""
+    gallery = make("gallery")
+    for name in gallery.WIDGETS:
+        *_, shown, _ = gallery.widget_code(name).split("\n")
+        assert re.search(rf"^{shown} = {re.escape(name)}\(", gallery.widget_code(name), re.M)
