@@ -78,6 +78,11 @@ intersphinx_mapping = {
     }.items()
 }
 
+# For `python -m sphinx -b linkcheck docs site-links`: invented and local hosts, and pages whose anchors scripts make
+linkcheck_ignore = [r"https?://(127\.0\.0\.1|localhost|[\w.-]*\bexample\.(com|org))\b"]
+linkcheck_anchors_ignore_for_url = [r"https://github\.com/"]
+linkcheck_timeout = 20
+
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_theme_options = {
@@ -87,7 +92,8 @@ html_theme_options = {
     "footer_start": [],
     "footer_end": [],
 }
-html_search_scorer = "_static/scorer.js"
+html_sidebars = {page: [] for page in ("index", "changelog", "gallery/index")}  # pages without others beside them
+html_search_scorer = str(HERE / "_static" / "scorer.js")
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sphinx = html_show_copyright = False
