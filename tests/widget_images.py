@@ -48,11 +48,14 @@ def to_webp(png: bytes) -> bytes:
     """Return an image with the best quality that is small enough."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     image = image.crop((0, 0, image.width, min(image.height, HEIGHT)))
+    sizes = []
     for quality in range(85, 20, -5):
-        image.save(buffer := io.BytesIO(), "WEBP", quality=quality, method=6)
-        if buffer.tell() <= LARGEST:
-            return buffer.getvalue()
-    raise AssertionError(f"the image has {buffer.tell():,} bytes")
+        buffer = io.BytesIO()
+        image.save(buffer, "WEBP", quality=quality, method=6)
+        if len(webp := buffer.getvalue()) <= LARGEST:
+            return webp
+        sizes.append(len(webp))
+    raise AssertionError(f"the smallest image has {sizes[-1]:,} bytes")
 
 
 def take(page: Page, folder: Path, name: str, code: str, output: Path) -> None:
