@@ -10,8 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+import buildframe
+
 HERE = Path(__file__).parent
 PACKAGE = "buildframe"
+SOURCE = Path(buildframe.__file__).parent
 FOLDER = HERE / "architecture"
 
 Edge = tuple[str, str]
@@ -25,11 +28,10 @@ ROW, BOX, GAP, LETTER, WIDTH = 64, 30, 22, 8.2, 840
 
 def imports() -> set[Edge]:
     """Return which package or module of the top level imports which."""
-    source = HERE.parent / "src" / PACKAGE
-    names = {path.stem for path in source.iterdir()} - {"__init__"}
+    names = {path.stem for path in SOURCE.iterdir()} - {"__init__"}
     found = set()
-    for path in source.rglob("*.py"):
-        importer = path.relative_to(source).parts[0].removesuffix(".py")
+    for path in SOURCE.rglob("*.py"):
+        importer = path.relative_to(SOURCE).parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             found |= {(importer, name) for name in imported_by(node) if name != importer}
     return {(a, b) for a, b in found if {a, b} <= names}
@@ -135,8 +137,8 @@ def layer_line(layer: int, y: float) -> str:
 
 def package_box(name: str, layer: int, x: float, y: float, edges: set[Edge]) -> str:
     imported = ", ".join(sorted(b for a, b in edges if a == name)) or "nothing of the package"
-    source = HERE.parent / "src" / PACKAGE / name / "__init__.py"
-    anchor = f"#{PACKAGE}-{name.replace('_', '-')}" if source.exists() else f"#{PACKAGE}"
+    is_package = (SOURCE / name / "__init__.py").exists()
+    anchor = f"#{PACKAGE}-{name.replace('_', '-')}" if is_package else f"#{PACKAGE}"
     title = f"<title>{name} (layer {layer}) imports {imported}.</title>"
     drawn = f"{title}{box(x, y, width_of(name), BOX)}{words(x, y + 5, name, 'n')}"
     return f'<a href="reference/modules.html{anchor}">{drawn}</a>'

@@ -65,6 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     for name in ("docs", "notebooks"):
         shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "pyproject.toml", folder)  # has the layers
     (command,) = re.findall(r"^\$ python (-m sphinx .* docs site)$", (DOCS / "contributing.md").read_text(), re.M)
     environment = worlds.environment()
     built = [sys.executable, *command.split()]
@@ -89,6 +90,15 @@ def test_the_site_needs_no_network(site: Path) -> None:
     foreign = re.compile(r"<(?:script|img|iframe|link rel=.stylesheet.)[^>]*(?:src|href)=.https?:[^>]*>")
     assert [found for page in pages for found in foreign.findall(page)] == []
     assert (site / "searchindex.js").stat().st_size > 100_000
+
+
+@pytest.mark.slow
+def test_the_plan_of_the_code_links_packages(site: Path) -> None:
+    """Sphinx does not check the links of an image."""
+    linked = re.findall(r'href="(reference/[^"#]+)#([^"]+)"><title>', (site / "design.html").read_text())
+    assert len(linked) >= 20
+    for page, anchor in linked:
+        assert f'id="{anchor}"' in (site / page).read_text()
 
 
 @pytest.mark.slow
