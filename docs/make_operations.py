@@ -77,7 +77,8 @@ REFUSALS = {
 
 OPERATIONS = """The operations of the REST API that `buildframe` covers. Each has the scope that its token needs, its
 filters and a response. The responses are those of a sandbox, shortened: `…` counts what is left out. Lists show one
-record. GraphQL is open to any query: `ci.graphql(query)`."""
+record. `ci` is a workspace, and `web = ci.pipeline("web")` a pipeline. GraphQL is open to any query:
+`ci.graphql(query)`."""
 
 ERRORS = """Every error is a `BuildframeError`. Its message says what happened, what the service reported and what to do
 next. No error contains the token. The attribute `retryable` says whether the same call may succeed later."""
@@ -154,16 +155,17 @@ def operations(exchanges: dict[str, Exchange]) -> list[str]:
     return [
         "# Operations",
         OPERATIONS,
-        markdown(("operation", "request", "scope", "call"), map(summary, ENDPOINTS)),
+        markdown(("operation", "call", "scope", "meaning"), map(summary, ENDPOINTS)),
         *(part for endpoint in ENDPOINTS for part in operation(endpoint, exchanges[endpoint.name])),
         *options(),
     ]
 
 
 def summary(endpoint: Endpoint) -> tuple[str, ...]:
-    call = EXAMPLES[endpoint.name].partition("(")[0].replace("everything.", "ci.")
+    call = re.sub(r"^ci\.pipeline\('[\w-]+'\)", "web", EXAMPLES[endpoint.name]).replace("everything", "ci")
+    called = call.partition("(")[0]
     link = f"[{title_of(endpoint)}](#{endpoint.name.replace('_', '-')})"
-    return link, f"`{endpoint.method} {endpoint.path}`", f"`{endpoint.scope}`" if endpoint.scope else "–", f"`{call}()`"
+    return link, f"`{called}`", f"`{endpoint.scope}`" if endpoint.scope else "–", endpoint.doc
 
 
 def title_of(endpoint: Endpoint) -> str:

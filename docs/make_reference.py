@@ -71,12 +71,12 @@ def tables() -> list[str]:
 
 def table(name: str, columns: Iterable[Column]) -> Iterator[str]:
     yield f"## `{name}`"
-    yield markdown(("column", "dtype", "unit", "in the response", "meaning"), map(_row, columns))
+    yield markdown(("column", "meaning", "dtype", "unit", "in the response"), map(_row, columns))
 
 
 def _row(column: Column) -> tuple[str, ...]:
     path = f"`{'.'.join(column.path)}`" if column.path else "–"
-    return (f"`{column.name}`", *DTYPES[column.kind], path, column.doc)
+    return (f"`{column.name}`", column.doc, *DTYPES[column.kind], path)
 
 
 def write() -> None:
