@@ -77,7 +77,7 @@ def apply(project: Path, path: str, change: Change) -> None:
 def project(tmp_path: Path) -> Path:
     """A copy of what the commands of the guide read."""
     for name in ("src", "tests", "docs"):
-        ignored = shutil.ignore_patterns("__pycache__", "0*.ipynb", "api")  # some are made by a build of the site
+        ignored = shutil.ignore_patterns("0*.ipynb", "api")  # some are made by a build of the site
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     for name in ("pyproject.toml", "README.md", ".pre-commit-config.yaml"):
         shutil.copy(ROOT / name, tmp_path)
