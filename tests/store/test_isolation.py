@@ -72,6 +72,10 @@ def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
     assert set(wanted["id"]) <= set(store.builds(pipeline=hidden)["id"])
 
 
+WRITING = ("{}", "EXPLAIN ANALYZE {}", "PREPARE p AS {}; EXECUTE p", "SELECT 1; {}")
+"""Ways to run a statement that overwrites a file of the store, which DuckDB may read."""
+
+
 @pytest.mark.slow
 def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
@@ -79,6 +83,7 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
     for query in (
         f"COPY jobs TO '{file}'",
         f"COPY (SELECT 1) TO '{tmp_path / 'new.csv'}'",
+        *(each.format(f"COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)") for each in WRITING),
         f"SELECT * FROM read_parquet('{other}')",
         f"ATTACH '{tmp_path / 'new.db'}'",
         "SET enable_external_access = true",
@@ -87,6 +92,21 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
             store.sql(query)
     assert not list(tmp_path.glob("new*"))
     pd.testing.assert_frame_equal(store.jobs(), jobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["it's", "a [b] c"])
+def test_sql_reads_any_folder_and_files_that_lack_columns(ci: Workspace, tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / name)
+    store.sync(ci, since="2d", progress=False)
+    before = store.sql("SELECT * FROM jobs")
+    ci.sandbox.push("web")
+    store.sync(ci, since="2d", personal=True, progress=False)
+    rows = store.sql("SELECT * FROM jobs ORDER BY id")
+    added = rows.columns.difference(before.columns)
+    assert len(added)
+    assert rows.loc[rows["id"].isin(before["id"]), added].isna().all(axis=None)
+    pd.testing.assert_frame_equal(rows, store.jobs(columns=[*rows.columns]).sort_values("id", ignore_index=True))
 
 
 def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:

@@ -20,6 +20,7 @@ from buildframe.store.delta import TableVersion
 from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
@@ -32,6 +33,7 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 _FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # Spark must not skip rows
 
+_READ_ONLY = {"SELECT", "MULTI"}  # the second is PIVOT
 _GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
 _MAX_MESSAGE = 600
 
@@ -102,20 +104,46 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
         import duckdb
     except ImportError:
         raise MissingExtra("store.sql()", "store") from None
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for name, table in tables.items():
-            connection.register(name, table.dataset())
-        connection.execute(
-            "SET enable_external_access = false; SET lock_configuration = true"
-        )  # queries must not read other files
-        try:
+    try:
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            files = [file for table in tables.values() for file in _name_table(connection, table)]
+            connection.execute(f"SET allowed_paths = {_literal(files)}")
+            connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+            if any(one.type.name not in _READ_ONLY for one in connection.extract_statements(sql)):
+                raise BadInput("DuckDB rejects the query: it must consist of SELECT statements, which only read.")
             result = connection.sql(sql)
             return as_frame(result.to_arrow_table()) if result is not None else pd.DataFrame()
-        except duckdb.Error as why:
-            if _READ_ERROR in str(why) or not isinstance(why, duckdb.ProgrammingError):
-                raise StoreFailed(f"DuckDB could not run the query: {why}") from None
-            raise BadInput(f"DuckDB rejects the query: {why}") from None
+    except duckdb.Error as why:
+        is_damaged = any(table.location.url in str(why) for table in tables.values())
+        is_damaged |= _READ_ERROR in str(why) or not isinstance(why, duckdb.ProgrammingError)
+        if is_damaged and not isinstance(why, duckdb.PermissionException):
+            raise StoreFailed(f"DuckDB could not run the query: {why}") from None
+        raise BadInput(f"DuckDB rejects the query: {why}") from None
+
+
+def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> list[str]:
+    """Make a table known by its name, and return the files that DuckDB reads itself.
+
+    Its own reader of local files takes half the time of a dataset of Arrow, which reaches object stores as well.
+    """
+    files = table.uris()
+    if not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
+        connection.register(table.name, table.dataset())
+        return []
+    empty = connection.from_arrow(table.schema.empty_table())
+    columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in zip(empty.columns, empty.types, strict=True))
+    by_day = "true, hive_types = {day: DATE}" if "day" in empty.columns else "false"
+    connection.execute(
+        # Files of earlier versions can lack columns.
+        f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false UNION ALL BY NAME "  # noqa: S608
+        f"SELECT * FROM read_parquet({_literal(files)}, union_by_name = true, hive_partitioning = {by_day})"
+    )
+    return files
+
+
+def _literal(texts: Sequence[str]) -> str:
+    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
 
 
 def check_spark(session: Any) -> None:

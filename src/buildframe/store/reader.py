@@ -262,8 +262,8 @@ class StoreReader:
         Parameters
         ----------
         query : str
-            SQL that can use the tables `builds`, `jobs`, `pipelines`, `members` and `flaky_tests`, if they exist. Times
-            are in UTC.
+            SELECT statement that can use the tables `builds`, `jobs`, `pipelines`, `members` and `flaky_tests`, if they
+            exist. Times are in UTC.
 
         Returns
         -------
@@ -274,7 +274,7 @@ class StoreReader:
         Raises
         ------
         BadInput
-            If DuckDB rejects the query.
+            If DuckDB rejects the query, or it does more than read.
         StoreFailed
             If a file cannot be read.
         MissingExtra
