@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -110,11 +111,19 @@ OF_BUILDS: dict[str, Summary] = {
 }
 PER_BUILD = {"active_time", "blocked_time", "idle_time", "machine_time", "parallelism"}
 PER_BUILD |= {"time_to_first_failure", "time_to_pass"}
+_KEPT: deque[duckdb.DuckDBPyConnection] = deque(maxlen=8)
+
+
+def connect_duckdb(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
+    """Return a connection that is kept for a while: before DuckDB 1.5, a relation did not keep its own."""
+    connection = duckdb.connect()
+    connection.execute(f"SET TimeZone = '{zone}'")
+    _KEPT.append(connection)
+    return connection
 
 
 def in_duckdb(frame: pd.DataFrame) -> Any:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = connect_duckdb()
     connection.execute("CREATE TABLE rows_of_it AS SELECT * FROM frame")
     return connection.table("rows_of_it")
 

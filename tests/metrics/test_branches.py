@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import START, UTC, at
-from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
 
 from buildframe import metrics
 from buildframe.errors import BadInput
@@ -412,8 +412,7 @@ FRAME = frame_of([(letter, 3 * i, "web" if i % 3 else "api", i % 4 > 0) for i, l
 
 
 def in_duckdb(frame: pd.DataFrame, zone: str = "Asia/Kathmandu") -> duckdb.DuckDBPyRelation:
-    connection = duckdb.connect()
-    connection.execute(f"SET TimeZone = '{zone}'")
+    connection = connect_duckdb(zone)
     connection.execute("CREATE TABLE builds AS SELECT * FROM frame")
     return connection.table("builds")
 

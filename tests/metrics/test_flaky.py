@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import UTC, at
+from tests.metrics.engine_frames import connect_duckdb
 
 import buildframe as bf
 from buildframe.errors import BadInput
@@ -138,8 +139,7 @@ def test_missing_columns_are_named(engine, name):
 
 
 def in_duckdb(frame: pd.DataFrame) -> duckdb.DuckDBPyRelation:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'Asia/Kathmandu'")
+    connection = connect_duckdb("Asia/Kathmandu")
     connection.execute("CREATE TABLE tests AS SELECT * FROM frame")
     return connection.table("tests")
 

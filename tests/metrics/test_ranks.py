@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from tests import spark_session
-from tests.metrics.engine_frames import assert_same, halves, in_duckdb, in_spark
+from tests.metrics.engine_frames import assert_same, connect_duckdb, halves, in_duckdb, in_spark
 from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
@@ -105,7 +105,7 @@ def test_seconds_that_are_no_number_are_no_duration(made: Any) -> None:
 @pytest.mark.parametrize("made", [lambda rows: rows, lambda rows: rows.pl(), lambda rows: rows.df()])
 def test_nulls_and_numbers_that_are_none_are_one_key(made: Any) -> None:
     key = "CASE i % 4 WHEN 0 THEN 1.5 WHEN 1 THEN 'NaN'::DOUBLE WHEN 2 THEN 'NaN'::DOUBLE END"
-    rows = duckdb.connect().sql(f"SELECT i::DOUBLE AS x_s, {key} AS key FROM range(40) t(i)")
+    rows = connect_duckdb().sql(f"SELECT i::DOUBLE AS x_s, {key} AS key FROM range(40) t(i)")
     result = metrics.percentiles(made(rows), of="x_s", by="key", q=0.5)
     assert result[["n", "p50_s"]].to_numpy().tolist() == [[10, 18.0], [30, 20.0]]
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
 from tests.metrics.random_frames import builds_of, jobs_of
 from tests.metrics.true_dependencies import STAMPS, agreement_of_single_builds, month, with_errors
 
@@ -358,8 +358,7 @@ def on_engine(engine: str, *frames: pd.DataFrame) -> tuple[Any, ...]:
     """Return the frames on an engine; those of DuckDB have one connection."""
     if engine != "duckdb":
         return tuple(ENGINES.get(engine, in_spark)(frame) for frame in frames)
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
+    connection = connect_duckdb()
     for i, frame in enumerate(frames):
         connection.register(f"frame {i}", frame)
     return tuple(connection.table(f"frame {i}") for i in range(len(frames)))

@@ -116,6 +116,7 @@ def _bucket_number(at: str, edges: Integers) -> Any:
 
 
 def _map_stream(rows: Any, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
-    batches = rows.to_arrow_reader(group_map.MAX_ROWS)
+    read = getattr(rows, "to_arrow_reader", None) or rows.fetch_arrow_reader  # the name before DuckDB 1.5
+    batches = read(group_map.MAX_ROWS)
     results = list(group_map.map_batches(batches, by, of)) or [of(to_typed_pandas(batches.schema.empty_table()))]
     return pd.concat(results, ignore_index=True)
