@@ -14,7 +14,8 @@ from buildframe.store.files import save
 from buildframe.workspace import Workspace
 
 TOP = 5
-NOTEBOOK = "notebooks/01_a_month_of_ci.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_a_month_of_ci.ipynb"
+"""In a checkout. A wheel contains no notebooks."""
 
 
 def run(ci: Workspace, folder: Path) -> Iterator[str]:
@@ -117,9 +118,10 @@ def draw_plots(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, 
 
 def next_steps() -> str:
     """Suggest what to do after the demo."""
+    here = NOTEBOOK.relative_to(Path.cwd()) if NOTEBOOK.is_relative_to(Path.cwd()) else NOTEBOOK
+    notebook = f"  open the notebook:      .venv/bin/jupyter lab {here}\n" if NOTEBOOK.exists() else ""
     return (
-        "Next:\n"
-        f"  open the notebook:      .venv/bin/jupyter lab {NOTEBOOK}\n"
+        f"Next:\n{notebook}"
         "  your own organization:  export BUILDFRAME_ORG=acme BUILDFRAME_TOKEN=...  (scope read_builds)\n"
         "                          then in Python: import buildframe as bf; bf.connect().history(created_from='30d')"
     )

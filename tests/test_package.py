@@ -1,0 +1,149 @@
+"""The archives that are published, and the wheel in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import wheel_venv
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LARGEST = 1_000_000
+NEEDS = {
+    "sandbox": "bf.sandbox()",
+    "interactive": "bf.plots.explore(builds)",
+    "report": "bf.report.page.load_templates('buildframe.report', 'A report', str)",
+    "receiver": "receiver.application(None, ['secret'])",
+    "store": "bf.Store('store').builds()",
+    "widgets": "bf.widgets.BuildBrowser",
+}
+"""What a user calls that needs an extra."""
+
+ON_BASE = """
+from importlib.util import find_spec
+
+import pandas as pd
+import buildframe as bf
+from buildframe import metrics, plots, receiver
+
+try:
+    bf.connect("acme", token="invented", base_url="http://127.0.0.1:9").builds(deadline="1s")
+except bf.BuildframeError as why:
+    print(type(why).__name__)
+start = pd.date_range("2026-10-01", periods=40, freq="h", tz="UTC")
+builds = pd.DataFrame({"created_at": start, "finished_at": start + pd.Timedelta("90s"), "fetched_at": start[-1]})
+builds["state"] = "passed"
+print([name for name in ("pandas", "scipy", "duckdb", "yaml", "pytest") if find_spec(name)])
+print(metrics.percentiles(builds, of=metrics.wall_time, q=0.5)["p50_s"].item())
+plots.distribution(builds, of=metrics.wall_time).figure.savefig("plot.png")
+for extra, call in NEEDS.items():
+    try:
+        eval(call)
+    except bf.MissingExtra as why:
+        print(extra, why)
+"""
+
+ON_ALL = """
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import buildframe as bf
+from buildframe import demo, widgets
+
+for module in pkgutil.walk_packages(bf.__path__, "buildframe."):
+    import_module(module.name)
+with bf.sandbox(builds=60, days=3) as ci:
+    for paragraph in demo.run(ci, Path("out")):
+        print(paragraph)
+    store = bf.Store("store")
+    store.sync(ci)
+    print(store.sql("SELECT count(*) AS n FROM builds")["n"].item() == len(ci.builds()) > 50)
+    widgets.BuildBrowser(ci, created_from="2d").close()
+"""
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Build the source archive from the checkout, and the wheel from the source archive."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, timeout=300, stdout=subprocess.PIPE)
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, source
+
+
+def run(python: Path, folder: Path, *words: str) -> str:
+    """Run a command in an empty folder, without the checkout and the variables of the tests, and return its output."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "MPLCONFIGDIR": str(folder / "matplotlib")}
+    command = [str(python), "-I", *words]
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_the_archives_are_small_and_their_metadata_are_valid(archives: tuple[Path, Path]) -> None:
+    wheel, source = archives
+    assert {wheel.name, source.name} == {
+        f"buildframe-{PROJECT['version']}-py3-none-any.whl",
+        f"buildframe-{PROJECT['version']}.tar.gz",
+    }
+    assert wheel.stat().st_size < LARGEST
+    twine = [sys.executable, "-m", "twine", "check", "--strict", *map(str, archives)]
+    check = subprocess.run(twine, capture_output=True, text=True, check=False, timeout=120)
+    assert check.returncode == 0, check.stdout + check.stderr
+
+
+def test_the_wheel_contains_every_file_of_the_library_and_nothing_else(archives: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(archives[0]) as file:
+        names = set(file.namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+    assert {name for name in names if ".dist-info/" not in name} == {name.removeprefix("src/") for name in tracked}
+    assert {Path(name).suffix for name in names} >= {".py", ".js", ".css", ".j2", ".toml", ".typed"}
+    assert f"buildframe-{PROJECT['version']}.dist-info/licenses/LICENSE" in names
+
+
+def test_the_source_archive_contains_tests_docs_and_notebooks(archives: tuple[Path, Path]) -> None:
+    with tarfile.open(archives[1]) as file:
+        names = file.getnames()
+    assert {name.split("/")[1] for name in names} >= {"src", "tests", "docs", "notebooks", "LICENSE", "README.md"}
+    private = (".venv", "__pycache__", ".git/", ".ipynb_checkpoints")
+    assert not [name for name in names if any(part in name for part in private)]
+
+
+def test_the_base_works_and_names_the_extra_of_what_is_missing(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    python = wheel_venv.make(tmp_path / "base", archives[0])
+    lines = run(python, tmp_path, "-c", f"NEEDS = {NEEDS}{ON_BASE}").splitlines()
+    assert lines[0] == "DeadlineExceeded"
+    assert lines[1] == "['pandas', 'scipy']"  # a package that is used but not required would be missing
+    assert lines[2] == "90.0"
+    assert (tmp_path / "plot.png").stat().st_size > 1_000
+    said = dict(line.split(" ", 1) for line in lines[3:])
+    assert said.keys() == NEEDS.keys()
+    for extra, message in said.items():
+        assert f'pip install "buildframe[{extra}]"' in message
+    command = python.parent / "buildframe"
+    version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    assert version.stdout == f"buildframe {PROJECT['version']}\n"
+
+
+def test_all_works_with_nothing_but_the_required_packages(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    python = wheel_venv.make(tmp_path / "all", archives[0], "all")
+    output = run(python, tmp_path, "-c", ON_ALL)
+    assert output.splitlines()[-1] == "True"
+    assert "notebook" not in output  # which a wheel does not contain
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet", ".png"}
