@@ -19,58 +19,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 LARGEST = 1_000_000
-NEEDS = {
-    "sandbox": "bf.sandbox()",
-    "interactive": "bf.plots.explore(builds)",
-    "report": "bf.report.page.load_templates('buildframe.report', 'A report', str)",
-    "receiver": "receiver.application(None, ['secret'])",
-    "store": "bf.Store('store').builds()",
-    "widgets": "bf.widgets.BuildBrowser",
-}
-"""What a user calls that needs an extra."""
-
-ON_BASE = """
-from importlib.util import find_spec
-
-import pandas as pd
-import buildframe as bf
-from buildframe import metrics, plots, receiver
-
-try:
-    bf.connect("acme", token="invented", base_url="http://127.0.0.1:9").builds(deadline="1s")
-except bf.BuildframeError as why:
-    print(type(why).__name__)
-start = pd.date_range("2026-10-01", periods=40, freq="h", tz="UTC")
-builds = pd.DataFrame({"created_at": start, "finished_at": start + pd.Timedelta("90s"), "fetched_at": start[-1]})
-builds["state"] = "passed"
-print([name for name in ("pandas", "scipy", "duckdb", "yaml", "pytest") if find_spec(name)])
-print(metrics.percentiles(builds, of=metrics.wall_time, q=0.5)["p50_s"].item())
-plots.distribution(builds, of=metrics.wall_time).figure.savefig("plot.png")
-for extra, call in NEEDS.items():
-    try:
-        eval(call)
-    except bf.MissingExtra as why:
-        print(extra, why)
-"""
-
-ON_ALL = """
-import pkgutil
-from importlib import import_module
-from pathlib import Path
-
-import buildframe as bf
-from buildframe import demo, widgets
-
-for module in pkgutil.walk_packages(bf.__path__, "buildframe."):
-    import_module(module.name)
-with bf.sandbox(builds=60, days=3) as ci:
-    for paragraph in demo.run(ci, Path("out")):
-        print(paragraph)
-    store = bf.Store("store")
-    store.sync(ci)
-    print(store.sql("SELECT count(*) AS n FROM builds")["n"].item() == len(ci.builds()) > 50)
-    widgets.BuildBrowser(ci, created_from="2d").close()
-"""
+EXTRAS = ROOT / "tests" / "extras.py"
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +32,10 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return wheel, source
 
 
-def run(python: Path, folder: Path, *words: str) -> str:
-    """Run a command in an empty folder, without the checkout and the variables of the tests, and return its output."""
+def use(python: Path, folder: Path, extra: str) -> str:
+    """Use an extra in a folder of its own, without the variables of the tests, and return the output."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "MPLCONFIGDIR": str(folder / "matplotlib")}
-    command = [str(python), "-I", *words]
+    command = [str(python), "-I", str(EXTRAS), extra]
     ended = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
@@ -127,23 +76,23 @@ def test_the_source_archive_contains_tests_docs_and_notebooks(archives: tuple[Pa
 
 def test_the_base_works_and_names_the_extra_of_what_is_missing(archives: tuple[Path, Path], tmp_path: Path) -> None:
     python = wheel_venv.make(tmp_path / "base", archives[0])
-    lines = run(python, tmp_path, "-c", f"NEEDS = {NEEDS}{ON_BASE}").splitlines()
-    assert lines[0] == "DeadlineExceeded"
-    assert lines[1] == "['pandas', 'scipy']"  # a package that is used but not required would be missing
-    assert lines[2] == "90.0"
+    present, median, failure, *messages = use(python, tmp_path, "base").splitlines()
+    assert present == "pandas scipy"  # a package that is used but not required would be missing
+    assert median == "90.0"
+    assert failure == "DeadlineExceeded"
     assert (tmp_path / "plot.png").stat().st_size > 1_000
-    said = dict(line.split(" ", 1) for line in lines[3:])
-    assert said.keys() == NEEDS.keys()
-    for extra, message in said.items():
+    by_extra = dict(line.split(" ", 1) for line in messages)
+    assert by_extra.keys() == {"sandbox", "interactive", "report", "receiver", "store", "widgets"}
+    for extra, message in by_extra.items():
         assert f'pip install "buildframe[{extra}]"' in message
-    command = python.parent / "buildframe"
-    version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    command = [python.parent / "buildframe", "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert version.stdout == f"buildframe {PROJECT['version']}\n"
 
 
 def test_all_works_with_nothing_but_the_required_packages(archives: tuple[Path, Path], tmp_path: Path) -> None:
     python = wheel_venv.make(tmp_path / "all", archives[0], "all")
-    output = run(python, tmp_path, "-c", ON_ALL)
-    assert output.splitlines()[-1] == "True"
+    output = use(python, tmp_path, "all")
+    assert output.splitlines()[-1] == "equal"
     assert "notebook" not in output  # which a wheel does not contain
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet", ".png"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
-_READ_ERROR = "reading the stream registered as"
+_READ_ERRORS = ("reading the stream registered as", "get_next failed")  # of DuckDB 2, and of DuckDB 1
 
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 
@@ -116,7 +116,7 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
             return as_frame(result.to_arrow_table()) if result is not None else pd.DataFrame()
     except duckdb.Error as why:
         is_damaged = any(table.location.url in str(why) for table in tables.values())
-        is_damaged |= _READ_ERROR in str(why) or not isinstance(why, duckdb.ProgrammingError)
+        is_damaged |= any(error in str(why) for error in _READ_ERRORS) or not isinstance(why, duckdb.ProgrammingError)
         if is_damaged and not isinstance(why, duckdb.PermissionException):
             raise StoreFailed(f"DuckDB could not run the query: {why}") from None
         raise BadInput(f"DuckDB rejects the query: {why}") from None
