@@ -8,13 +8,14 @@ import contextlib
 import datetime as dt
 import gc
 import importlib.metadata
+import io
 import logging
 import os
 import re
 import signal
 import socket
 import sys
-import threading
+import time
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -234,6 +235,8 @@ def _print_result(line: str) -> bool:
 def _demo(args: argparse.Namespace) -> None:
     from buildframe import demo
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a Windows code page lacks some of the signs
+        sys.stdout.reconfigure(errors="replace")
     with buildframe.sandbox() as ci:
         for paragraph in demo.run(ci, args.folder):
             print(paragraph, end="\n\n", flush=True)
@@ -251,7 +254,8 @@ def _sandbox(args: argparse.Namespace) -> None:
         print("Serving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+            while True:
+                time.sleep(60)  # Windows ends a sleep by Ctrl-C, but not the wait for an event
 
 
 def _sync(args: argparse.Namespace) -> int:

@@ -154,11 +154,11 @@ class WriteAhead:
 
     def _close(self, segment: _Segment) -> None:
         """Close the file, and delete it if it has no pending records."""
-        with suppress(OSError):
-            if not segment.pending:
-                segment.path.unlink(missing_ok=True)
-        with suppress(OSError):  # the file is closed even if its last flush failed
-            os.close(segment.file)
+        # With locks, the file is deleted first, or another receiver could recover it. Windows deletes no open file.
+        steps = (_delete_if_done, _close_file) if sys.platform != "win32" else (_close_file, _delete_if_done)
+        for step in steps:
+            with suppress(OSError):  # the file is closed even if its last flush failed
+                step(segment)
 
     def _recovered(self, path: Path) -> list[Record]:
         segment = _Segment(path, os.open(path, _FLAGS & ~os.O_CREAT), pending=1, is_writable=False)  # kept until read
@@ -173,6 +173,15 @@ class WriteAhead:
             else:
                 self._close(segment)
         return records
+
+
+def _delete_if_done(segment: _Segment) -> None:
+    if not segment.pending:
+        segment.path.unlink(missing_ok=True)
+
+
+def _close_file(segment: _Segment) -> None:
+    os.close(segment.file)
 
 
 def _records(path: Path) -> Iterator[Record]:

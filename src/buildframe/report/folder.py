@@ -81,11 +81,12 @@ class ReportFolder:
                 f"{self._folder} is locked by another report: {who or 'it has just started'}."
             ) from None
         try:
-            with open(holder, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)) as file:
+            with open(holder, "w", opener=_open_no_link) as file:
                 file.write(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
             for part in self._folder.iterdir():
                 if _PART.fullmatch(part.name):
                     part.unlink() if part.is_symlink() else shutil.rmtree(part)
+            self._check_links()
             yield
         finally:
             lock.release()
@@ -124,10 +125,24 @@ class ReportFolder:
 
     def _link(self, name: str) -> None:
         link = self._folder / f".{LATEST}.part"
-        link.symlink_to(name)
+        link.symlink_to(name, target_is_directory=True)
         flush(self._folder)
+        if os.name != "posix":  # Windows replaces no link to a folder
+            (self._folder / LATEST).unlink(missing_ok=True)
         link.replace(self._folder / LATEST)
         flush(self._folder)
+
+    def _check_links(self) -> None:
+        """Raise BuildframeError if the folder cannot hold the link to the newest report, before one is written."""
+        link = self._folder / f".{LATEST}.part"
+        try:
+            link.symlink_to(HOLDER)
+            link.unlink()
+        except (OSError, NotImplementedError) as why:
+            raise BuildframeError(
+                f"{str(self._folder)!r} cannot hold the link {LATEST!r} to the newest report: {why}. "
+                "Choose a folder of a file system with symbolic links. On Windows, turn on the developer mode."
+            ) from None
 
     def _refuse_others(self) -> None:
         """Raise BadInput if a file that is not part of a report would be replaced."""
@@ -140,3 +155,7 @@ class ReportFolder:
         is_own = os.path.islink(link) and _NAME.fullmatch(os.readlink(link))
         if os.path.lexists(link) and not is_own:
             raise BadInput(f"{str(link)!r} is not a link to a report and would be replaced. Choose another folder.")
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o644)  # Windows has no such flag
