@@ -5,7 +5,6 @@ Imports no other module of the tests. Writes to the current folder.
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -73,8 +72,9 @@ def use_extra(extra: str) -> None:
 
 def use_all() -> None:
     """Import every module, and run the demo, a store and a widget on a small sandbox."""
-    for module in pkgutil.walk_packages(bf.__path__, "buildframe."):
-        import_module(module.name)
+    library = Path(bf.__file__).parent
+    for file in library.rglob("*.py"):
+        import_module(".".join(file.relative_to(library.parent).with_suffix("").parts))
     for extra in sorted({*NEEDS, *IMPORTS} - {"spark"}):
         use_extra(extra)
     with bf.sandbox(builds=60, days=3) as ci:

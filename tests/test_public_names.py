@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,10 @@ def test_an_example_runs(name: str) -> None:
     (test,) = doctest.DocTestFinder(recurse=False).find(getattr(bf, name), name, globs={})
     assert test.examples
     assert doctest.DocTestRunner(verbose=False).run(test).failed == 0
+
+
+def test_the_release_notes_name_what_exists() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "release-notes.md").read_text(encoding="utf-8")
+    named = {tuple(name.split(".")) for name in re.findall(r"`((?:metrics|plots|report|webhooks)\.\w+)`", page)}
+    assert len(named) > 15
+    assert not [name for module, name in named if name not in getattr(bf, module).__all__]

@@ -14,7 +14,7 @@ from buildframe.receiver import write_ahead
 from buildframe.report.folder import ReportFolder
 
 WITHOUT_POSIX = """
-import asyncio, os, pkgutil, sys
+import asyncio, os, sys
 from importlib import import_module
 from pathlib import Path
 import deltalake, duckdb, filelock, httpx, matplotlib.pyplot, narwhals, pandas, pyarrow.dataset, scipy.stats, uvicorn
@@ -29,8 +29,9 @@ sys.platform = platform
 
 import buildframe as bf
 from buildframe.report.folder import ReportFolder
-for module in pkgutil.walk_packages(bf.__path__, "buildframe."):
-    import_module(module.name)
+library = Path(bf.__file__).parent
+for file in library.rglob("*.py"):
+    import_module(".".join(file.relative_to(library.parent).with_suffix("").parts))
 with bf.sandbox(builds=20, days=1) as ci:
     builds = ci.builds()
     bf.save("builds.parquet", builds)

@@ -56,3 +56,10 @@ def test_no_name_of_ipywidgets_is_overridden(ci: Workspace) -> None:
         assert {name for name in added if not name.startswith("__") and hasattr(base, name)} == set()
     for box in boxes:
         box.close()
+
+
+def test_marimo_shows_where_a_widget_works() -> None:
+    """It calls `_mime_`; without it, marimo advises to rewrite the widget."""
+    kind, text = CompositeWidget()._mime_()
+    assert kind == "text/plain"
+    assert text.startswith("CompositeWidget consists of Jupyter widgets, which marimo does not show.")

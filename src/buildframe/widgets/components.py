@@ -31,6 +31,13 @@ class CompositeWidget(ipywidgets.VBox):
             _close(child)
         super().close()
 
+    def _mime_(self) -> tuple[str, str]:
+        """Return what marimo shows: it has no Jupyter widgets, and would advise to rewrite this one."""
+        return "text/plain", (
+            f"{type(self).__name__} consists of Jupyter widgets, which marimo does not show. Use JupyterLab or Voila. "
+            "In marimo, show DataFrames, plots and plots.explore."
+        )
+
 
 def _close(widget: ipywidgets.Widget) -> None:
     for child in getattr(widget, "children", ()):
