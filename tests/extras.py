@@ -73,7 +73,7 @@ def use_extra(extra: str) -> None:
 def use_all() -> None:
     """Import every module, and run the demo, a store and a widget on a small sandbox."""
     library = Path(bf.__file__).parent
-    for file in library.rglob("*.py"):
+    for file in library.rglob("[!_]*.py"):
         import_module(".".join(file.relative_to(library.parent).with_suffix("").parts))
     for extra in sorted({*NEEDS, *IMPORTS} - {"spark"}):
         use_extra(extra)

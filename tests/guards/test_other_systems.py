@@ -30,7 +30,7 @@ sys.platform = platform
 import buildframe as bf
 from buildframe.report.folder import ReportFolder
 library = Path(bf.__file__).parent
-for file in library.rglob("*.py"):
+for file in library.rglob("[!_]*.py"):
     import_module(".".join(file.relative_to(library.parent).with_suffix("").parts))
 with bf.sandbox(builds=20, days=1) as ci:
     builds = ci.builds()

@@ -9,8 +9,8 @@ from buildframe.spec.arrow_types import pandas_types
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ENGINES = ("polars", "duckdb")
-"""Libraries whose frames metrics compute on without a copy."""
+_ENGINES = ("polars", "duckdb", "_duckdb")
+"""Libraries whose frames metrics compute on without a copy. The last is that of DuckDB 1."""
 _OTHER = ("pandas", "pyspark")
 """Their frames are never read here: those of pandas need not be, and a frame of PySpark may not fit into memory."""
 

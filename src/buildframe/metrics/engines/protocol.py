@@ -591,7 +591,7 @@ class Engine(ABC):
                 (nw.col(place) == name) & nw.col(storms.PERIOD).is_in(of_place.tolist())
                 for name, of_place in stormy.groupby(place)[storms.PERIOD]
             ]
-            periods |= {*stormy[storms.PERIOD]}
+            periods |= {*stormy[storms.PERIOD].tolist()}
         if not marks:
             return None
         is_stormy = nw.col(storms.PERIOD).is_in([*periods])
