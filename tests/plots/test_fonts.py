@@ -52,6 +52,7 @@ def board() -> list[str]:
     frame = flaky_tests(2, name=["日本語のテスト", "\N{FIRE} works"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)  # matplotlib 3.10.0 calls pyparsing by old names
         ax = plots.flaky_board(frame)
         laid_out(ax)
     return labels(ax)[::-1]

@@ -68,7 +68,9 @@ def test_a_note_keeps_the_parts_that_fit():
     frame = jobs(40, name=[f"step {k}" for k in range(40)], finished_at=at(*[None] * 20, *range(41, 61)))
     assert note(plots.time_spent(frame, top=5)).count(";") == 2
     with mpl.rc_context({"figure.figsize": (2.4, 1.8)}):
-        assert note(plots.time_spent(frame, top=5)) == "20 runs of 20 steps, all attempts"
+        kept = note(plots.time_spent(frame, top=5))
+    assert kept.startswith("20 runs of 20 steps, all attempts")
+    assert kept.count(";") < 2  # none in matplotlib 3.11; texts of older ones are narrower
 
 
 def test_sizes_of_texts_are_relative_to_the_font_size_unless_they_are_set():

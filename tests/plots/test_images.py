@@ -7,6 +7,7 @@ of `pytest tests/plots/test_images.py --mpl-generate-path=tests/plots/baseline`.
 
 from __future__ import annotations
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -288,6 +289,7 @@ def test_image_time_ledger():
     return wordless(plots.time_ledger, pd.concat(many, ignore_index=True))
 
 
+@pytest.mark.skipif(mpl.__version_info__ < (3, 11), reason="its texts are two pixels lower in an older matplotlib")
 @image
 def test_image_small_multiples():
     axes = plots.duration_trend(month_of_builds(), col="pipeline", changes=True)
