@@ -345,6 +345,17 @@ def test_flaky_tests_are_listed_if_the_store_has_them(small_report: Report, page
 
 
 @pytest.mark.usefixtures("without_plots")
+def test_a_flaky_test_that_the_first_list_already_shows_has_no_exact_start(small_report: Report) -> None:
+    rows = tables(render(small_report))["flaky_tests"][1:]  # its store has one list
+    assert {row[2] for row in rows} <= {"reopened", "active"}
+    assert all(row[3].startswith("by ") for row in rows)
+    shown = [(pd.to_datetime(row[3].removeprefix("by ")), pd.to_datetime(row[5])) for row in rows]
+    assert all(since <= latest for since, latest in shown)
+    owners = {re.sub("<.*?>", "", row[6]) for row in rows} - {""}
+    assert owners and all(re.fullmatch(r"[0-9a-f]{8}(, [0-9a-f]{8})*", owner) for owner in owners)
+
+
+@pytest.mark.usefixtures("without_plots")
 def test_censored_and_negative_durations_are_counted(whole: Report) -> None:
     queues = whole.measurements.queue_time.assign(n_censored=2, n_negative=1)
     page = render(replace(whole, measurements=replace(whole.measurements, queue_time=queues)))

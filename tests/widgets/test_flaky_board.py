@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import ipywidgets
 import pandas as pd
@@ -17,7 +18,7 @@ import buildframe as bf
 from buildframe import metrics, widgets
 from buildframe.formatting import format_duration
 from buildframe.sandbox_server import SCOPES
-from buildframe.widgets.flaky_board import TABLE_COLUMNS, FlakyBoard
+from buildframe.widgets.flaky_board import TABLE_COLUMNS, FlakyBoard, _describe_price
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
@@ -116,6 +117,16 @@ def test_owners_without_names(ci: Workspace) -> None:
     board.close()
 
 
+def test_the_documented_steps_have_a_price(ci: Workspace) -> None:
+    (steps,) = re.findall(r"step=(\[.*?\])\)", (Path(__file__).parents[2] / "docs" / "widgets.md").read_text())
+    jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
+    price = _describe_price(jobs, json.loads(steps))
+    assert "is unknown" not in price
+    assert price.count("of machine time") == len(json.loads(steps))
+    assert price in _describe_price(jobs, [*json.loads(steps), "Specs taxes"])
+    assert _describe_price(jobs, ["Specs taxes"]).endswith("so its price is unknown. Did you mean specs-taxes?")
+
+
 def test_the_price_of_a_step(ci: Workspace) -> None:
     jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
     scores = metrics.flake_score(jobs)
@@ -126,7 +137,7 @@ def test_the_price_of_a_step(ci: Workspace) -> None:
     price = visible_text(board.price)
     assert f"the step {step} of {score['pipeline']} in these jobs: {score['red_builds']} red builds" in price
     assert f"{format_duration(score['machine_s'])} of machine time" in price
-    assert "contain no step no such, so its price is unknown" in price
+    assert "contain no step no such, so its price is unknown. Steps of these jobs: " in price
     board.table.selected = 0
     assert "the price of the whole step is above the table" in visible_text(board.properties)
     board.close()

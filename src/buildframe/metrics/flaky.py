@@ -22,6 +22,7 @@ _NAMES = ("id", "scope", "name", "location")
 _READ = (*_NAMES, "instances", "latest_occurrence_at", "last_resolved_at", "fetched_at")
 _LIST = ("organization", "suite")
 _STAMPS = ["latest_occurrence_at", "last_resolved_at", "valid_from", "valid_to"]
+_OWNERS = "ownership_team_ids"
 _OF_TEST = ("first_listed_at", "known_start", "listed_until", "instances", "latest_occurrence_at", "n_reopened")
 
 
@@ -182,13 +183,16 @@ def flaky_lifecycle(
         name                 str                 as last listed
         location             str                 as last listed
         status               str                 state at the last reading of the list: see Notes
-        since                datetime64[us, UTC] when the status began
+        since                datetime64[us, UTC] when the status began, at the latest: see Notes
+        known_since          boolean             earlier readings show that it did not hold before; else it may
+                                                 have begun before `since`
         first_listed_at      datetime64[us, UTC] first reading that listed the test
         known_start          boolean             an earlier reading did not list it; else it may be older
         listed_until         datetime64[us, UTC] last reading, or the first that no longer listed it
         instances            Int64               as last listed
         latest_occurrence_at datetime64[us, UTC] as last listed; NaT if unknown
         n_reopened           Int64               how often it was reopened
+        ownership_team_ids   str                 as last listed, if the history has the column
         ==================== =================== ============================================================
 
     Raises
@@ -208,11 +212,14 @@ def flaky_lifecycle(
     - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it is no longer listed, since
       the first reading without it.
     - `dormant`: its latest occurrence is older than `dormant`, since that age.
-    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the reading that shows it.
-    - `new`: it was first listed within `new`, and earlier readings did not list it, since its first reading.
-    - `active`: it is listed and none of these, since its first reading.
+    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the occurrence that the
+      first reading of this shows, or since that reading if it shows none.
+    - `new`: it was first listed within `new`, and earlier readings did not list it, since the first occurrence that a
+      reading shows, or since its first reading, whichever is earlier.
+    - `active`: it is listed and none of these, since the same time as for `new`.
 
-    Nothing is known about the time between two readings.
+    A reading shows the latest occurrence only, so earlier ones since the previous reading are unknown. The first
+    reading of a list has no previous one: `known_since` is False for what it already shows.
 
     Examples
     --------
@@ -229,15 +236,17 @@ def flaky_lifecycle(
     states, by = _prepare_states(history)
     tests = states.drop_duplicates(by, keep="last")
     reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
-    reopened_at = reopenings.set_index(by)["valid_from"].reindex(tests.set_index(by).index).array
-    status = _find_status(tests.assign(reopened_at=reopened_at), new_within, dormant_after)
+    reopened = reopenings.set_index(by)[["reopened_at", "known_reopening"]].reindex(tests.set_index(by).index)
+    tests = tests.assign(**{name: reopened[name].array for name in reopened})
+    status = _find_status(tests, new_within, dormant_after)
     names = [name for name in _NAMES if name not in by]
-    return pd.concat([tests[[*by, *names]], status, tests[list(_OF_TEST)]], axis=1).reset_index(drop=True)
+    of_test = [*_OF_TEST, *([_OWNERS] if _OWNERS in tests else [])]
+    return pd.concat([tests[[*by, *names]], status, tests[of_test]], axis=1).reset_index(drop=True)
 
 
 def _prepare_states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows by test and time with columns per test, and the names of the columns that identify tests."""
-    rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], _LIST)
+    rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], (*_LIST, _OWNERS))
     rows = rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")})
     by = [name for name in (*_LIST, "id") if name in rows]
     states = rows.sort_values([*by, "valid_from"], ignore_index=True)
@@ -246,15 +255,19 @@ def _prepare_states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
             f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
             "Pass a single suite."
         )
-    states = states.assign(reopened=_has_reopened(states, states.groupby(by, dropna=False)[_STAMPS].shift()))
+    before = states.groupby(by, dropna=False)[_STAMPS].shift()
+    states = states.assign(reopened=_has_reopened(states, before), reopened_at=_reopened_at(states, before))
     of_test = states.groupby(by, dropna=False)
     lists = [states[name] for name in by if name != "id"] or [pd.Series(0, states.index)]
     readings = states[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
     first, read_at = of_test["valid_from"].transform("min"), readings.groupby(lists, dropna=False).transform("max")
+    known_start = (first > first.groupby(lists, dropna=False).transform("min")).astype("boolean")
     more = {
         "read_at": read_at,
         "first_listed_at": first,
-        "known_start": (first > first.groupby(lists, dropna=False).transform("min")).astype("boolean"),
+        "first_seen_at": pd.concat([first, of_test["latest_occurrence_at"].transform("min")], axis=1).min(axis=1),
+        "known_start": known_start,
+        "known_reopening": known_start | before["valid_from"].notna(),
         "listed_until": states["valid_to"].fillna(read_at),
         "n_reopened": of_test["reopened"].transform("sum").astype("Int64"),
     }
@@ -270,6 +283,15 @@ def _has_reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
     return ~_is_resolved(states) & (was_resolved | was_missing | resolved_between)
 
 
+def _reopened_at(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
+    """Return when each state reopened its test at the latest: at the occurrence that it shows, or at its reading."""
+    bounds = [states["last_resolved_at"], before["last_resolved_at"]]
+    bounds.append(before["valid_to"].where(before["valid_to"] < states["valid_from"]))
+    occurred_after = states["latest_occurrence_at"] > pd.concat(bounds, axis=1).max(axis=1)
+    times = [states["latest_occurrence_at"].where(occurred_after), states["valid_from"]]
+    return pd.concat(times, axis=1).min(axis=1)
+
+
 def _find_status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: pd.Timedelta) -> pd.DataFrame:
     is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
     dormant_since = tests["latest_occurrence_at"] + dormant_after
@@ -279,14 +301,16 @@ def _find_status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: p
         "reopened": (tests["reopened_at"].notna(), tests["reopened_at"]),
         "new": (
             tests["known_start"] & (tests["first_listed_at"] >= tests["read_at"] - new_within),
-            tests["first_listed_at"],
+            tests["first_seen_at"],
         ),
     }
     status = pd.Series("active", tests.index, dtype="str")
-    since = tests["first_listed_at"]
+    since = tests["first_seen_at"]
     for name, (holds, began) in reversed(cases.items()):
         status, since = status.mask(holds.astype(bool), name), since.mask(holds.astype(bool), began)
-    return pd.DataFrame({"status": status, "since": since})
+    known = tests["known_start"].mask(status == "reopened", tests["known_reopening"])
+    known = known.mask(status.isin(["resolved", "dormant"]), other=True)
+    return pd.DataFrame({"status": status, "since": since, "known_since": known.astype("boolean")})
 
 
 def _is_resolved(states: pd.DataFrame) -> pd.Series:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from buildframe.report.comparison_tables import (
@@ -148,4 +149,14 @@ def _flaky_tests(table: pd.DataFrame) -> dict[str, Any]:
         return _first(table)
     order = table.assign(order=table["status"].map(_STATUSES.index))
     ranked = order.sort_values(["order", "instances"], ascending=[True, False], kind="stable")
-    return _first(ranked, _TOP) | {"statuses": _STATUSES}
+    shown = _first(ranked, _TOP)
+    for row in shown["rows"]:
+        row["owners"] = _team_ids(row.get("ownership_team_ids"))
+    is_open = any(not row["known_since"] for row in shown["rows"])
+    return shown | {"statuses": _STATUSES, "is_open": is_open, "has_owners": any(row["owners"] for row in shown["rows"])}
+
+
+def _team_ids(text: object) -> str:
+    """Return the first digits of the UUIDs in a list as JSON; the store has no names of teams."""
+    ids = msgspec.json.decode(text) if isinstance(text, str) and text else []
+    return ", ".join(str(id)[:8] for id in ids) if isinstance(ids, list) else ""

@@ -16,6 +16,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
+from buildframe.terminal import nearest_name
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
@@ -24,6 +25,7 @@ from buildframe.widgets.team_names import load_team_names, owner_text, parse_ids
 from buildframe.workspace import Workspace
 
 _STATUS_CHOICES = ("all", "active", "resolved")
+_MAX_SUGGESTED = 20
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
 
 
@@ -301,8 +303,21 @@ def _describe_price(jobs: Frame, steps: Sequence[str]) -> str:
         f"{format_duration(row['waiting_s'])} until the commits passed."
         for row in found
     ]
-    lines += [f"These jobs contain no step {format_name(name)}, so its price is unknown." for name in missing]
+    known = sorted(set(scores["step"].dropna()))
+    lines += [
+        f"These jobs contain no step {format_name(name)}, so its price is unknown. {_suggest_step(name, known)}"
+        for name in missing
+    ]
     return "\n".join(lines)
+
+
+def _suggest_step(name: str, known: Sequence[str]) -> str:
+    """Return the step of the nearest spelling, or else the first steps that have jobs."""
+    near = nearest_name(name, known)
+    if near is not None:
+        return f"Did you mean {format_name(near)}?"
+    shown = [format_name(step) for step in known[:_MAX_SUGGESTED]]
+    return f"Steps of these jobs: {', '.join(shown) or 'none'}{' …' if len(known) > len(shown) else ''}"
 
 
 def _clause(query: FlakyTestFilters) -> str:
