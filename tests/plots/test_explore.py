@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 import pytest
 from plot_frames import START, at, builds
+from tests.chromium import launched
 from tests.jupyter.hostile import NAMES
 from tests.test_architecture import imported_by
 
@@ -85,6 +88,26 @@ def test_nothing_to_show_is_said_in_words(frame: pd.DataFrame) -> None:
     assert len(explorer.selected) == len(frame)
 
 
+def test_jobs_are_refused() -> None:
+    with pytest.raises(BadInput, match="the column build_id, so they are jobs. Pass builds"):
+        plots.explore(builds().assign(build_id="1"))
+
+
+@pytest.mark.parametrize(
+    ("first", "hours", "period"),
+    [
+        ("2026-11-04", 9, "2026-Nov-04"),
+        ("2026-11-02", 60, "2026-Nov"),  # the ticks are hours and days
+        ("2026-10-30", 72, "2026"),
+        ("2026-12-30", 96, "2026 to 2027"),
+    ],
+)
+def test_the_axis_names_what_all_its_times_have_in_common(first: str, hours: int, period: str) -> None:
+    created = pd.date_range(f"{first} 01:00", periods=hours, freq="h", tz="UTC")
+    frame = pd.DataFrame({"created_at": created, "finished_at": created + MINUTE})
+    assert content(plots.explore(frame))["period"] == period
+
+
 def test_durations_that_differ_much_have_a_logarithmic_scale() -> None:
     even = content(plots.explore(builds(each=20)))  # 1 to 20 minutes
     assert even["scale"] == "wall time"
@@ -142,6 +165,33 @@ def test_a_later_change_of_the_frame_changes_nothing() -> None:
     explorer = plots.explore(frame)
     frame["state"] = "failed"
     assert (explorer.selected["state"] == "passed").any()
+
+
+DRAW = """async ([code, points]) => {
+  const { default: widget } = await import("data:text/javascript;base64," + code);
+  const bytes = Uint8Array.from(atob(points), (char) => char.charCodeAt(0));
+  const model = { get: (name) => ({ _points: new DataView(bytes.buffer), _period: [], summary: "" })[name], on() {} };
+  await widget.render({ model, el: document.body });
+}"""
+"""Draw the explorer in a page of its own, with the state that a kernel sends."""
+
+
+@pytest.mark.slow
+def test_the_page_offers_only_what_it_can_do() -> None:
+    code = base64.b64encode((Path(plots.__path__[0]) / "explorer.js").read_bytes()).decode()
+    urls = ["https://ci.example.com/1"] * 60
+    said = []
+    with launched() as browser:
+        for frame in (builds().iloc[:0], builds(), builds(web_url=urls)):
+            page = browser.new_page()
+            points = plots.explore(frame).get_state(["_points"])["_points"]
+            page.evaluate(DRAW, [code, base64.b64encode(points).decode()])
+            said.append(page.get_by_role("status").inner_text())
+    assert said == [
+        "No period is selected. There is nothing to select.",
+        "No period is selected. Drag to select a period.",
+        "No period is selected. Drag to select a period. Click a build to open its page.",
+    ]
 
 
 def test_only_pages_of_the_web_are_opened() -> None:

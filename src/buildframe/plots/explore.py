@@ -47,7 +47,7 @@ def explore(builds: pd.DataFrame) -> BuildExplorer:
     Raises
     ------
     BadInput
-        If a column is missing, a time has no zone, or there are more than 100,000 builds.
+        If a column is missing, a time has no zone, the rows are jobs, or there are more than 100,000 builds.
     MissingExtra
         If anywidget is not installed.
 
@@ -78,6 +78,11 @@ def explore(builds: pd.DataFrame) -> BuildExplorer:
     >>> bool(explorer.selected["created_at"].between(*explorer.period, inclusive="left").all())
     True
     """
+    if "build_id" in builds:
+        raise BadInput(
+            "explore draws builds, but these rows have the column build_id, so they are jobs. Pass builds, such as the "
+            "first frame of ws.history(), or draw the jobs by plots.distribution or plots.trend."
+        )
     if len(builds) > _MOST_BUILDS:
         raise BadInput(
             f"builds has {format_count(len(builds), 'row')}, but explore draws at most {_MOST_BUILDS:,}. Select a "

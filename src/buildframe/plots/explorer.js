@@ -1,6 +1,5 @@
 // Draws builds as points on a canvas, and the rest as elements in the theme's colors. Text is set by textContent only.
 const REACH = 12, DRAG = 4; // pixels: how near a build the pointer is, and from when a press is a drag
-const HINT = "Drag to select a period. Click a build to open its page.";
 const KEYS = "Arrow keys move between builds, Enter opens one, Shift and an arrow key select a period, Escape clears it.";
 const SIGNS = { disc: "●", cross: "✕", square: "■", triangle: "△", diamond: "◆" };
 const SHAPES = {
@@ -97,6 +96,8 @@ async function render({ model, el }) {
 
   let width = 1, height = 1, at = -1, anchor = -1, press = null, wasDragged = false;
   const drawn = data.y.flatMap((y, k) => (y === null ? [] : [k])); // in order of creation
+  const opens = drawn.some((k) => data.url[k] !== null);
+  const hint = drawn.length ? `Drag to select a period.${opens ? " Click a build to open its page." : ""}` : "There is nothing to select.";
   const x = (k) => (width * (data.created[k] - low)) / (high - low), y = (k) => height * (1 - data.y[k]);
   const clamp = (pixels) => Math.min(Math.max(pixels, 0), width);
   const micros = (pixels) => Math.round(low + (clamp(pixels) / width) * (high - low));
@@ -134,7 +135,7 @@ async function render({ model, el }) {
     const n = data.created.filter((created) => from <= created && created < to).length;
     status.textContent = period.length
       ? `${count(n)} of ${data.n.toLocaleString("en")} selected, created from ${time(from)} to ${time(to)} UTC.`
-      : `No period is selected. ${HINT}`;
+      : `No period is selected. ${hint}`;
   }
 
   function select(period) {

@@ -131,7 +131,7 @@ def _lay_out(lasted: Floats, low: int, high: int) -> ExplorerAxes:
         show_durations(ax, "y")
         theme.format_dates(ax)
         dates, durations = (_ticks(ax, which) for which in ("x", "y"))
-        period = ax.xaxis.get_major_formatter().get_offset()
+        period = _period(low, high)
     scale = "wall time, logarithmic" if is_log else "wall time"
     places = (ax.transScale + ax.transLimits).transform(np.column_stack([np.zeros(len(shown)), shown]))[:, 1]
     return ExplorerAxes(places, is_log, {"durations": durations, "dates": dates, "period": period, "scale": scale})
@@ -145,6 +145,16 @@ def _ticks(ax: Axes, which: str) -> list[tuple[float, str]]:
     points = np.column_stack([values, np.ones(len(values))] if which == "x" else [np.zeros(len(values)), values])
     places = (ax.transScale + ax.transLimits).transform(points)[:, 0 if which == "x" else 1]
     return [(round(place, 4), label) for place, label in zip(places.tolist(), labels, strict=True) if 0 <= place <= 1]
+
+
+def _period(low: int, high: int) -> str:
+    """Return what the whole axis has in common: its day, month or year; tick labels have the rest."""
+    first, last = (pd.Timestamp(micros, unit="us") for micros in (low, high))
+    if first.year != last.year:
+        return f"{first.year} to {last.year}"
+    if first.month != last.month:
+        return f"{first.year}"
+    return f"{first:%Y-%b-%d}" if first.day == last.day else f"{first:%Y-%b}"
 
 
 def _widen(created: Integers) -> tuple[int, int]:

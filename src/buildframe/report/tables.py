@@ -153,7 +153,11 @@ def _flaky_tests(table: pd.DataFrame) -> dict[str, Any]:
     for row in shown["rows"]:
         row["owners"] = _team_ids(row.get("ownership_team_ids"))
     is_open = any(not row["known_since"] for row in shown["rows"])
-    return shown | {"statuses": _STATUSES, "is_open": is_open, "has_owners": any(row["owners"] for row in shown["rows"])}
+    return shown | {
+        "statuses": _STATUSES,
+        "is_open": is_open,
+        "has_owners": any(row["owners"] for row in shown["rows"]),
+    }
 
 
 def _team_ids(text: object) -> str:
