@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -135,6 +136,17 @@ def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
         ws.team_pipelines(teem=ID)  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"no option 'numbr'\. Did you mean 'number'"):
         ws.pipeline("web").build(numbr=3)  # type: ignore[call-arg]
+
+
+def test_a_pipeline_is_not_an_option_but_a_workspace(server: Scripted) -> None:
+    acme = bf.connect("acme", base_url=server.url, token="t")
+    for method in (acme.builds, acme.jobs, acme.history):
+        advice = re.escape(f"For one pipeline, use ws.pipeline('web').{method.__name__}().")
+        with pytest.raises(bf.BadInput, match=rf"has no option 'pipeline'\. {advice}$"):
+            method(pipeline="web")  # type: ignore[call-arg]
+    with pytest.raises(bf.BadInput, match=r"For several, select rows: frame\["):
+        acme.builds(pipelines=["web", "api"])  # type: ignore[call-arg]
+
 
 
 def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) -> None:

@@ -115,8 +115,8 @@ def test_other_columns():
     assert result["latest_occurrence_at"].tolist() == at(29 * DAY, 39 * DAY, 39 * DAY).tolist()
     assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "suite": "str", "id": "str", "scope": "str", "name": "str", "location": "str", "status": "str", "since": UTC,
-        "known_since": "boolean", "first_listed_at": UTC, "known_start": "boolean", "listed_until": UTC, "instances": "Int64",
-        "latest_occurrence_at": UTC, "n_reopened": "Int64",
+        "known_since": "boolean", "first_listed_at": UTC, "known_start": "boolean", "listed_until": UTC,
+        "instances": "Int64", "latest_occurrence_at": UTC, "n_reopened": "Int64",
     }  # fmt: skip
 
 

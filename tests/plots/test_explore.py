@@ -89,7 +89,7 @@ def test_nothing_to_show_is_said_in_words(frame: pd.DataFrame) -> None:
 
 
 def test_jobs_are_refused() -> None:
-    with pytest.raises(BadInput, match="the column build_id, so they are jobs. Pass builds"):
+    with pytest.raises(BadInput, match="the column build_id, so they are jobs"):
         plots.explore(builds().assign(build_id="1"))
 
 

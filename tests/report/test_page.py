@@ -352,7 +352,8 @@ def test_a_flaky_test_that_the_first_list_already_shows_has_no_exact_start(small
     shown = [(pd.to_datetime(row[3].removeprefix("by ")), pd.to_datetime(row[5])) for row in rows]
     assert all(since <= latest for since, latest in shown)
     owners = {re.sub("<.*?>", "", row[6]) for row in rows} - {""}
-    assert owners and all(re.fullmatch(r"[0-9a-f]{8}(, [0-9a-f]{8})*", owner) for owner in owners)
+    assert owners
+    assert all(re.fullmatch(r"[0-9a-f]{8}(, [0-9a-f]{8})*", owner) for owner in owners)
 
 
 @pytest.mark.usefixtures("without_plots")

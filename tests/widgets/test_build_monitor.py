@@ -71,7 +71,7 @@ def test_running_builds_show_their_progress(live: Workspace, monitor: BuildMonit
     build = builds[builds["state"] == "running"].iloc[0]
     left = metrics.remaining_time(builds).iloc[0]
     (row,) = monitor.table.rows
-    assert [*row[:3], *row[4:]] == [
+    assert [*row[:3], *row[5:]] == [
         *build[["number", "state", "pipeline"]],
         round((build["fetched_at"] - build["started_at"]).total_seconds()),
         round((build["started_at"] - build["created_at"]).total_seconds()),
@@ -80,7 +80,8 @@ def test_running_builds_show_their_progress(live: Workspace, monitor: BuildMonit
     ]
     share = 100 * left["elapsed_s"] / (left["elapsed_s"] + left["p50_s"])
     assert row[3].startswith(f"{share:.0f} %, ")
-    assert row[3].endswith(f" left (n = {left['n']})")
+    assert row[3].endswith(" left")
+    assert row[4] == left["n"]
     assert visible_text(monitor.schedule).startswith(f"As of {build['fetched_at']:%H:%M:%S} UTC")
     monitor.table.selected = 0
     assert f"In the last 14 days, {left['n']} builds of this pipeline ran longer than" in visible_text(
@@ -215,19 +216,21 @@ ROW = {"state": "running", "history": "the last 14 days", "n": 7, "n_sooner": 3,
 
 
 @pytest.mark.parametrize(("changes", "text"), [
-    ({}, "25 %, 3 min left (n = 7)"),
-    ({"p50_s": 1199.0}, "5 %, 20 min left (n = 7)"),
-    ({"n": 0, "p50_s": None, "n_sooner": 1200}, "100 %, longer than all 1,200 earlier builds"),
-    ({"n": 1, "p50_s": None}, "too few earlier builds ran this long"),
-    ({"n": 0, "p50_s": None, "n_sooner": 0}, "too few earlier builds ran this long"),
+    ({}, "25 %, 3 min left"),
+    ({"p50_s": 1199.0}, "5 %, 20 min left"),
+    ({"n": 0, "p50_s": None, "n_sooner": 1200}, "100 %, longest so far"),
+    ({"n": 1, "p50_s": None}, "too few earlier builds"),
+    ({"n": 0, "p50_s": None, "n_sooner": 0}, "too few earlier builds"),
     ({"history": None}, "history not loaded yet"),
     ({"n": None}, "unknown"),
+    ({"elapsed_s": 8e6, "p50_s": 86_340.0}, "99 %, 23 h 59 min left"),
     ({"state": "canceling"}, "being canceled"),
     ({"state": "scheduled", "history": None}, "waiting to start"),
 ])  # fmt: skip
 def test_progress_texts(changes: dict[str, Any], text: str) -> None:
     row = {**ROW, "p90_s": None, **changes}
     assert monitor_formatting.progress_text(row) == text
+    assert 7.7 * len(text) + 12 <= 190  # pixels of its column at least, so that no number is cut
     assert monitor_formatting.progress_sentence(row).endswith(".")
 
 

@@ -94,7 +94,9 @@ def check(
     closely = {*endpoint.filter_names, *endpoint.property_names} if endpoint else set()
     for option, value in given.items():
         if option not in declared and not _is_for_the_body(option, declared, endpoint):
-            raise BadInput(f"{name} has no option {option!r}. {_advice(name, option, declared, endpoint, positional)}")
+            advice = _pipeline_advice(name, option, value, declared)
+            advice = advice or _advice(name, option, declared, endpoint, positional)
+            raise BadInput(f"{name} has no option {option!r}. {advice}")
         hint = declared.get(option, Any)
         if hint is not Any and option not in closely:
             _check_type(option, hint, value)
@@ -273,6 +275,15 @@ def _advice(
     near = difflib.get_close_matches(option.lower(), [*declared, *positional], n=1)
     suggestion = f"Did you mean {near[0]!r}? " if near else ""
     return f"{suggestion}Options of {name}: {', '.join(declared) or 'none'}."
+
+
+def _pipeline_advice(name: str, option: str, value: Any, declared: Mapping[str, Any]) -> str:
+    """Return how to read one pipeline, if the method reads an organization and is passed a pipeline; else nothing."""
+    if option not in ("pipeline", "pipelines", "slug") or "exclude_pipeline" not in declared:
+        return ""
+    slug = value if isinstance(value, str) else "web"
+    several = "" if isinstance(value, str) else ' For several, select rows: frame[frame["pipeline"].isin([...])].'
+    return f"For one pipeline, use ws.pipeline({show(slug)}).{name}.{several}"
 
 
 def _how_to_read_less(declared: Mapping[str, Any], endpoint: Endpoint) -> str:

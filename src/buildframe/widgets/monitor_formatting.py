@@ -17,7 +17,7 @@ EXPLANATION = (
 
 
 def progress_text(row: Row) -> str:
-    """Return the progress of a build as a short text that begins with a percentage if it is known."""
+    """Return the progress of a build as a text that fits its column, and begins with a percentage if it is known."""
     if row["state"] == "scheduled":
         return "waiting to start"
     if row["state"] == "canceling":
@@ -27,17 +27,18 @@ def progress_text(row: Row) -> str:
     if row["n"] is None:
         return "unknown"
     if row["n"] == 0 and row["n_sooner"]:
-        return f"100 %, longer than all {row['n_sooner']:,} earlier builds"
+        return "100 %, longest so far"
     if row["p50_s"] is None:
-        return "too few earlier builds ran this long"
+        return "too few earlier builds"
     share = row["elapsed_s"] / (row["elapsed_s"] + row["p50_s"])
-    return f"{100 * share:.0f} %, {_approximate(row['p50_s'])} left (n = {row['n']:,})"
+    return f"{100 * share:.0f} %, {_approximate(row['p50_s'])} left"
 
 
 def progress_sentence(row: Row) -> str:
     """Return the progress of a build as a sentence, with the builds that it is based on."""
     text, history = progress_text(row), row["history"]
     if not text[0].isdigit():
+        text = f"{text} ran this long" if text.startswith("too few") else text
         return f"{text[0].upper()}{text[1:]}{f', based on {history}' if history else ''}."
     if row["n"] == 0:
         return f"Longer than all {format_count(row['n_sooner'], 'build')} of this pipeline that finished in {history}."
@@ -85,6 +86,7 @@ TABLE_COLUMNS = (
     TableColumn("State", "state", "state", "94px"),
     TableColumn("Pipeline", "pipeline", width="minmax(72px, 7fr)"),
     TableColumn("Progress", progress_text, "percent", "minmax(190px, 14fr)"),
+    TableColumn("n", "n", "number", "52px", rank=3),
     TableColumn("Ran", run_seconds, "seconds", "74px"),
     TableColumn("Waited", wait_seconds, "seconds", "76px"),
     TableColumn("Branch", "branch", width="minmax(80px, 10fr)", rank=1),
