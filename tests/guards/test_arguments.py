@@ -148,7 +148,6 @@ def test_a_pipeline_is_not_an_option_but_a_workspace(server: Scripted) -> None:
         acme.builds(pipelines=["web", "api"])  # type: ignore[call-arg]
 
 
-
 def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) -> None:
     ws = bf.connect("acme", base_url=server.url, token="t")
     for slug in ("web?page=2", "https://buildkite.com/acme/web?branch=main#x"):

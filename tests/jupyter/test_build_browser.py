@@ -27,7 +27,7 @@ SEARCH = "Search the loaded rows of Builds"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 GRID = ".bf-grid[aria-label=Builds]"
 ROWS = f"""() => [...document.querySelectorAll('.jp-OutputArea-output {GRID} .bf-body .bf-row')]
-    .map(row => [...row.children].map(cell => cell.textContent))"""
+    .map(row => [...row.children].map(cell => cell.matches('.bf-name, .bf-path') ? cell.title : cell.textContent))"""
 EDGES = f"""() => ['.bf-head', '.bf-body .bf-row'].map(row => [...document.querySelector('{GRID} ' + row).children]
     .map(cell => Math.round(cell.getBoundingClientRect().left)))"""
 
@@ -393,6 +393,12 @@ def fit_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
         "grid => [...grid.querySelectorAll('.bf-seconds')].filter(it => it.scrollWidth > it.clientWidth)"
     )
     assert cut == []
+    page.page.set_viewport_size({"width": 480, "height": 1500})
+    page.wait_until(f"() => document.querySelectorAll('{GRID} .bf-head .bf-cell').length === 4")
+    assert titles(page) == ["Number", "State", "Took", "Created (UTC)"]
+    assert grid.evaluate("grid => grid.scrollWidth <= grid.clientWidth"), "all of them are visible"
+    assert re.fullmatch(r"\d\d-\d\d \d\d:\d\d", page.find(f"{GRID} .bf-body .bf-time").first.inner_text())
+    page.page.screenshot(path=page.screenshots / "browser-480.png")
     page.find("button:visible", has_text="Close").first.click()
     page.wait_until(f"() => document.activeElement.matches('{GRID}')")
     page.page.set_viewport_size({"width": 1400, "height": 1500})

@@ -79,7 +79,10 @@ def test_time_comes_before_texts_and_one_pipeline_needs_no_column(live: Workspac
     titles = [column["title"] for column in browser.table.columns]
     assert titles[3:7] == ["Branch", "Took", "Created (UTC)", "Message"]
     never_left_out = [column["title"] for column in browser.table.columns if column["rank"] == 0]
-    assert never_left_out == ["Number", "State", "Branch", "Took", "Created (UTC)"]
+    assert never_left_out == ["Number", "State", "Took", "Created (UTC)"]
+    assert (
+        next(column for column in browser.table.columns if column["rank"] == 1)["title"] == "Branch"
+    )  # the last to go
     assert not any(column["optional"] for column in browser.table.columns)
     other = widgets.BuildBrowser(live.pipeline("web"), created_from="1d")
     assert [column["title"] for column in other.table.columns if column["optional"]] == ["Pipeline"]

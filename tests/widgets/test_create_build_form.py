@@ -213,6 +213,25 @@ def test_descriptions_are_linked_to_their_inputs_for_screen_readers(live: Worksp
     assert visible_text(inputs(form)["env"].hint).endswith('One NAME=value per line, or JSON such as {"A": "1"}.')
 
 
+def test_it_opens_folded_again_unless_a_folded_property_was_changed(live: Workspace) -> None:
+    form = CreateBuildForm(live)
+    form.more_button.click()
+    form.prepare(["web"], "web")
+    assert form.more.layout.display == "none"
+    fill(form, env="A=1")
+    form.more_button.click()
+    form.prepare(["web"], "web")
+    assert form.more.layout.display is None
+
+
+def test_a_misspelt_pipeline_is_answered_with_the_nearest(live: Workspace) -> None:
+    form = CreateBuildForm(live)
+    form.prepare(["web", "api"], "wbe")
+    fill(form, pipeline="wbe", commit="HEAD", branch="main", message="Mine")
+    send(form)
+    assert "Did you mean web?" in visible_text(inputs(form)["pipeline"].hint)
+
+
 @pytest.mark.parametrize(("slug", "message", "at_field"), [
     ("nowhere", "404: No pipeline found", "Pipeline does not exist, or this token cannot see it"),
     ("..", "..", "Pipeline is not valid"),

@@ -47,11 +47,13 @@ def test_bars_show_waiting_and_running() -> None:
     assert bars(page) == [("waited", 0, 25), ("ran", 25, 50), ("waited", 25, 25), ("ran", 50, 50)]
     assert titles(page) == ["job 0: waited 1 min, ran 2 min", "job 1: waited 1 min, ran 2 min"]
     assert "Timeline of web #41: 2 jobs in 4 min." in page
-    assert re.findall(r'bf-timeline-tick" style="left:([\d.]+)%">([^<]*)<', page) == [
+    assert re.findall(r'bf-timeline-tick[^"]*" style="left:([\d.]+)%">([^<]*)<', page) == [
         ("0.000", "0"), ("25.000", "1 min"), ("50.000", "2 min"), ("75.000", "3 min"), ("100.000", "4 min"),
     ]  # fmt: skip
     short = render_timeline(jobs(1, finished_at=at(1.5)), "web #41", None, is_unfinished=False)
-    assert re.findall(r'bf-timeline-tick".*?>([^<]*)<', short) == ["0", "20 s", "40 s", "60 s", "80 s"]
+    assert re.findall(r"bf-timeline-tick.*?>([^<]*)<", short) == ["0", "20 s", "40 s", "60 s", "80 s"]
+    assert page.count("bf-last-tick") == 1, "the label of the last tick is on its left, where it has room"
+    assert "bf-last-tick" not in short
 
 
 def rows(page: str) -> list[str]:

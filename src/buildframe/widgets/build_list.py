@@ -127,13 +127,13 @@ def _duration(build: Row) -> pd.Timedelta | None:
 TABLE_COLUMNS = (
     TableColumn("Number", "number", "number", "80px"),
     TableColumn("State", lambda build: "blocked" if build["blocked"] else build["state"], "state", "94px"),
-    TableColumn("Pipeline", "pipeline", width="minmax(74px, 7fr)", rank=1),
-    TableColumn("Branch", "branch", width="minmax(110px, 13fr)"),
+    TableColumn("Pipeline", "pipeline", width="minmax(74px, 7fr)", rank=2),
+    TableColumn("Branch", "branch", "name", "minmax(110px, 13fr)", rank=1),
     TableColumn("Took", _duration, "seconds", "72px"),
-    TableColumn("Created (UTC)", "created_at", "time", "142px"),
-    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(110px, 18fr)", rank=2),
+    TableColumn("Created (UTC)", "created_at", "time", "minmax(98px, 142px)"),
+    TableColumn("Message", lambda build: html.first_line(build["message"]), width="minmax(110px, 18fr)", rank=4),
     TableColumn("Creator", "creator", width="minmax(90px, 8fr)", rank=3),
-    TableColumn("Commit", "commit", "commit", "84px", rank=4),
+    TableColumn("Commit", "commit", "commit", "84px", rank=5),
 )
 CREATED = 5  # index of the column
 PIPELINE = 2

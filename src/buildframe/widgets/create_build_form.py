@@ -14,6 +14,7 @@ from buildframe.formatting import format_count, format_name
 from buildframe.http.request_body import body_of
 from buildframe.spec.bodies import find_violations
 from buildframe.spec.operations import Property, properties_of
+from buildframe.terminal import nearest_name
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import OnBuildChanged, link_to
@@ -149,10 +150,12 @@ class CreateBuildForm(components.WorkspaceWidget):
         return boxes
 
     def prepare(self, slugs: Sequence[str] = (), selected: str | None = None) -> None:
-        """Offer pipelines, preselect one, and fetch its default branch."""
+        """Offer pipelines, preselect one, fetch its default branch, and fold properties that were not changed."""
         self.pipeline.options = tuple(map(html.label, slugs))
         self.pipeline.value = selected or self.pipeline.value
         self._is_prepared = True
+        folded = [field for field in self._inputs if field.name not in _FIRST]
+        self._open(is_open=any(field.input.value != field.default for field in folded))
         self._load_branch()
 
     def _load_branch(self) -> None:
@@ -253,12 +256,14 @@ class CreateBuildForm(components.WorkspaceWidget):
         """Keep all input. A build that may have been created is not sent again before a field is edited."""
         self.create.disabled = isinstance(error, OutcomeUnknown)
         self.status.show_error(error)
-        self._show_problems(_problems_by_field(error))
+        self._show_problems(_problems_by_field(error, self.pipeline.value, self.pipeline.options))
 
 
-def _problems_by_field(error: BaseException) -> dict[str, str]:
+def _problems_by_field(error: BaseException, slug: str, slugs: Sequence[str]) -> dict[str, str]:
     if isinstance(error, NotFound):
-        return {"pipeline": "does not exist, or this token cannot see it"}
+        near = nearest_name(slug.strip(), slugs)
+        advice = f". Did you mean {near}?" if near else ""
+        return {"pipeline": f"does not exist, or this token cannot see it{advice}"}
     details = error.errors if isinstance(error, ServiceError) else ()
     return {str(detail["field"]): format_name(str(detail.get("code"))) for detail in details if detail.get("field")}
 

@@ -144,7 +144,7 @@ function render({ model, el }) {
     const cell = createElement("div", `bf-cell bf-${kind}`, "gridcell");
     cell.id = `${rowId}-${place}`;
     cell.setAttribute("aria-colindex", place + 1);
-    cell.textContent = formatCell(value, kind, head.children[place]?.offsetWidth || Infinity);
+    cell.textContent = formatCell(value, kind, head.children[place]?.offsetWidth || Infinity, getComputedStyle(grid).font);
     cell.title = fullCell(value, kind);
     if (kind === "state") cell.dataset.state = cell.textContent;
     if (kind === "percent") cell.style.setProperty("--bf-percent", `${parseFloat(value) || 0}%`);
@@ -188,6 +188,7 @@ function render({ model, el }) {
   function widestCell(place) {
     const cells = [head, ...body.children].map((row) => row.children[place]);
     return Math.max(...cells.map((cell) => {
+      if (cell.title && cell.textContent.includes("…")) cell.textContent = cell.title;
       const range = document.createRange();
       range.selectNodeContents(cell);
       return range.getBoundingClientRect().width;

@@ -16,8 +16,10 @@ CellValue = str | int | float | None
 Rows = Sequence[Sequence[CellValue]]
 Row = dict[Any, Any]  # of a frame; missing values are None
 # "time" is text such as "2026-10-31 08:15:30.5", shown to the minute. "percent" is text that may begin with a
-# percentage, which is drawn as a bar behind it. "commit" is shown with 8 characters.
-ColumnKind = Literal["text", "number", "seconds", "state", "time", "percent", "commit"]
+# percentage, which is drawn as a bar behind it. "commit" is shown with 8 characters. If there is no room for it, a
+# "name" loses its middle and a "path" its start.
+ColumnKind = Literal["text", "name", "path", "number", "seconds", "state", "time", "percent", "commit"]
+_TEXTS = ("text", "name", "path", "state", "percent", "commit")
 
 _ESCAPED_LESS_THAN = "\x01"
 _FOLDER = Path(__file__).parent
@@ -55,7 +57,7 @@ def to_cells(row: Row, columns: Sequence[TableColumn]) -> list[CellValue]:
 
 
 def _to_cell(value: Any, kind: ColumnKind) -> CellValue:
-    if kind in ("text", "state", "percent", "commit"):
+    if kind in _TEXTS:
         return html.cell(value)
     if value is None or pd.isna(value):
         return None

@@ -263,11 +263,13 @@ class FlakyBoard(components.WorkspaceWidget):
             return f"The suite {format_name(self.suite)} has no flaky test{_clause(query)}, as of {as_of}."
         n_resolved = int(self.board["is_resolved"].sum())
         count = format_count(len(self._tests), "flaky test")
+        n_recurred = int((self.board["recurred"] & ~self.board["is_resolved"]).sum())
+        recurred = f" ({n_recurred:,} of them recurred after they were resolved)" if n_recurred else ""
         note = f"; {metadata['note']}" if metadata["note"] else ""
         branches = ", on any branch." if "branch" in query else "."
         return (
             f"{count} of the suite {format_name(self.suite)}{_clause(query)}, as of {as_of}{note}.\n"
-            f"{len(self.board) - n_resolved:,} active, {n_resolved:,} resolved. "
+            f"{len(self.board) - n_resolved:,} active{recurred}, {n_resolved:,} resolved. "
             f"Ranked by instances: how often the service detected the test as flaky{branches}"
         )
 
@@ -334,11 +336,11 @@ def _test_name(test: Row) -> str:
 
 TABLE_COLUMNS = (
     TableColumn("Rank", "rank", "number", "74px", rank=2),
-    TableColumn("Test", _test_name, width="minmax(230px, 4fr)"),
+    TableColumn("Test", _test_name, "name", width="minmax(230px, 4fr)"),
     TableColumn("Status", "status", "state", "100px"),
     TableColumn("Instances", "instances", "number", "90px"),
     TableColumn("Last seen (UTC)", "latest_occurrence_at", "time", "142px"),
     TableColumn("First seen by (UTC)", "seen_by", "time", "154px", rank=1),
     TableColumn("Owner", "owner", width="minmax(90px, 1fr)", rank=3),
-    TableColumn("Location", "location", width="minmax(110px, 1fr)", rank=4),
+    TableColumn("Location", "location", "path", "minmax(150px, 2fr)", rank=4),
 )

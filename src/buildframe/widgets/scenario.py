@@ -111,8 +111,8 @@ TABLE_COLUMNS = (
     TableColumn("p50 after", "p50_after", "seconds", "94px"),
     TableColumn("p95 before", "p95_before", "seconds", "94px"),
     TableColumn("p95 after", "p95_after", "seconds", "94px"),
-    TableColumn("Replay off, p50", "p50_off", width="126px"),
-    TableColumn("Replay off, p95", "p95_off", width="126px"),
+    TableColumn("Replay off, p50", "p50_off", width="126px", rank=1),
+    TableColumn("Replay off, p95", "p95_off", width="126px", rank=1),
 )
 
 

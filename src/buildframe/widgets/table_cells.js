@@ -21,12 +21,25 @@ function fitDuration(seconds, width) {
   return two.length * CHARACTER_WIDTH + CELL_PADDING <= width ? two : formatDuration(seconds, 1);
 }
 
+const context = document.createElement("canvas").getContext("2d");
+
+// Return a text that fits into a width in pixels: what is left out is at the start of a path, and in the middle of a name.
+function fitText(text, width, kind, font) {
+  if (width === Infinity || !text) return text;
+  context.font = font;
+  const room = width - CELL_PADDING - 2, letters = Array.from(text), size = context.measureText(text).width;
+  if (size <= room) return text;
+  const kept = Math.max(1, Math.floor((letters.length * room) / size) - 2), head = kind === "path" ? 0 : Math.ceil(kept / 2);
+  return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - kept + head).join("")}`;
+}
+
 const isMissing = (value) => value === null || value === undefined || value === "";
 const unescape = (value) => String(value).replaceAll("\u0001", "<"); // see _serialize in data_table.py
 
-function formatCell(value, kind, width = Infinity) {
+function formatCell(value, kind, width = Infinity, font = "13px sans-serif") {
   if (isMissing(value)) return "";
-  if (kind === "time") return value.slice(0, 16);
+  if (kind === "time") return value.slice(width < 16 * CHARACTER_WIDTH + CELL_PADDING ? 5 : 0, 16); // without the year
+  if (kind === "name" || kind === "path") return fitText(unescape(value), width, kind, font);
   if (kind === "commit") return unescape(value).slice(0, 8);
   return kind === "seconds" ? fitDuration(value, width) : unescape(value);
 }
