@@ -230,4 +230,5 @@ class Page:
 
 
 ROWS = """() => [...document.querySelectorAll('.jp-OutputArea-output .bf-body .bf-row')]
-    .map(row => [...row.children].map(cell => cell.matches('.bf-name, .bf-path') ? cell.title : cell.textContent).join('\\t'))"""
+    .map(row => [...row.children].map(cell => cell.matches('.bf-name, .bf-path') ? cell.title : cell.textContent))
+    .map(cells => cells.join('\\t'))"""

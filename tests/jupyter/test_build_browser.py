@@ -192,7 +192,7 @@ def drag(page: Page, x: float, y: float, to: float) -> None:
 def copy_and_download(page: Page) -> None:
     page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     shown = rows(page)
-    page.find(f"{GRID} .bf-body .bf-row").first.locator(".bf-text").nth(1).click()
+    page.find(f"{GRID} .bf-body .bf-row").first.locator(".bf-name").click()
     page.page.keyboard.press("Control+c")
     page.find(".bf-foot", has_text=f"Copied: {shown[0][3]}").wait_for()
     assert clipboard(page) == shown[0][3]

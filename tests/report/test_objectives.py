@@ -138,6 +138,10 @@ def test_an_objective_without_rows_is_unknown() -> None:
     tables = replace(empty, objectives=pd.DataFrame([ROW]))
     [verdict] = check_limits(Thresholds({}, {}, {}, {"other": Objective("queue_time", 60.0, 0.9)}), tables)
     assert verdict == Verdict("other", "unknown", "The objective other has no rows in this period.")
+    queues = pd.DataFrame({"queue": ["default", "macos"]})
+    of_queue = {"other": Objective("queue_time", 60.0, 0.9, queue="macoss")}
+    [verdict] = check_limits(Thresholds({}, {}, {}, of_queue), replace(tables, queue_time=queues))
+    assert verdict.text == "The objective other has no rows in this period. Did you mean macos?"
 
 
 @pytest.fixture(scope="module")

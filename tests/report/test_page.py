@@ -344,6 +344,11 @@ def test_flaky_tests_are_listed_if_the_store_has_them(small_report: Report, page
     assert re.search(r'<p class="note">\d+ tests: [^<]*active[^<]*\.</p>', page)
 
 
+def test_a_store_that_is_too_young_for_four_periods_is_named(pages: dict[str, str]) -> None:
+    assert "so no 28 days are compared with 28." in pages["month"]
+    assert "28 days against 28" not in pages["month"]
+
+
 @pytest.mark.usefixtures("without_plots")
 def test_a_flaky_test_that_the_first_list_already_shows_has_no_exact_start(small_report: Report) -> None:
     rows = tables(render(small_report))["flaky_tests"][1:]  # its store has one list

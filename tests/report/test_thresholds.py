@@ -198,8 +198,9 @@ def test_a_star_sets_the_limit_of_all_names_without_their_own() -> None:
     assert [(v.subject, v.status) for v in found] == [
         ("mac*", "over"), ("[a-z]", "over"), ("*", "over"), ("(no name)", "over"), ("macos", "within")
     ]  # fmt: skip
+    names = "Names with rows: *, [a-z], mac*, macos."
     assert verdicts_for({"queue_time": {"mac*": 800.0, "None": 1.0}}, queue_time=rows) == [
-        Verdict("None", "unknown", "The queue None has no rows in this period or the one before."),
+        Verdict("None", "unknown", "The queue None has no rows in this period or the one before. " + names),
         *verdicts_for({"queue_time": {"mac*": 800.0}}, queue_time=rows),
     ]
 
@@ -207,9 +208,14 @@ def test_a_star_sets_the_limit_of_all_names_without_their_own() -> None:
 def test_without_rows_a_name_has_an_unknown_verdict_and_a_star_has_none() -> None:
     limits = {"queue_time": {"gone": 60.0, "*": 60.0}, "success_rate": {"*": 0.9, "old": 0.9}, "wall_time": {"*": 0.1}}
     assert verdicts_for(limits) == [
-        Verdict("gone", "unknown", "The queue gone has no rows in this period or the one before."),
-        Verdict("old", "unknown", "The pipeline old has no rows in this period or the one before."),
+        Verdict("gone", "unknown", "The queue gone has no rows in this period or the one before. Names with rows: none."),
+        Verdict("old", "unknown", "The pipeline old has no rows in this period or the one before. Names with rows: none."),
     ]
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    [verdict, _] = verdicts_for({"queue_time": {"macoss": 600.0, "macos": 1e6}}, queue_time=[QUEUE])
+    assert verdict.text.endswith("The queue macoss has no rows in this period or the one before. Did you mean macos?")
 
 
 def test_markup_in_names_is_shown_as_text() -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -20,10 +20,13 @@ from buildframe.report.content import STATUSES, Status, Verdict
 from buildframe.report.measurements import Measurements
 from buildframe.report.objectives import OF_BUILDS, OF_JOBS, Objective
 from buildframe.spec.times import parse_duration
-from buildframe.terminal import nearest
+from buildframe.terminal import nearest, nearest_name
 
 DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""
+
+_MAX_NAMES = 10
+"""Names of queues or pipelines that a message lists."""
 
 Row = Mapping[Any, Any]
 
@@ -107,7 +110,7 @@ def check_limits(thresholds: Thresholds, measurements: Measurements) -> list[Ver
         *_check(thresholds.queue_time, measurements.queue_time, "queue", _queue_time),
         *_check(thresholds.success_rate, measurements.success, "pipeline", _success_rate),
         *_check(thresholds.wall_time, measurements.wall_time, "pipeline", _wall_time),
-        *_check_objectives(thresholds.objectives, measurements.objectives),
+        *_check_objectives(thresholds.objectives, measurements),
     ]
     return sorted(verdicts, key=lambda verdict: STATUSES.index(verdict.status))
 
@@ -221,8 +224,23 @@ def _check(
         limit = unused.pop(row[key], limits.get(DEFAULT, math.nan))
         if not math.isnan(limit):
             yield check(row, format_name(row[key]), limit)
-    for name in map(format_name, unused):
-        yield Verdict(name, "unknown", f"The {key} {name} has no rows in this period or the one before.")
+    for name in unused:
+        advice = _suggest(name, _names(key, table))
+        text = f"The {key} {format_name(name)} has no rows in this period or the one before. {advice}"
+        yield Verdict(format_name(name), "unknown", text)
+
+
+def _names(key: str, table: pd.DataFrame) -> list[str]:
+    return sorted(map(str, table[key].dropna().unique())) if key in table else []
+
+
+def _suggest(name: str, known: Sequence[str]) -> str:
+    """Return the name of the nearest spelling, or else the first ones that are known."""
+    if near := nearest_name(name, known):
+        return f"Did you mean {format_name(near)}?"
+    shown = [format_name(each) for each in known[:_MAX_NAMES]]
+    more = f", and {len(known) - len(shown):,} more" if len(known) > len(shown) else ""
+    return f"Names with rows: {', '.join(shown) or 'none'}{more}."
 
 
 def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
@@ -256,15 +274,19 @@ def _wall_time(row: Row, pipeline: str, limit: float) -> Verdict:
     return _verdict(pipeline, change, low, most, few if math.isnan(change) else text, limit_text)
 
 
-def _check_objectives(objectives: Mapping[str, Objective], table: pd.DataFrame) -> Iterator[Verdict]:
+def _check_objectives(objectives: Mapping[str, Objective], measurements: Measurements) -> Iterator[Verdict]:
     """Return a verdict for each row of an objective, and for each objective without a row."""
+    table = measurements.objectives
+    known = {"queue": _names("queue", measurements.queue_time), "pipeline": _names("pipeline", measurements.success)}
     for name, objective in objectives.items():
         rows = table[table["objective"] == name].to_dict("records")
         for row in rows:
             yield _objective_verdict(row, objective)
         if not rows:
             text = f"The objective {format_name(name)} has no rows in this period."
-            yield Verdict(format_name(name), "unknown", text)
+            wanted = [(key, getattr(objective, key)) for key in known]
+            advice = [_suggest(of, known[key]) for key, of in wanted if of and of not in known[key]]
+            yield Verdict(format_name(name), "unknown", " ".join([text, *advice]))
 
 
 def _objective_verdict(row: Row, objective: Objective) -> Verdict:

@@ -336,11 +336,11 @@ def _test_name(test: Row) -> str:
 
 TABLE_COLUMNS = (
     TableColumn("Rank", "rank", "number", "74px", rank=2),
-    TableColumn("Test", _test_name, "name", width="minmax(230px, 4fr)"),
+    TableColumn("Test", _test_name, "name", width="minmax(200px, 4fr)"),
     TableColumn("Status", "status", "state", "100px"),
     TableColumn("Instances", "instances", "number", "90px"),
     TableColumn("Last seen (UTC)", "latest_occurrence_at", "time", "142px"),
     TableColumn("First seen by (UTC)", "seen_by", "time", "154px", rank=1),
     TableColumn("Owner", "owner", width="minmax(90px, 1fr)", rank=3),
-    TableColumn("Location", "location", "path", "minmax(150px, 2fr)", rank=4),
+    TableColumn("Location", "location", "path", "minmax(140px, 2fr)", rank=4),
 )
