@@ -24,9 +24,12 @@ from matplotlib import pyplot as plt
 
 import buildframe as bf
 from buildframe import metrics, plots
+from buildframe.report.content import Report
+from buildframe.report.objectives import Objective
 from buildframe.report.page import render
+from buildframe.report.thresholds import Thresholds
 from tests.chromium import launched
-from tests.report.reports import made
+from tests.report.reports import first_snapshot, made
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("plots", "report", "widgets")
@@ -217,13 +220,54 @@ def draw_plots(folder: Path, only: list[str], sets: dict[str, Data], styles: lis
                 plt.close("all")
 
 
+LIMITS = Thresholds(
+    queue_time={"*": 600.0, "macos": 5400.0, "macoss": 60.0},
+    success_rate={"*": 0.7, "web": 0.9},
+    wall_time={"*": 0.2},
+    objectives={
+        "jobs start": Objective("queue_time", 300.0, 0.95, by="queue"),
+        "web is fast": Objective("wall_time", 1200.0, 0.9, pipeline="web"),
+    },
+    rates={"default": 0.008, "macos": 0.08, "idle": 1.0},
+)
+
+
+def broken(data: Data) -> Report:
+    """A report with limits, objectives and costs, made while the default branches were broken that were so longest."""
+    outages = metrics.outages(data.builds, pipelines=data.pipelines)
+    latest = outages[outages["recovered_at"] > data.builds["created_at"].max() - pd.Timedelta("8D")]
+    longest = latest.sort_values("seen_s").iloc[-1]
+    as_of = longest["recovered_at"] - (longest["recovered_at"] - longest["failed_at"]) / 10
+    builds, jobs = data.builds[data.builds["created_at"] < as_of], data.jobs[data.jobs["build_created_at"] < as_of]
+    late = builds["finished_at"] > as_of
+    builds = builds.assign(
+        finished_at=builds["finished_at"].mask(late), state=builds["state"].mask(late, "running"), fetched_at=as_of
+    )
+    flaky = first_snapshot(data.tests)
+    return made(builds, jobs, data.pipelines, flaky, 7, as_of=as_of.isoformat(), thresholds=LIMITS)
+
+
+def nine_weeks() -> Report:
+    """A report on a store with nine weeks of builds, so that it compares 28 days with 28."""
+    with bf.sandbox(builds=2600, days=63) as ci:
+        builds, jobs = ci.history(include_retried_jobs=True, progress=False)
+        return made(builds, jobs, ci.pipelines(), first_snapshot(ci.flaky_tests(suite="rspec")), 7, thresholds=LIMITS)
+
+
+def make_reports(sets: dict[str, Data]) -> Iterator[tuple[str, Report]]:
+    """Return a report of each set of data, and those that show what these do not."""
+    for kind, data in sets.items():
+        yield kind, made(data.builds, data.jobs, data.pipelines, None, 7)
+    if "month" in sets:
+        yield "broken", broken(sets["month"])
+        yield "weeks", nine_weeks()
+
+
 def draw_reports(folder: Path, sets: dict[str, Data]) -> None:
-    """Take screenshots of the report page of each set of data."""
+    """Take screenshots of the page of each report."""
     with launched() as browser:
-        for kind, data in sets.items():
-            (folder / f"{kind}.html").write_text(
-                render(made(data.builds, data.jobs, data.pipelines, None, 7)), encoding="utf-8"
-            )
+        for kind, report in make_reports(sets):
+            (folder / f"{kind}.html").write_text(render(report), encoding="utf-8")
             for scheme in ("light", "dark"):
                 for width in (1280, 720):
                     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})

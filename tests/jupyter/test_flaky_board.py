@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ def test_search_select_and_show_history(ci: Workspace, lab: Lab, page: Page, tmp
     search(page, ci)
     filter_by_status(page)
     select_by_keyboard(page, ci, bf.Store(lab.folder / "history"))
+    cut = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"
+    assert page.find(".bf-body :is(.bf-name, .bf-path)").evaluate_all(cut) == []
+    assert page.find(".bf-body .bf-path", has_text=re.compile(r"^….*_spec\.rb:\d+$")).count(), "the line is visible"
     page.take_screenshots("flaky-board")
     page.page.set_viewport_size({"width": 720, "height": 1500})
     page.take_screenshots("flaky-board-720")

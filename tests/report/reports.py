@@ -15,6 +15,7 @@ from buildframe.report.findings import describe_outages, findings
 from buildframe.report.level_changes import LevelChange
 from buildframe.report.measurements import Measurements, measure
 from buildframe.report.periods import Period
+from buildframe.report.thresholds import Thresholds, check_limits
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.workspace import Workspace
 from tests import worlds
@@ -30,9 +31,13 @@ VERDICTS = (
 def report_of(ws: Workspace, days: int, **changes: Any) -> Report:
     """Return a report of the last days of a workspace."""
     builds, jobs = ws.history()
-    flaky = ws.flaky_tests(suite="rspec")
-    flaky = flaky.assign(valid_from=flaky["fetched_at"], valid_to=pd.Series(pd.NaT, flaky.index, "datetime64[us, UTC]"))
-    return made(builds, jobs, ws.pipelines(), flaky, days, **changes)
+    return made(builds, jobs, ws.pipelines(), first_snapshot(ws.flaky_tests(suite="rspec")), days, **changes)
+
+
+def first_snapshot(flaky: pd.DataFrame) -> pd.DataFrame:
+    """Return a list of flaky tests as a store has it after its first sync."""
+    never = pd.Series(pd.NaT, flaky.index, "datetime64[us, UTC]")
+    return flaky.assign(valid_from=flaky["fetched_at"], valid_to=never)
 
 
 class Month(NamedTuple):
@@ -73,14 +78,19 @@ def made(
     flaky: pd.DataFrame | None,
     days: int,
     as_of: str = "2026-10-30T15:00Z",
+    thresholds: Thresholds | None = None,
     **changes: Any,
 ) -> Report:
     """Return a report as the command makes it."""
+    limits = thresholds or Thresholds({}, {}, {})
     builds, jobs = builds[list(store_reader._BUILDS)], jobs[list(store_reader._JOBS)]
     now = pd.Timestamp(as_of)
     period = Period.last(now, days)
     since = builds["created_at"].min()
-    measurements = measure(builds, jobs, pipelines, flaky, period, since=None if pd.isna(since) else since)
+    since = None if pd.isna(since) else since
+    measurements = measure(
+        builds, jobs, pipelines, flaky, period, since=since, objectives=limits.objectives, rates=limits.rates
+    )
     report = Report(
         organization="acme",
         source="ci-history",
@@ -89,7 +99,7 @@ def made(
         why=(),
         measurements=measurements,
         findings=tuple(findings(measurements, period)),
-        verdicts=(),
+        verdicts=tuple(check_limits(limits, measurements)),
         builds=builds,
         jobs=jobs,
         since=period.history.start,

@@ -113,16 +113,21 @@ def verdict_of(row: dict[str, Any], target: float) -> Verdict:
 @pytest.mark.parametrize(
     ("row", "target", "status", "words"),
     [
-        ({}, 0.9, "over", "jobs start of macos: 85.0 % of 1,000 jobs met the objective, queue time within 5 min"),
+        ({}, 0.9, "over", "jobs start (macos): 85.0 % of 1,000 jobs met the objective, queue time within 5 min"),
         ({}, 0.9, "over", "(interval 80.0 % to 88.0 %; 150.0 % of the error budget used; 2 undecided)"),
         ({}, 0.9, "over", "; the limit is at least 90.0 %."),
         ({}, 0.88, "perhaps", "; the limit is at least 88.0 %, which lies within the interval."),
         ({}, 0.85, "within", "; the limit is at least 85.0 %."),
         ({"low": NAN, "high": NAN}, 0.9, "unknown", "(no interval; 150.0 %"),
         ({"low": NAN, "high": NAN}, 0.8, "within", "no interval"),
-        ({"n": 0, "share": NAN, "low": NAN, "high": NAN}, 0.8, "unknown", "macos: no job met or missed the objective"),
+        (
+            {"n": 0, "share": NAN, "low": NAN, "high": NAN},
+            0.8,
+            "unknown",
+            "(macos): no job met or missed the objective",
+        ),
         ({"undecided": 0}, 0.9, "over", "error budget used); the limit"),
-        ({"queue": None}, 0.9, "over", "jobs start of (no name): 85.0 %"),
+        ({"queue": None}, 0.9, "over", "jobs start (no name): 85.0 %"),
     ],
 )
 def test_an_objective_is_missed_if_its_whole_interval_is_below_the_target(

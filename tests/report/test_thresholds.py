@@ -208,8 +208,12 @@ def test_a_star_sets_the_limit_of_all_names_without_their_own() -> None:
 def test_without_rows_a_name_has_an_unknown_verdict_and_a_star_has_none() -> None:
     limits = {"queue_time": {"gone": 60.0, "*": 60.0}, "success_rate": {"*": 0.9, "old": 0.9}, "wall_time": {"*": 0.1}}
     assert verdicts_for(limits) == [
-        Verdict("gone", "unknown", "The queue gone has no rows in this period or the one before. Names with rows: none."),
-        Verdict("old", "unknown", "The pipeline old has no rows in this period or the one before. Names with rows: none."),
+        Verdict(
+            "gone", "unknown", "The queue gone has no rows in this period or the one before. Names with rows: none."
+        ),
+        Verdict(
+            "old", "unknown", "The pipeline old has no rows in this period or the one before. Names with rows: none."
+        ),
     ]
 
 

@@ -290,8 +290,9 @@ def _check_objectives(objectives: Mapping[str, Objective], measurements: Measure
 
 
 def _objective_verdict(row: Row, objective: Objective) -> Verdict:
-    groups = [format_name(row[key]) for key in ("queue", "pipeline") if key == objective.by or not pd.isna(row[key])]
-    subject = f"{format_name(row['objective'])}{''.join(f' of {group}' for group in groups)}"
+    keys = [key for key in ("queue", "pipeline") if key == objective.by or not pd.isna(row[key])]
+    groups = ", ".join("no name" if pd.isna(row[key]) else format_name(row[key]) for key in keys)
+    subject = format_name(row["objective"]) + (f" ({groups})" if groups else "")
     kind = "build" if objective.of in OF_BUILDS else "job"
     n, undecided = format_count(row["n"], kind), f"; {row['undecided']:,} undecided" if row["undecided"] else ""
     ends = f"interval {format_percent(row['low'])} to {format_percent(row['high'])}"

@@ -27,10 +27,15 @@ const context = document.createElement("canvas").getContext("2d");
 function fitText(text, width, kind, font) {
   if (width === Infinity || !text) return text;
   context.font = font;
-  const room = width - CELL_PADDING - 2, letters = Array.from(text), size = context.measureText(text).width;
-  if (size <= room) return text;
-  const kept = Math.max(1, Math.floor((letters.length * room) / size) - 2), head = kind === "path" ? 0 : Math.ceil(kept / 2);
-  return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - kept + head).join("")}`;
+  const room = width - CELL_PADDING - 2, letters = Array.from(text), measure = (shown) => context.measureText(shown).width;
+  if (measure(text) <= room) return text;
+  let kept = Math.floor((letters.length * room) / measure(text)), shown;
+  do {
+    const head = kind === "path" ? 0 : Math.ceil(kept / 2);
+    shown = `${letters.slice(0, head).join("")}…${letters.slice(letters.length - kept + head).join("")}`;
+    kept -= 1;
+  } while (kept > 1 && measure(shown) > room);
+  return shown;
 }
 
 const isMissing = (value) => value === null || value === undefined || value === "";
