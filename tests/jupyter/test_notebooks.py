@@ -69,7 +69,7 @@ def test_a_notebook_runs_top_to_bottom_in_jupyterlab(name: str, lab: Lab, page: 
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_page_that_runs_nothing_has_a_picture_of_each_widget(name: str) -> None:
+def test_a_page_that_runs_nothing_has_a_screenshot_of_each_widget(name: str) -> None:
     cells = json.loads((ROOT / "notebooks" / name).read_text())["cells"]
     shown = [cell for cell in cells if "".join(cell["source"]).startswith("widgets.")]
     assert all("image/png" in output["data"] for cell in shown for output in cell["outputs"])

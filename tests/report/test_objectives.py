@@ -189,9 +189,9 @@ def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(
 
 def test_verdicts_name_each_group(report: Report) -> None:
     found = {verdict.subject: verdict.status for verdict in report.verdicts}
-    assert {"start of default", "start of macos", "wall of web", "gone"} <= {*found}
-    assert found["start of macos"] == "over"
-    assert found["wall of web"] == "within"
+    assert {"start (default)", "start (macos)", "wall (web)", "gone"} <= {*found}
+    assert found["start (macos)"] == "over"
+    assert found["wall (web)"] == "within"
     assert found["gone"] == "unknown"
 
 
@@ -250,4 +250,4 @@ def test_a_store_is_reported_with_a_file_of_objectives(tmp_path: Path) -> None:
     content = read(stored()[0], 3, thresholds=file(tmp_path, WHOLE))
     assert {*content.measurements.objectives["objective"]} == {"jobs start", "fast"}
     assert np.isfinite(content.measurements.cost["cost"]).all()
-    assert any(verdict.subject == "fast of web" for verdict in content.verdicts)
+    assert any(verdict.subject == "fast (web)" for verdict in content.verdicts)

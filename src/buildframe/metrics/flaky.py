@@ -237,7 +237,7 @@ def flaky_lifecycle(
     tests = states.drop_duplicates(by, keep="last")
     reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
     reopened = reopenings.set_index(by)[["reopened_at", "known_reopening"]].reindex(tests.set_index(by).index)
-    tests = tests.assign(**{name: reopened[name].array for name in reopened})
+    tests = tests.assign(**{str(name): values.array for name, values in reopened.items()})
     status = _find_status(tests, new_within, dormant_after)
     names = [name for name in _NAMES if name not in by]
     of_test = [*_OF_TEST, *([_OWNERS] if _OWNERS in tests else [])]
