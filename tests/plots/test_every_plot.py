@@ -36,6 +36,7 @@ from plot_frames import (
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from buildframe.plots import theme
+from buildframe.plots.names import wrap_label
 
 STAMPS = ("_at",)
 DURATIONS = {
@@ -222,4 +223,55 @@ def test_labels_keep_the_part_in_which_names_differ():
     names = [f"integration tests of the billing service, shard {k} of 12 on linux x86" for k in range(12)]
     labels = theme.unique_labels([*names, "unit"], 24)
     assert labels["unit"] == "unit"
-    assert [f" {k} of" in labels[name] for k, name in enumerate(names)] == [True] * 12
+    assert [f"…{k} of" in labels[name] for k, name in enumerate(names)] == [True] * 12
+
+
+_LONG = [
+    f"payments-platform-{pipeline}-service-eu-west-1-production / integration-tests-{step}-with-postgres-and-redis"
+    for pipeline in ("api", "web", "mobile")
+    for step in ("e2e", "unit", "spark", "specs")
+]
+
+
+@pytest.mark.parametrize(("width", "kind"), [(36, ""), (24, ""), (44, " (run)"), (26, " (run)")])
+def test_a_label_keeps_what_distinguishes_its_pipeline_and_its_step(width, kind):
+    names = [name + kind for name in _LONG]
+    for name, label in theme.unique_labels([*names, names[0].replace("api", "platform")], width).items():
+        pipeline, step = label.split(" / ")
+        assert f"…{name.split('-')[2]}" in pipeline
+        assert f"…{name.split('tests-')[1].split('-')[0]}" in step
+        assert label.endswith(kind)
+        assert "‹" not in label
+
+
+def test_a_label_of_one_row_keeps_what_distinguishes_it_from_rows_that_are_not_shown():
+    assert theme.unique_labels(_LONG[:1], 36, among=_LONG) == {_LONG[0]: theme.unique_labels(_LONG, 36)[_LONG[0]]}
+    assert "e2e" in theme.unique_labels(_LONG[:1], 36, among=_LONG)[_LONG[0]]
+
+
+def test_a_label_of_pipeline_and_step_is_wrapped_between_them():
+    assert wrap_label("pipeline-one / a-step", 16) == "pipeline-one /\na-step"
+    assert wrap_label("pipeline-one / a-step", 21) == "pipeline-one / a-step"
+
+
+def test_rows_of_long_names_have_two_lines():
+    jobs_of_two = pd.concat([flipping(4).assign(pipeline=name.split(" / ")[0]) for name in _LONG[::4]])
+    frame = jobs_of_two.assign(step_key=[f"integration-tests-{name[5:]}-with-postgres" for name in jobs_of_two["name"]])
+    for plot in (plots.commit_grid, plots.flips, plots.flake_scores, plots.time_spent):
+        named = [label for label in labels(plot(frame)) if " /\n" in label]
+        assert len(named) == 12, plot
+        assert {word for label in named for word in ("api", "web", "mobile") if word in label} == {
+            "api",
+            "web",
+            "mobile",
+        }
+
+
+def test_names_of_steps_are_whole_in_cells_of_a_wide_figure():
+    frame = pd.concat(
+        [flipping(1).assign(name=f"step {k}", pipeline=f"p{k}", step_key="integration") for k in range(3)]
+    )
+    assert {label.split("  (")[0] for ax in plots.commit_grid(frame, col="pipeline") for label in labels(ax)} == {
+        "all steps",
+        "integration",
+    }

@@ -278,3 +278,10 @@ def test_the_time_ledger_adds_up_to_the_mean_wall_time():
 def test_a_plot_takes_one_key(key: object, place: str) -> None:
     with pytest.raises(BadInput, match="is no key"):
         plots.trend(builds(), **{place: key})
+
+
+def test_names_of_cells_keep_what_distinguishes_them():
+    pipelines = [f"payments-platform-{name}-service-eu-west-1-production" for name in ("api", "web")]
+    frame = pd.concat([builds(pipeline=name) for name in pipelines])
+    axes = plots.trend(frame, col="pipeline")
+    assert ["…api-" in axes[0].get_title(loc="left"), "…web-" in axes[1].get_title(loc="left")] == [True, True]

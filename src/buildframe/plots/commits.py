@@ -24,13 +24,14 @@ from buildframe.plots.layout import (
     is_cell,
     label_height,
     label_width,
-    max_characters,
     plot_area,
     points_per_pixel,
 )
 from buildframe.plots.panels import Panel, Placement, draw
 
 _MOST_COMMITS = 60
+_CHARACTERS = 40
+_ROW = 0.23  # inches
 _LEAST_COMMITS = 20  # minimum width of the plot in columns, so that one commit does not fill it
 _BELOW = 115.0  # points below the Axes for commit labels
 _LEAST_HEIGHT = 270.0  # points of a plot, or 170 of a cell, with commit labels
@@ -131,7 +132,7 @@ def flips(
         earlier = max(troubled.shape[1] - count_commits_that_fit(ax, _MOST_COMMITS), 0)
         draw_verdicts(ax, troubled.iloc[:, earlier:])
         counts = [f"{row.flaky:,} / {row.commits_passed:,}" for row in shown.itertuples(index=False)]
-        _label_steps(ax, list(shown["name"]), counts)
+        theme.label_rows(ax, np.arange(len(shown)) + 0.5, shown["name"], _CHARACTERS, counts, one.steps["name"])
         _label_commits(ax, list(troubled.columns[earlier:]), from_end=True)
         ax.set(xlabel="commit, by time of its first outcome", ylabel="step (flips / passing commits)")
         hidden = {"earlier one": earlier, "step": len(one.steps) - len(shown)}
@@ -142,7 +143,8 @@ def flips(
         ax.spines[:].set_visible(False)
 
     def size(one: _Verdicts) -> tuple[float, float]:
-        return 10, 3.2 + 0.23 * float(np.clip(len(one.steps), 3, top))
+        each = theme.row_height(one.steps["name"].head(top), _ROW, _CHARACTERS)
+        return 10, 3.2 + each * float(np.clip(len(one.steps), 3, top))
 
     place = Placement(ax, col, row, title, tz)
     return draw(_find_flips, paint, jobs, place, "Flips by step and commit,", size, "")
@@ -235,7 +237,8 @@ def commit_grid(
         rows = order[: max(count_rows_that_fit(ax, top + 1, below=_points_below(ax)) - 1, 1)]
         draw_verdicts(ax, pd.concat([table.max().to_frame().T, table.loc[rows]], ignore_index=True))
         counts = [int((table.max() > _LOST).sum()), *failed[rows]]
-        _label_steps(ax, ["all steps", *one.steps["name"][rows]], [f"{n:,}" for n in counts])
+        names = ["all steps", *one.steps["name"][rows]]
+        theme.label_rows(ax, np.arange(len(names)) + 0.5, names, _CHARACTERS, counts, one.steps["name"])
         days = to_zone(shown_commits, tz).dt.tz_localize(None).dt.normalize()
         _label_commits(ax, [str(commit) for commit in table], list(days))
         ax.axhline(1, color=theme.background(ax), linewidth=4)
@@ -252,7 +255,8 @@ def commit_grid(
         ax.spines[:].set_visible(False)
 
     def size(one: _Verdicts) -> tuple[float, float]:
-        return 11, 3.2 + 0.23 * float(np.clip(len(one.steps) + 1, 3, top + 1))
+        each = theme.row_height(one.steps["name"].head(top), _ROW, _CHARACTERS)
+        return 11, 3.2 + each * float(np.clip(len(one.steps) + 1, 3, top + 1))
 
     place = Placement(ax, col, row, title, tz)
     return draw(_rank_by_failures, paint, jobs, place, "Outcomes of steps by commit,", size, "")
@@ -298,13 +302,13 @@ def _in_order(times: pd.Series[Any]) -> list[str]:
 
 def count_commits_that_fit(ax: Axes, most: int) -> int:
     """Return how many commits there is room for, at most `most`."""
-    return max(min(most, int(plot_area(ax, label_width(ax, 40))[0] / 5)), 1)
+    return max(min(most, int(plot_area(ax, label_width(ax, _CHARACTERS))[0] / 5)), 1)
 
 
 def draw_verdicts(ax: Axes, table: pd.DataFrame) -> None:
     """Draw ranks of verdicts as cells of steps (rows, from the top) and commits (columns)."""
     ranks = table.to_numpy(np.float64)
-    wide = plot_area(ax, label_width(ax, 40))[0] / max(ranks.shape[1], _LEAST_COMMITS)
+    wide = plot_area(ax, label_width(ax, _CHARACTERS))[0] / max(ranks.shape[1], _LEAST_COMMITS)
     colors = [color for _, color in _VERDICTS.values()]
     colors[0] = colors[0] if theme.is_light() else _PASSED_ON_DARK
     ax.pcolormesh(np.ma.masked_invalid(ranks), cmap=ListedColormap(colors), vmin=-0.5, vmax=len(colors) - 0.5,
@@ -326,16 +330,12 @@ def _points_below(ax: Axes) -> float:
     return _BELOW if _has_commit_labels(ax) else 40.0
 
 
-def _label_steps(ax: Axes, names: list[str], counts: list[str]) -> None:
-    labels = theme.unique_labels(names, max(max_characters(ax, 40) - 8, 9))
-    texts = [f"{labels[name]}  ({count})" for name, count in zip(names, counts, strict=True)]
-    ax.set_yticks(np.arange(len(names)) + 0.5, texts, parse_math=False)
-
-
 def _label_commits(ax: Axes, commits: list[str], days: list[Any] | None = None, from_end: bool = False) -> None:
     """Label every n-th commit as room allows, always including the newest; the first of a day with the day."""
     short = theme.unique_labels(commits, 12, lambda name, width: theme.drawable(_SHA.sub(r"\1", name), width))
-    every = int(np.ceil(label_height() * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, 40))[0]))
+    every = int(
+        np.ceil(label_height() * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, _CHARACTERS))[0])
+    )
     shown = range((len(commits) - 1) % every if from_end else 0, len(commits), every)
     texts = [short[commits[k]] for k in shown]
     if days is not None:

@@ -93,8 +93,10 @@ def explain(
         check_key(before, key, "by")
     rows = metrics.explain(before, after, by, tail, tz)
     walls = rows.attrs["before_s"], rows.attrs["after_s"]
-    with theme.themed_axes(ax, 9, 1.7 + 0.3 * (min(top, len(rows)) + _ENDS)) as ax:
-        _draw_bars(ax, _bars(rows, max(count_rows_that_fit(ax, top + _ENDS) - _ENDS, 1), *walls, is_narrow(ax)))
+    names = _labels(rows)
+    each = theme.row_height(names.head(top), 0.3, _MOST_CHARACTERS)
+    with theme.themed_axes(ax, 9, 1.7 + each * (min(top, len(rows)) + _ENDS)) as ax:
+        _draw_bars(ax, _bars(rows, max(count_rows_that_fit(ax, top + _ENDS) - _ENDS, 1), *walls, is_narrow(ax)), names)
         ax.set(xlabel="mean wall time")
         show_durations(ax, "x")
         heading += f": {_describe_change(walls[1] - walls[0])}"
@@ -150,7 +152,7 @@ def _labels(rows: pd.DataFrame) -> pd.Series[str]:
     return labels
 
 
-def _draw_bars(ax: Axes, rows: pd.DataFrame) -> None:
+def _draw_bars(ax: Axes, rows: pd.DataFrame, names: pd.Series[str]) -> None:
     ax.use_sticky_edges = False
     y = np.arange(len(rows))[::-1]
     change = (rows["end"] - rows["start"]).to_numpy(np.float64)
@@ -171,6 +173,6 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame) -> None:
     for place, at, text, total in zip(y, reach, texts, is_total, strict=True):
         ax.annotate(text, (at, place), (8 if total else 5, 0), textcoords="offset points", va="center",
                     fontsize=font_points(9))  # fmt: skip
-    theme.label_rows(ax, y, rows["label"], _MOST_CHARACTERS)
+    theme.label_rows(ax, y, rows["label"], _MOST_CHARACTERS, among=names)
     beside = min(font_points(75) / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0], 0.35)
     ax.margins(x=max(0.12, beside / (1 - 2 * beside)))

@@ -16,6 +16,7 @@ from buildframe.plots import theme
 from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
+_CHARACTERS = 44
 _SURE = 0.95
 """Probability from which a step counts as surely flaky."""
 
@@ -106,7 +107,9 @@ def flake_scores(
         panel.decorate(heading, note, "x", short=heading, key="label: probability to be above")
 
     def size(scores: pd.DataFrame) -> tuple[float, float]:
-        return 9, 1.8 + 0.3 * float(np.clip(scores["rate"].notna().sum(), 3, top))
+        known = scores.dropna(subset="rate")
+        each = theme.row_height(_names(known.head(top)), 0.3, _CHARACTERS)
+        return 9, 1.8 + each * float(np.clip(len(known), 3, top))
 
     place = Placement(ax, col, row, title, tz)
     return draw(summarize, paint, jobs, place, "Steps that fail at random", size, "x")
@@ -127,7 +130,12 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
     most = percent[:, 2].max()
     for row, (high, p) in enumerate(zip(percent[:, 2], shown["p_above"], strict=True)):
         ax.annotate(f"{100 * p:.0f} %", (high, row), (5, 0), textcoords="offset points", va="center", size="small")
-    names = theme.prefix_if_several(shown["step"].fillna(theme.NO_NAME), shown["pipeline"])
-    theme.label_rows(ax, rows, map(str, names), 44)
+    theme.label_rows(ax, rows, _names(shown), _CHARACTERS)
     ax.set(xlabel="attempts that fail at random (%)", ylim=(-0.6, max(len(shown), 3) - 0.4))
-    ax.set_xlim(0, max(most, 100 * threshold) / max(1 - font_points(50) / plot_area(ax, label_width(ax, 44))[0], 0.15))
+    ax.set_xlim(
+        0, max(most, 100 * threshold) / max(1 - font_points(50) / plot_area(ax, label_width(ax, _CHARACTERS))[0], 0.15)
+    )
+
+
+def _names(scores: pd.DataFrame) -> list[str]:
+    return [*map(str, theme.prefix_if_several(scores["step"].fillna(theme.NO_NAME), scores["pipeline"]))]

@@ -109,8 +109,7 @@ def flaky_board(
         panel.decorate(heading, note, "x", short=heading, key="label: time since last flake")
 
     def size(one: _Board) -> tuple[float, float]:
-        is_long = any(len(name) > _ONE_LINE for name in _distinguish_names(one.board.head(top)))
-        each = 0.42 if is_long else 0.3
+        each = theme.row_height(_distinguish_names(one.board.head(top)), 0.3, _ONE_LINE)
         return 9, 1.8 + each * float(np.clip(len(one.board), 3, top))
 
     return draw(summarize, paint, tests, Placement(ax, col, row, title), "Flaky tests", size, "x")

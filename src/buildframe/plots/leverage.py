@@ -90,7 +90,8 @@ def leverage(
     'wall time saved, of all builds'
     """
     rows = metrics.leverage(builds, jobs, by, pipeline, theme.check_top(top))
-    with theme.themed_axes(ax, 9, 1.9 + 0.36 * float(np.clip(len(rows), 3, top))) as ax:
+    each = theme.row_height(_names(rows), 0.36, _CHARACTERS)
+    with theme.themed_axes(ax, 9, 1.9 + each * float(np.clip(len(rows), 3, top))) as ax:
         heading = title or f"What builds save if one step takes {100 * by:.3g} % less time"
         own = builds if pipeline is None else builds[builds["pipeline"] == pipeline]
         scope = describe_scope(own) if title is None else ""
@@ -122,7 +123,10 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
         known = ~np.isnan(low)
         ax.hlines(y[known] + offset, low[known], high[known], color=theme.text_color(), linewidth=1)
     ax.axvline(0, color=theme.GRAY, linewidth=0.8)
-    names = theme.prefix_if_several(shown["step"].fillna(theme.NO_NAME), shown["pipeline"])
-    theme.label_rows(ax, y, names, _CHARACTERS)
+    theme.label_rows(ax, y, _names(shown), _CHARACTERS)
     ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
     ax.margins(x=max(0.04, 20 / plot_area(ax, label_width(ax, _CHARACTERS))[0]))
+
+
+def _names(rows: pd.DataFrame) -> pd.Series[str]:
+    return theme.prefix_if_several(rows["step"].fillna(theme.NO_NAME), rows["pipeline"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
@@ -21,6 +22,14 @@ SEPARATOR = " · "
 
 _ISOLATES = "\u2068\u2069"
 _BOX = "\N{WHITE VERTICAL RECTANGLE}"
+
+_PARTS = re.compile(r"( / | \((?=[^()]*\)\Z))")
+"""What stands between the parts of a label "pipeline / step (kind)"."""
+
+_WHOLE = 1_000_000  # characters, more than any name has
+_LEAST_PART = 3  # characters of a part, and of what stands between parts
+_UNEVEN = 1.25  # how many times as long as others a line may be that ends where a part ends
+_LEAST_HEAD = 12  # characters of a label that has room for the beginning of a name whose end distinguishes it
 
 
 def prefix_if_several(names: pd.Series[str], groups: pd.Series[str]) -> pd.Series[str]:
@@ -88,27 +97,74 @@ def drawable(name: str, width: int) -> str:
     return isolate_right_to_left("".join(_BOX if char in lacking else char for char in line))
 
 
-def unique_labels(names: Iterable[str], width: int, short: Callable[[str, int], str] = drawable) -> dict[str, str]:
+def unique_labels(
+    names: Iterable[str], width: int, short: Callable[[str, int], str] = drawable, among: Iterable[str] = ()
+) -> dict[str, str]:
     """Return a distinct label per name.
 
-    A long name loses its middle. If names would look alike then, each keeps the part in which it differs, and those
+    The parts of a long name "pipeline / step (kind)" are shortened each for itself. A part loses its middle, or, if
+    parts of several names would look alike then, keeps where it differs. Names of `among` are considered, too. Labels
     that still look alike are numbered.
     """
     ordered = sorted(set(names), key=lambda name: (len(name), name))
-    alike = Counter(short(name, width) for name in ordered)
-    places = _differences([name for name in ordered if alike[short(name, width)] > 1])
+    labels = _shorten_parts([*ordered, *(set(among) - set(ordered))], width, short)
     chosen: dict[str, str] = {}
     taken: set[str] = set()
     count: Counter[str] = Counter()
     for name in ordered:
-        text = _around(name, places[name], width) if name in places else name
-        plain = label = short(text, width)
+        whole = short(name, width)
+        plain = label = whole if whole == short(name, _WHOLE) else labels[name]
         while label in taken:
             count[plain] += 1
-            label = f"{short(text, width - 5)} ‹{count[plain] + 1}›"
+            label = f"{short(plain, width - 5)} ‹{count[plain] + 1}›"
         taken.add(label)
         chosen[name] = label
     return chosen
+
+
+def _shorten_parts(names: Iterable[str], width: int, short: Callable[[str, int], str]) -> dict[str, str]:
+    """Return the label of each name, whose parts have together at most `width` characters."""
+    shapes: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    for name in names:
+        parts = _PARTS.split(name)
+        parts = parts if width >= _LEAST_PART * len(parts) else [name]
+        shapes.setdefault(tuple(parts[1::2]), {})[name] = parts[::2]
+    labels = {}
+    for between, split in shapes.items():
+        columns = [
+            sorted(set(values), key=lambda part: (len(part), part)) for values in zip(*split.values(), strict=True)
+        ]
+        rooms = (
+            share_room(width - len("".join(between)), [len(values[-1]) for values in columns]) if between else [width]
+        )
+        found = [_distinguish(values, room, short) for values, room in zip(columns, rooms, strict=True)]
+        for name, parts in split.items():
+            texts = [known[part] for known, part in zip(found, parts, strict=True)]
+            labels[name] = texts[0] + "".join(map(str.__add__, between, texts[1:]))
+    return labels
+
+
+def share_room(room: int, needed: Sequence[int]) -> list[int]:
+    """Return how many characters each text gets: what it needs, or an equal share of what shorter texts leave."""
+    shares = [1] * len(needed)
+    for rank, k in enumerate(sorted(range(len(needed)), key=needed.__getitem__)):
+        shares[k] = min(max(needed[k], 1), max(room // (len(needed) - rank), 1))
+        room -= shares[k]
+    return shares
+
+
+def _distinguish(names: Sequence[str], width: int, short: Callable[[str, int], str]) -> dict[str, str]:
+    """Return each name without its middle, or, if this hides where it differs from others, with that part."""
+    plain = {name: short(name, width) for name in names}
+    alike, labels = Counter(plain.values()), {}
+    for name, place in _differences([*names]).items():
+        label = plain[name]
+        head, _, tail = label.partition("…")
+        is_whole = label == short(name, _WHOLE)
+        has_word = _word_end(name, place) <= len(head) or _word_start(name, place, width) >= len(name) - len(tail)
+        is_clear = alike[label] == 1 and (is_whole or has_word)
+        labels[name] = label if is_clear else short(_around(name, place, width), width)
+    return labels
 
 
 def _differences(names: list[str]) -> dict[str, int]:
@@ -125,23 +181,39 @@ def _shared_length(one: str, other: str) -> int:
 
 
 def _around(name: str, place: int, width: int) -> str:
-    """Return the name shortened to its beginning and to what follows the place, with a few characters before it."""
+    """Return the name shortened to its beginning, if there is room for it, and to the word that has the place."""
     line = " ".join(name.split())
+    if len(line) <= width:
+        return line
     place -= len(name) - len(line) if len(name) > len(line) else 0
-    head = max(width // 3, 1)
-    begin = max(min(place - width // 4, len(line) - (width - head - 1)), 0)
-    if len(line) <= width or begin <= head:
-        return line if len(line) <= width else line[: width - 1] + "…"
-    rest = line[begin:]
-    room = width - head - 1
-    return f"{line[:head]}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"
+    head = width // 3 if width >= _LEAST_HEAD else 0
+    begin = max(min(_word_start(line, place, width // 2), len(line) - (width - head - 1)), 0)
+    if begin <= head + 1:
+        return line[: width - 1] + "…"
+    rest, room = line[begin:], width - head - 1
+    fits = len(rest) <= room or _word_end(rest, 0) == room
+    return f"{line[:head]}…{rest[:room] if fits else rest[: room - 1] + '…'}"
+
+
+def _word_start(line: str, place: int, most: int) -> int:
+    """Return where the word at a place begins, or the place if that is more than `most` characters before it."""
+    before = range(place, max(place - most, 0) - 1, -1)
+    return next((k for k in before if k == 0 or not line[k - 1].isalnum()), place)
+
+
+def _word_end(line: str, place: int) -> int:
+    return next((k for k in range(place, len(line)) if not line[k].isalnum()), len(line))
 
 
 def wrap_label(label: str, width: int) -> str:
     """Return a label on two lines of about `width` characters if it is longer than one."""
     if len(label) <= width:
         return label
-    label = label.strip(_ISOLATES)
+    for place in (found.start() for found in re.finditer(" / ", label)):
+        lines = [label[: place + 2], label[place + 3 :]]
+        if max(map(len, lines)) <= _UNEVEN * width:
+            return "\n".join(lines)
+    label = "".join(char for char in label if char not in _ISOLATES)
     lines = textwrap.wrap(label, width, break_long_words=True, break_on_hyphens=True)
     if len(lines) > 2:  # words do not fill the lines
         half = (len(label) + 1) // 2

@@ -24,7 +24,7 @@ from buildframe.plots.fonts import add_fallback_font
 from buildframe.plots.groups import key_name, key_texts
 from buildframe.plots.header import TEXT_SIZE, TITLE_SIZE, add_legend, legend_height
 from buildframe.plots.layout import character_width, font_points, mark_as_cell, plot_area, text_size, wrap_text
-from buildframe.plots.names import SEPARATOR, drawable
+from buildframe.plots.names import SEPARATOR, unique_labels
 from buildframe.plots.scope import describe_scope, rows_name
 
 M = TypeVar("M")
@@ -228,11 +228,11 @@ def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_colu
         if values is not None and (n := values.nunique() - len(shown)) > 0
     ]
     wrap = len(columns) if row is not None else _columns_of(len(columns), width, most_columns)
-    cells = []
+    cells, labels = [], unique_labels(rows, _NAME) | unique_labels(columns, _NAME)
     for i, name in enumerate(rows):
         for k, other in enumerate(columns):
             own = frame[_is_of(row, name, frame) & _is_of(column, other, frame)]
-            label = SEPARATOR.join(drawable(value, _NAME) for value in (name, other) if value)
+            label = SEPARATOR.join(labels[value] for value in (name, other) if value)
             cells.append(_Cell(i if row is not None else k // wrap, k % wrap, label, own))
     return _CellGrid(cells, theme.join_notes(*hidden))
 

@@ -22,6 +22,7 @@ from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED
 from buildframe.plots.units import show_durations
 
+_CHARACTERS = 32
 _MOST_PARTS = 6
 _OTHER_PART = "others of the plot"
 _POINTS_PER_STEP = 16  # height of a step with its two bars
@@ -110,7 +111,7 @@ def step_times(
         ax.set(xlabel="duration", ylabel="step (runs)")
         _set_x_limits(ax, panel.summaries)
         show_durations(ax, "x")
-        theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["n"])
+        theme.label_rows(ax, range(len(shown)), shown.index, _CHARACTERS, shown["n"], times.index)
         steps = format_count(len(times), "step")
         which = "" if len(shown) == len(times) else f"the slowest {len(shown)} of "
         unknown = f"{format_count(one.n_unknown, 'step')} not shown: too few jobs were seen to end"
@@ -209,7 +210,8 @@ def time_spent(
         panel.decorate(f"{total} of machine time by step{and_by(by)}", note, "x", short=total)
 
     def size(one: _Spent) -> tuple[float, float]:
-        return 9, 1.6 + 0.27 * float(np.clip(len(one.spent), 3, top))
+        each = theme.row_height(one.spent.index[:top], 0.27, _CHARACTERS)
+        return 9, 1.6 + each * float(np.clip(len(one.spent), 3, top))
 
     place = Placement(ax, col, row, title, tz)
     return draw(_sum_runs, paint, groups.frame, place, f"Machine time by step{and_by(by)},", size, "x")
@@ -249,7 +251,7 @@ def _set_x_limits(ax: Axes, summaries: Sequence[_StepTimes]) -> None:
         ax.set_xlim(0, 1.6 * high)
         ax.set_xlabel(f"{ax.get_xlabel()}, logarithmic")
         return
-    marks = max(high - min(low, 0), 1e-9) * 8 / plot_area(ax, label_width(ax, 32))[0]
+    marks = max(high - min(low, 0), 1e-9) * 8 / plot_area(ax, label_width(ax, _CHARACTERS))[0]
     ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
 
 
@@ -298,9 +300,9 @@ def _draw_spent(ax: Axes, one: _Spent, top: int, groups: ShownGroups) -> None:
             part = one.parts.loc[shown.index, name].to_numpy(np.float64)
             ax.barh(rows, part, left=begin, height=0.7, color=color, label=label or "_nolegend_")
             begin = begin + part
-    theme.label_rows(ax, range(len(shown)), shown.index, 32, shown["count"])
+    theme.label_rows(ax, range(len(shown)), shown.index, _CHARACTERS, shown["count"], one.spent.index)
     theme.label_bars(ax, shown["sum"], (f"{100 * value / all:.1f} %" if all > 0 else "" for value in shown["sum"]))
-    ax.margins(x=max(0.09, font_points(40) / plot_area(ax, label_width(ax, 32))[0]))
+    ax.margins(x=max(0.09, font_points(40) / plot_area(ax, label_width(ax, _CHARACTERS))[0]))
 
 
 def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:

@@ -140,6 +140,9 @@ def is_default_size() -> bool:
 _TWO_LINES = 2.1
 """Height of a row that has room for two lines, as a multiple of the height of a label."""
 
+_TWO_LINES_INCHES = 0.42
+"""Height of such a row in a new figure."""
+
 _APART = 1.25
 """Distance between the centers of labels of places, as a multiple of the height of a label."""
 
@@ -365,13 +368,27 @@ def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
         ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
 
 
-def label_rows(ax: Axes, places: Any, names: Iterable[str], most: int, counts: Iterable[int] | None = None) -> None:
-    """Label rows with names of at most `most` characters, on two lines if rows are high, and counts in parentheses."""
-    names, suffixes = list(names), None if counts is None else [f"  ({count:,})" for count in counts]
+def row_height(names: Iterable[str], usual: float, most: int) -> float:
+    """Return the inches of a row in a new figure: more than usual if a name is longer than `most` characters."""
+    return max(usual, _TWO_LINES_INCHES) if any(len(name) > most for name in names) else usual
+
+
+def label_rows(
+    ax: Axes, places: Any, names: Iterable[str], most: int, counts: Iterable[int | str] | None = None,
+    among: Iterable[str] = (),
+) -> None:  # fmt: skip
+    """Label rows with names of at most `most` characters, on two lines if rows are high, and counts in parentheses.
+
+    Names of `among` are of rows that are not shown; shortened names keep where they differ from them, too.
+    """
+    names, among = list(names), list(among)
+    suffixes = (
+        None if counts is None else [f"  ({count if isinstance(count, str) else f'{count:,}'})" for count in counts]
+    )
     width = room = max_characters(ax, most)
     lines = 2 if plot_area(ax)[1] / max(len(names), 3) >= _TWO_LINES * label_height() else 1
     while True:
-        labels = unique_labels(names, lines * width)
+        labels = unique_labels(names, lines * width, among=among)
         texts = [wrap_label(labels[name], width) for name in names]
         widest = max((text_width(ax, text) for text in texts), default=0.0) / (character_width() * room)
         if widest <= _TOO_WIDE or width <= _FEWEST:
