@@ -8,7 +8,7 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import at, builds, busy_jobs, jobs, laid_out, legend, note, ticks
+from plot_frames import agents_needed, at, builds, busy_jobs, jobs, laid_out, legend, note, queued, ticks
 
 from buildframe import plots
 
@@ -100,3 +100,22 @@ def test_rows_keep_apart_in_a_large_font(plot, frame):
     height = max(text.get_window_extent().height for text in ax.get_yticklabels())
     assert len(places) > 5
     assert min(b - a for a, b in itertools.pairwise(places)) >= height - 2
+
+
+@pytest.mark.parametrize("width", [3.5, 5, 6, 9])
+def test_a_legend_never_cuts_a_number(width):
+    frame = of_pipelines(6)
+    _, axes = plt.subplots(1, 2, figsize=(width, 3.5), layout="constrained")
+    plots.distribution(frame, axes[0], by="pipeline")
+    plots.distribution(frame, axes[1], split="2026-03-11")
+    for text in [*legend(axes[0]), *legend(axes[1])]:
+        line = text.replace("\n", " ")
+        assert "median" not in line or line.split("…")[-1].endswith("median 2 min 30 s"), text
+        assert line.endswith(("2 min 30 s", *map(str, range(6)), "more", "not seen to end")), text
+
+
+def test_words_of_a_plot_are_not_shortened_in_its_legend():
+    with mpl.rc_context(PAPER):
+        ax = laid_out(agents_needed(queued()))
+    assert not any("…" in text for text in legend(ax))
+    assert {"in time", "wait, p95"} <= {*legend(ax)}

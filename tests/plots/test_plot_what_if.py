@@ -30,10 +30,10 @@ def test_the_upper_part_has_shares_and_the_lower_one_waits():
     rows = queued()
     needed = metrics.agents_needed(builds_of(rows), rows, "default", target=0.9)
     ax = drawn(agents_needed, queued).ax
-    shares = np.array(marks(ax, "started in time"))
+    shares = np.array(marks(ax, "in time"))
     assert shares[:, 0].tolist() == needed["agents"].tolist()
     assert (shares[:, 1] - 0.56) / 0.44 == pytest.approx(needed["share_within"].to_numpy())
-    waits = np.array(marks(ax, "95 % wait at most"))[:, 1] / 0.44
+    waits = np.array(marks(ax, "wait, p95"))[:, 1] / 0.44
     most = needed["wait_p95_s"].max() / 60
     assert np.expm1(waits * np.log1p(most)) == pytest.approx(needed["wait_p95_s"].to_numpy() / 60)
     assert {"today: 2", "smallest: 3", "target 90 %"} <= {*legend(ax)}

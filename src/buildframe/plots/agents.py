@@ -44,7 +44,7 @@ def agents_needed(
     Plot how many jobs of a queue would start in time, and how long they would wait, with each number of agents.
 
     The upper part has the share of jobs that start in time with its 95 % interval, and the target. The lower part has
-    the wait that half and 95 % of the jobs do not exceed. Below each number of agents stand their hours per day. Lines
+    the median and the 95th percentile of the wait. Below each number of agents stand their hours per day. Lines
     mark today's number and the smallest one that meets the target; with a margin if its interval lies above the target.
 
     Parameters
@@ -126,14 +126,14 @@ def _draw_shares(ax: Axes, rows: pd.DataFrame, target: float) -> None:
             label=f"target {_percent(target)}")  # fmt: skip
     ax.vlines(agents[known], _place_share(low[known]), _place_share(high[known]), color=theme.SKY, linewidth=4,
               alpha=0.7)  # fmt: skip
-    ax.plot(agents, _place_share(share), "o-", color=theme.BLUE, markersize=4.5, linewidth=1.2, label="started in time")
+    ax.plot(agents, _place_share(share), "o-", color=theme.BLUE, markersize=4.5, linewidth=1.2, label="in time")
 
 
 def _draw_waits(ax: Axes, rows: pd.DataFrame) -> None:
     agents, most = rows["agents"].to_numpy(np.float64), _longest_wait(rows)
     for name, color, sign, label in (
-        ("wait_p95_s", theme.ORANGE, "s-", "95 % wait at most"),
-        ("wait_p50_s", theme.GREEN, "^-", "half wait at most"),
+        ("wait_p95_s", theme.ORANGE, "s-", "wait, p95"),
+        ("wait_p50_s", theme.GREEN, "^-", "wait, median"),
     ):
         waits = rows[name].to_numpy(np.float64)
         ax.plot(agents, _place_wait(waits, most), sign, color=color, markersize=4.5, linewidth=1.2, label=label)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from buildframe import metrics
@@ -20,7 +21,7 @@ from buildframe.metrics.engines.protocol import GROUP as NUMBER
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, GroupStyle, by_phrase, choose_groups, measured_rows
-from buildframe.plots.layout import is_narrow
+from buildframe.plots.header import mark_label
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import describe_metric
 from buildframe.plots.units import show_durations
@@ -135,8 +136,11 @@ def distribution(
         for i, (_, group) in enumerate(one.counts.iterrows()):
             own = seconds[one.durations[NUMBER].eq(i).to_numpy(bool)]
             style, name = groups.styles[group[GROUP]], groups.labels[group[GROUP]]
-            label = "" if panel.is_cell else _count(group, name, is_narrow(ax) and bool(name))
-            _draw_curve(ax, own, one.lasting[one.lasting[GROUP] == group[GROUP]], group, style, label or name or what)
+            numbers = () if panel.is_cell else _numbers(group, name)
+            curve = _draw_curve(ax, own, one.lasting[one.lasting[GROUP] == group[GROUP]], group, style)
+            if curve is not None:
+                curve.set_label((name + numbers[0] if numbers else name) or what)
+                mark_label(curve, name, *numbers, is_fixed=split is not None or not name)
         everywhere = np.concatenate([other.durations["value"].to_numpy(np.float64) for other in panel.summaries])
         medians = pd.concat([other.counts["p50_s"] for other in panel.summaries]).dropna()
         _set_scales(ax, everywhere[~np.isnan(everywhere)], float(medians.min()) if len(medians) else 0.0)
@@ -144,7 +148,8 @@ def distribution(
         ax.set(xlabel=f"{what}{scale}", ylabel="cumulative share")
         note = theme.list_counts(negative=int((seconds < 0).sum()))
         n = format_count(int((~np.isnan(seconds)).sum()), "build" if one.is_of_builds else "job")
-        short = "; ".join(_count(group, groups.labels[group[GROUP]]) for _, group in one.counts.iterrows())
+        each = [(group, groups.labels[group[GROUP]]) for _, group in one.counts.iterrows()]
+        short = "; ".join(name + _numbers(group, name)[0] for group, name in each)
         panel.decorate(f"Distribution of {what} of {n}{by_phrase(by)}", note, short=short if by is None else n,
                        key=groups.hidden)  # fmt: skip
         ax.grid(color=theme.grid_color(), linewidth=0.8)
@@ -164,31 +169,31 @@ def _assign_periods(frame: pd.DataFrame, split: When, at: str) -> pd.Series[str]
     return names.where(times.notna())
 
 
-def _count(group: pd.Series[Any], name: str, is_short: bool = False) -> str:
-    """Return "web: 20 rows, median 5 min; 2 not seen to end", or the name and the median if it `is_short`."""
+def _numbers(group: pd.Series[Any], name: str) -> tuple[str, ...]:
+    """Return what follows the name in the legend: ": 20 rows, median 5 min; 2 not seen to end", and a shorter text."""
     n_censored = 0 if pd.isna(group["n_censored"]) else int(group["n_censored"])
     excluded = theme.list_counts(not_seen_to_end=n_censored)
     median = "" if np.isnan(group["p50_s"]) else f", median {format_duration(group['p50_s'])}"
-    if is_short:
-        return f"{name}{median}"
-    prefix = f"{name}: " if name else ""
-    return f"{prefix}{format_count(int(group['n']), 'row')}{median}{f'; {excluded}' if excluded else ''}"
+    whole = f"{format_count(int(group['n']), 'row')}{median}{f'; {excluded}' if excluded else ''}"
+    return (f": {whole}", median) if name else (whole,)
 
 
 def _draw_curve(
-    ax: Axes, seconds: Floats, lasting: pd.DataFrame, group: pd.Series[Any], style: GroupStyle, label: str
-) -> None:
+    ax: Axes, seconds: Floats, lasting: pd.DataFrame, group: pd.Series[Any], style: GroupStyle
+) -> Line2D | None:
+    """Draw the curve of a group and its median; None without durations."""
     ordered = np.sort(seconds[~np.isnan(seconds)])
     if not len(ordered):
-        return
+        return None
     ranks = np.unique(np.linspace(1, len(ordered), min(len(ordered), _MOST_POINTS)).astype(int))
     x, y = ordered[ranks - 1], ranks / len(ordered)
     if lasting["n_censored"].sum():
         lasting = lasting[lasting["n_ended"] > 0]
         x, y = lasting["after_s"].to_numpy(np.float64), 1 - lasting["share"].to_numpy(np.float64)
-    ax.plot([x[0], *x], [0, *y], color=style.color, linestyle=style.line, linewidth=1.8, drawstyle="steps-post",
-            label=label)  # fmt: skip
+    (curve,) = ax.plot([x[0], *x], [0, *y], color=style.color, linestyle=style.line, linewidth=1.8,
+                       drawstyle="steps-post")  # fmt: skip
     ax.plot(group["p50_s"], 0.5, "o", color=style.color, markerfacecolor=theme.background(ax), markersize=7)
+    return curve
 
 
 def _set_scales(ax: Axes, seconds: Floats, least_median: float) -> None:

@@ -5,12 +5,14 @@ Knows figures, texts and legends, but no builds or jobs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
@@ -45,7 +47,7 @@ SMALLER = 0.88
 _TITLE_GAP, _LEGEND_GAP = 4.0, 6.0
 """Points below the title, and below the note, at the default `font.size`."""
 _MOST_COLUMNS = 7
-_SHORT_LABELS = (18, 12)  # characters, if there is too little room for all entries of a legend
+_SHORT_NAMES = (18, 12)  # characters, if there is too little room for all entries of a legend
 _HANDLE = 2.4
 """Width of an entry of a legend beside its text, as a multiple of the font size: the handle and the gap after it."""
 
@@ -151,6 +153,31 @@ def _draw_note(ax: Axes, note: str, place: _Place, below: float, limit: float) -
 # Legends
 
 
+class _Label(NamedTuple):
+    """A label of a legend: a name, which may be shortened, and numbers, the longest text first."""
+
+    name: str
+    numbers: tuple[str, ...]
+    is_fixed: bool
+
+
+_labels: WeakKeyDictionary[Any, _Label] = WeakKeyDictionary()
+"""Labels of handles that may become shorter; all others are words of the plot."""
+
+
+def mark_label(handle: Any, name: str, *numbers: str, is_fixed: bool = False) -> None:
+    """Note that the label of a handle is a name with the first of these numbers, or a shorter one of them.
+
+    A name that `is_fixed` is not shortened.
+    """
+    _labels[_first_artist(handle)] = _Label(name, numbers, is_fixed)
+
+
+def _first_artist(handle: Any) -> Any:
+    """Return a handle, or the first artist of a container, which has no weak references."""
+    return handle[0] if isinstance(handle, Container) and len(handle) else handle
+
+
 def _draw_legend(ax: Axes, place: _Place, limit: float, smaller: float) -> float:
     """Draw the legend with the entries that fit, lines before markers, and return its height in points."""
     handles, labels = ax.get_legend_handles_labels()
@@ -183,7 +210,7 @@ def add_legend(
         return None
     is_ours = rcParams["legend.fontsize"] == font_points(TEXT_SIZE)
     size = font_points(TEXT_SIZE) * smaller if is_ours else rcParams["legend.fontsize"]
-    labels, columns, fitting = _fit_labels(owner, [*entries], size, width, limit)
+    labels, columns, fitting = _fit_labels(owner, entries, size, width, limit)
     handles = [*entries.values()]
     if fitting < len(labels):
         handles = [*handles[: fitting - 1], Line2D([], [], linestyle="none")]
@@ -196,13 +223,12 @@ def add_legend(
 
 
 def _fit_labels(
-    owner: Axes | Figure, labels: list[str], size: float | str, width: float, limit: float
+    owner: Axes | Figure, entries: Mapping[str, Any], size: float | str, width: float, limit: float
 ) -> tuple[list[str], int, int]:
     """Return the labels, shorter if they are too many, in how many columns they fit, and how many of them."""
     texts, columns, fitting = [], 1, 0
-    for most in (None, *_SHORT_LABELS):
-        short = labels if most is None else _shorten(labels, most)
-        texts = [measured_text(owner, label, size) for label in short]
+    for labels in _shorten_labels(entries):
+        texts = [measured_text(owner, label, size) for label in labels]
         columns = _count_columns(texts, width)
         for text in texts if columns == 1 else []:
             wrap_text(text, width - _HANDLE * float(text.get_fontsize()))
@@ -212,10 +238,24 @@ def _fit_labels(
     return [text.get_text() for text in texts], columns, fitting
 
 
-def _shorten(labels: Sequence[str], most: int) -> list[str]:
-    """Return labels of at most so many characters; Matplotlib would leave out those that begin with a low line."""
-    short = unique_labels(labels, most)
-    return [f" {short[label]}" if short[label].startswith("_") else short[label] for label in labels]
+def _shorten_labels(entries: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield all labels, then shorter ones: with fewer numbers, then with shorter names, then without numbers."""
+    yield [*entries]
+    found = {label: _labels.get(_first_artist(handle)) for label, handle in entries.items()}
+    known = {label: one for label, one in found.items() if one is not None}
+    most = max((len(label.numbers) for label in known.values()), default=0)
+    widths = (None, *_SHORT_NAMES) if any(not label.is_fixed for label in known.values()) else (None,)
+    levels = [(None, k) for k in range(1, most)] + [(width, most - 1) for width in widths[1:]]
+    for width, number in [*levels, *([(widths[-1], most)] if most else [])]:
+        names = {label.name for label in known.values() if not label.is_fixed} if width else set()
+        short = unique_labels(names, width or 1)
+        texts = {
+            text: short.get(label.name, label.name)
+            + "".join(label.numbers[number : number + 1] or label.numbers[most:])
+            for text, label in known.items()
+        }
+        # Matplotlib would leave out those that begin with a low line
+        yield [f" {text}" if (text := texts.get(label, label)).startswith("_") else text for label in entries]
 
 
 def _count_columns(texts: Sequence[Text], width: float) -> int:

@@ -17,6 +17,7 @@ from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
+from buildframe.plots.header import mark_label
 from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED
@@ -298,7 +299,8 @@ def _draw_spent(ax: Axes, one: _Spent, top: int, groups: ShownGroups) -> None:
     for name, (color, label) in colors.items():
         if name in one.parts:
             part = one.parts.loc[shown.index, name].to_numpy(np.float64)
-            ax.barh(rows, part, left=begin, height=0.7, color=color, label=label or "_nolegend_")
+            drawn = ax.barh(rows, part, left=begin, height=0.7, color=color, label=label or "_nolegend_")
+            mark_label(drawn, label)
             begin = begin + part
     theme.label_rows(ax, range(len(shown)), shown.index, _CHARACTERS, shown["count"], one.spent.index)
     theme.label_bars(ax, shown["sum"], (f"{100 * value / all:.1f} %" if all > 0 else "" for value in shown["sum"]))

@@ -17,6 +17,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
 from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups, group_and_cell
+from buildframe.plots.header import mark_label
 from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 
@@ -245,8 +246,10 @@ def _draw_line(ax: Axes, at: pd.Series[Any], buckets: pd.DataFrame, values: Any,
     """Draw a rate per bucket as a line with markers; those of unfinished buckets are hollow."""
     known, partial = values.notna(), buckets["partial"].fillna(False).astype(bool)
     size = 5 if len(at) <= 60 else 2.5
-    ax.plot(at[known], values[known], color=style.color, linestyle=style.line, linewidth=1.8, label=label,
-            marker=style.marker, markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
+    is_whole = list(np.flatnonzero(~partial[known]))
+    (drawn,) = ax.plot(at[known], values[known], color=style.color, linestyle=style.line, linewidth=1.8, label=label,
+                       marker=style.marker, markersize=size, markevery=is_whole)  # fmt: skip
+    mark_label(drawn, label)
     if (partial & known).any():
         back = theme.background(ax)
         ax.plot(at[partial], values[partial], style.marker, color=style.color, markerfacecolor=back, markersize=7)

@@ -18,6 +18,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import choose_frequency, find_middles
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell, measured_rows
+from buildframe.plots.header import mark_label
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
 
@@ -205,8 +206,9 @@ def draw_line(
     known, partial = values.notna(), buckets["partial"].fillna(False).astype(bool)
     size = 5 if len(at) <= 60 else 2.5
     back = theme.background(ax)
-    ax.plot(at[known], values[known], color=color, linestyle=line, linewidth=1.8, label=label, marker=marker,
-            markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
+    (drawn,) = ax.plot(at[known], values[known], color=color, linestyle=line, linewidth=1.8, label=label, marker=marker,
+                       markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
+    mark_label(drawn, label)
     if band:
         low, high = buckets[f"{p}_low_s"], buckets[f"{p}_high_s"]
         ax.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
