@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from datetime import UTC
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from matplotlib import colors, rcParams, rcParamsDefault
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import AutoLocator, MaxNLocator
@@ -24,6 +23,7 @@ from pandas.tseries.frequencies import to_offset
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
+from buildframe.plots.dates import format_dates as format_dates
 from buildframe.plots.fonts import add_fallback_fonts
 from buildframe.plots.header import SMALLER, TEXT_SIZE, TITLE_SIZE, draw_header
 from buildframe.plots.layout import (
@@ -324,15 +324,6 @@ def _format_numbers(ax: Axes, which: str) -> None:
     if isinstance(axis.get_major_locator(), AutoLocator):  # others were chosen by the plot
         axis.set_major_locator(MaxNLocator(int(np.clip(limit, 1, 8)), steps=[1, 2, 5, 10]))
     axis.set_major_formatter("{x:,.6g}")
-
-
-def format_dates(ax: Axes) -> None:
-    """Format naive times along the x axis as they are, whatever time zone Matplotlib is set to."""
-    # with fewer, AutoDateLocator finds no ticks for some ranges
-    limit = int(np.clip(plot_area(ax)[0] / font_points(34), 5, 9))
-    locator = AutoDateLocator(tz=UTC, minticks=3 if limit >= 7 else 2, maxticks=limit)  # type: ignore[no-untyped-call]
-    ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
 
 
 def bucket_label(freq: str, tz: str, at: str = "created_at") -> str:
