@@ -191,3 +191,15 @@ def test_tests_of_one_name_are_distinguished_by_scope_then_location():
     same = flaky_tests(3, name="works", scope=["Cart", "Shop", "Shop"])
     shown = labels(plots.flaky_board(same))[::-1]
     assert shown == ["works · Cart", "works · Shop · spec/cart_spec.rb:1", "works · Shop · spec/cart_spec.rb:2"]
+
+
+def test_buckets_of_few_builds_are_points_beside_the_line_of_the_success_rate():
+    counts = [8, 8, 1, 5, 4]
+    frame = pd.concat([builds(1, n, 9999).assign(created_at=at(*[1440 * day] * n)) for day, n in enumerate(counts)])
+    ax = plots.success_trend(frame.assign(state="failed"), freq="1D")
+    (line,) = [one for one in ax.lines if one.get_label() == "success rate"]
+    assert len(line.get_xdata()) == 3
+    points = [len(one.get_xdata()) for one in ax.lines if one.get_markersize() < 5]
+    assert sorted(points) == [0, 2]
+    assert "fewer than 5 builds" in legend(ax)
+    assert "fewer than 5 builds" not in legend(plots.success_trend(builds()))

@@ -29,6 +29,8 @@ _PERCENTS = {20: 90.0, 50: 0.0}
 """Steps of the labels of rates, and the height in points from which they are used."""
 
 _BUILDS = 10  # in most buckets
+_LEAST_BUILDS = 5  # of a bucket on the line
+_FEW = f"fewer than {_LEAST_BUILDS} builds"
 
 
 @checked_call
@@ -97,7 +99,8 @@ def success_trend(
     Notes
     -----
     The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
-    interval. A hollow dot marks a bucket that had not ended when the builds were fetched. An arrow ends an outage that
+    interval. The line leads over buckets with fewer than five builds, such as weekends; each is a small hollow point. A
+    large hollow point marks a bucket that had not ended when the builds were fetched. An arrow ends an outage that
     is still open. Up to ten pipelines have a lane: those that fail now, then those that were failing
     longest. The note counts the others.
 
@@ -243,16 +246,21 @@ def _draw_band(ax: Axes, at: pd.Series[Any], low: Any, high: Any, color: str, la
 
 
 def _draw_line(ax: Axes, at: pd.Series[Any], buckets: pd.DataFrame, values: Any, style: GroupStyle, label: str) -> None:
-    """Draw a rate per bucket as a line with markers; those of unfinished buckets are hollow."""
-    known, partial = values.notna(), buckets["partial"].fillna(False).astype(bool)
+    """Draw a rate per bucket as a line with markers; those of unfinished buckets are hollow.
+
+    A bucket of few builds is a small hollow point beside the line: one build of a weekend is no trend.
+    """
+    has_enough = (buckets["passed"] + buckets["failed"]).fillna(0).to_numpy(np.int64) >= _LEAST_BUILDS
+    known, few = values.notna() & has_enough, values.notna() & ~has_enough
+    partial = known & buckets["partial"].fillna(False).astype(bool)
     size = 5 if len(at) <= 60 else 2.5
     is_whole = list(np.flatnonzero(~partial[known]))
     (drawn,) = ax.plot(at[known], values[known], color=style.color, linestyle=style.line, linewidth=1.8, label=label,
                        marker=style.marker, markersize=size, markevery=is_whole)  # fmt: skip
     mark_label(drawn, label)
-    if (partial & known).any():
-        back = theme.background(ax)
-        ax.plot(at[partial], values[partial], style.marker, color=style.color, markerfacecolor=back, markersize=7)
-        if "bucket not complete" not in ax.get_legend_handles_labels()[1]:
-            ax.plot([], [], "o", color=theme.text_color(), markerfacecolor="none", markersize=7,
-                    label="bucket not complete")  # fmt: skip
+    for rows, points, what in ((partial, 7.0, "bucket not complete"), (few, 0.75 * size, _FEW)):
+        if rows.any():
+            back = theme.background(ax)
+            ax.plot(at[rows], values[rows], style.marker, color=style.color, markerfacecolor=back, markersize=points)
+            if what not in ax.get_legend_handles_labels()[1]:
+                ax.plot([], [], "o", color=theme.text_color(), markerfacecolor="none", markersize=points, label=what)
