@@ -10,7 +10,7 @@ from matplotlib.dates import num2date
 from plot_frames import at, concurrency, jobs, laid_out
 
 from buildframe import plots
-from buildframe.plots.dates import RoundTimeLocator
+from buildframe.plots.dates import RoundTimeLocator, format_dates
 
 _MINUTE = 1 / 1440
 
@@ -65,7 +65,7 @@ def test_a_small_figure_of_a_month_has_days_and_not_one_hour():
     for ax in (laid_out(one), laid_out(many)):
         assert len(shown(ax)) > 1
         assert not any(":" in label for label in shown(ax))
-        assert ax.xaxis.get_major_formatter().get_offset() in ("2026-Mar", "2026-Apr")
+        assert ax.xaxis.get_major_formatter().get_offset() in ("2026", "2026-Mar", "2026-Apr")
 
 
 @pytest.mark.parametrize("width", [8, 9])
@@ -75,3 +75,22 @@ def test_an_axes_of_two_has_days(width):
         axes[1].clear()
         plot(a_month_of_jobs(), axes[1], by=None)
         assert len(shown(laid_out(axes[1]))) > 1
+
+
+@pytest.mark.parametrize(
+    ("first", "days", "offset"),
+    [
+        ("2026-10-02", 26, "2026-Oct"),
+        ("2026-10-02", 30, "2026"),  # the last tick is in November
+        ("2026-10-02", 0.8, "2026-Oct-02"),
+        ("2026-10-02", 2, "2026-Oct"),
+        ("2026-10-02", 200, ""),
+        ("2026-02-01", 200, "2026"),
+    ],
+)
+def test_the_end_of_the_axis_has_what_all_ticks_share(first, days, offset):
+    _, ax = plt.subplots()
+    start = np.datetime64(first).astype(int) + 0.05
+    ax.set_xlim(start, start + days)
+    format_dates(ax)
+    assert laid_out(ax).xaxis.get_major_formatter().get_offset() == offset

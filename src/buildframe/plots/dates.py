@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import ConciseDateFormatter, DateLocator
+from matplotlib.dates import ConciseDateFormatter, DateLocator, num2date
 
 from buildframe.metrics.columns import Floats
 from buildframe.plots.layout import font_points, plot_area
@@ -25,7 +25,20 @@ def format_dates(ax: Axes) -> None:
     """Format naive times along the x axis as they are, whatever time zone Matplotlib is set to."""
     locator = RoundTimeLocator(int(np.clip(plot_area(ax)[0] / font_points(_EACH), 2, 9)))
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_formatter(_SharedDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+
+
+class _SharedDateFormatter(ConciseDateFormatter):
+    """Label ticks concisely, with what all of them share at the end of the axis, not what only the last one has."""
+
+    def format_ticks(self, values: Any) -> list[str]:
+        """Return the labels of all ticks."""
+        labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
+        first, last = (f"{time:%Y-%b-%d}".split("-") for time in num2date(values[[0, -1]])) if len(values) else ([], [])
+        n_shared = next((k for k, (one, other) in enumerate(zip(first, last, strict=True)) if one != other), None)
+        if n_shared is not None and self.offset_string:
+            self.offset_string = "-".join(first[:n_shared])
+        return labels
 
 
 class RoundTimeLocator(DateLocator):
