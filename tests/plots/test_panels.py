@@ -285,3 +285,27 @@ def test_names_of_cells_keep_what_distinguishes_them():
     frame = pd.concat([builds(pipeline=name) for name in pipelines])
     axes = plots.trend(frame, col="pipeline")
     assert ["…api-" in axes[0].get_title(loc="left"), "…web-" in axes[1].get_title(loc="left")] == [True, True]
+
+
+def test_rows_whose_duration_never_began_have_no_cell():
+    never = jobs(4, queue=None, type="waiter", started_at=at(*[None] * 4), finished_at=at(*[None] * 4))
+    axes = plots.trend(pd.concat([never, jobs(4)]), of=metrics.run_time, col="queue")
+    assert [ax.get_title(loc="left") for ax in axes] == ["default"]
+
+
+def test_the_first_cell_that_is_drawn_in_a_row_has_the_labels_of_the_axis():
+    running = builds(pipeline="a", finished_at=at(*[None] * 60))
+    axes = plots.duration_trend(pd.concat([running, builds(pipeline="b"), builds(pipeline="c")]), col="pipeline")
+    assert [ax.axison for ax in axes] == [False, True, True]
+    assert [bool(ax.get_ylabel()) for ax in axes] == [False, True, False]
+    assert [any(text.get_text() for text in ax.get_yticklabels()) for ax in axes[1:]] == [True, False]
+
+
+def test_the_note_names_a_cell_that_has_only_rows_of_groups_that_are_not_shown():
+    many = pd.concat([jobs(8, pipeline="a"), jobs(2, pipeline="b", queue="macos"), jobs(2, pipeline="b", queue="win")])
+    notes = [
+        plots.trend(frame, of=metrics.run_time, by="pipeline", col="queue", top=1)[0].figure.texts[1].get_text()
+        for frame in (many[many["queue"] != "win"], many)
+    ]
+    assert "1 pipeline value with fewer rows not shown, so no queue macos" in notes[0]
+    assert "so no cell of 2 queue values" in notes[1]

@@ -31,14 +31,21 @@ def format_dates(ax: Axes) -> None:
 class _SharedDateFormatter(ConciseDateFormatter):
     """Label ticks concisely, with what all of them share at the end of the axis, not what only the last one has."""
 
+    _shared: str | None = None
+
     def format_ticks(self, values: Any) -> list[str]:
         """Return the labels of all ticks."""
         labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
-        first, last = (f"{time:%Y-%b-%d}".split("-") for time in num2date(values[[0, -1]])) if len(values) else ([], [])
-        n_shared = next((k for k, (one, other) in enumerate(zip(first, last, strict=True)) if one != other), None)
-        if n_shared is not None and self.offset_string:
-            self.offset_string = "-".join(first[:n_shared])
+        ends = [f"{time:%Y-%b-%d}".split("-") for time in num2date(values)[:: max(len(values) - 1, 1)]]
+        pairs = list(zip(*ends, strict=True))
+        n_shared = next((k for k, pair in enumerate(pairs) if len({*pair}) > 1), None)
+        self._shared = None if n_shared is None else "-".join(ends[0][:n_shared])
         return labels
+
+    def get_offset(self) -> str:
+        """Return what all ticks share."""
+        offset: str = super().get_offset()  # type: ignore[no-untyped-call]
+        return offset if self._shared is None or not offset else self._shared
 
 
 class RoundTimeLocator(DateLocator):

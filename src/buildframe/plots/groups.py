@@ -8,11 +8,11 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
-from buildframe.metrics.columns import column
+from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.durations import RowMetric, is_script, span_of
 from buildframe.metrics.grouping import Key, compute_key
 from buildframe.plots import theme
-from buildframe.plots.names import NO_NAME, unique_labels
+from buildframe.plots.names import NO_NAME, drawable, unique_labels
 from buildframe.terminal import nearest_name, show
 
 GROUP = "group of the plot"
@@ -69,12 +69,27 @@ def choose_groups(
     hidden = len(ranked) - len(shown)
     note = f"{format_count(hidden, f'{key_name(by)} value')} with fewer rows not shown" if hidden else ""
     is_shown = texts.isin(shown).to_numpy(bool)
+    lost = [_count_lost(frame, key, is_shown) for key in cells if key is not None and others is None]
+    note += "".join(f", so no {what}" for what in lost if what)
     rows = (
         frame.assign(**{GROUP: texts})[is_shown]
         if others is None
         else frame.assign(**{GROUP: texts.where(is_shown, others)})
     )
     return ShownGroups(rows, {name: style_of(k) for k, name in enumerate(shown)}, labels, note)
+
+
+def _count_lost(frame: pd.DataFrame, key: Key, is_shown: Any) -> str:
+    """Return the names of cells that have only rows that are not shown, "queue macos", or their number."""
+    texts = key_texts(frame, key, "col")
+    lost = sorted(set(texts) - set(texts[is_shown]))
+    return (
+        f"{key_name(key)} {drawable(lost[0], 24)}"
+        if len(lost) == 1
+        else f"cell of {len(lost):,} {key_name(key)} values"
+        if lost
+        else ""
+    )
 
 
 def group_and_cell(groups: ShownGroups, col: Key | None, row: Key | None) -> pd.Series[Any]:
@@ -85,9 +100,12 @@ def group_and_cell(groups: ShownGroups, col: Key | None, row: Key | None) -> pd.
 
 
 def measured_rows(frame: pd.DataFrame, of: RowMetric | str) -> pd.DataFrame:
-    """Return the rows that a duration can be measured of: those of other types would form a group without values."""
+    """Return the rows whose duration began and can be measured: others would form groups without values."""
     span = span_of(of)
-    return frame[is_script(frame)] if span is not None and span.scripts_only else frame
+    if span is None:
+        return frame
+    rows = frame[is_script(frame)] if span.scripts_only else frame
+    return rows[timestamps(rows, span.start).notna()] if span.start in rows else rows
 
 
 def style_of(number: int) -> GroupStyle:

@@ -294,17 +294,18 @@ def _title_cell(ax: Axes, name: str, note: str) -> None:
 
 def _share_axes(grid: _CellGrid, axes: Sequence[Axes], share: Share) -> None:
     """Give cells the limits that hold all of them, and labels to the outer ones only."""
-    drawn = [ax for ax in axes if ax.axison]
+    drawn = [(cell, ax) for cell, ax in zip(grid.cells, axes, strict=True) if ax.axison]
     for which in ("x", "y"):
         if which in share and len(drawn) > 1:
-            _unite_limits(drawn, which)
-    lowest = {cell.column: max(other.row for other in grid.cells if other.column == cell.column) for cell in grid.cells}
-    for cell, ax in zip(grid.cells, axes, strict=True):
+            _unite_limits([ax for _, ax in drawn], which)
+    lowest = {cell.column: cell.row for cell, _ in sorted(drawn, key=lambda one: one[0].row)}
+    leftmost = {cell.row: cell.column for cell, _ in sorted(drawn, key=lambda one: -one[0].column)}
+    for cell, ax in drawn:
         if cell.row != lowest[cell.column]:
             ax.set_xlabel("")
             ax.tick_params(axis="x", labelbottom="x" not in share)
             ax.xaxis.offsetText.set_visible("x" not in share)
-        if cell.column:
+        if cell.column != leftmost[cell.row]:
             ax.set_ylabel("")
             ax.tick_params(axis="y", labelleft="y" not in share)
         for label, length in zip((ax.xaxis.label, ax.yaxis.label), plot_area(ax), strict=True):
