@@ -309,3 +309,19 @@ def test_the_note_names_a_cell_that_has_only_rows_of_groups_that_are_not_shown()
     ]
     assert "1 pipeline value with fewer rows not shown, so no queue macos" in notes[0]
     assert "so no cell of 2 queue values" in notes[1]
+
+
+def test_cells_of_a_calendar_have_the_same_weeks():
+    late = builds(days=6, pipeline="late").assign(created_at=lambda rows: rows["created_at"] + pd.Timedelta(8, "D"))
+    axes = plots.calendar(pd.concat([builds(days=14, pipeline="early"), late]), col="pipeline")
+    assert len({ax.get_ylim() for ax in axes}) == 1
+    places = [{text.get_text(): text.get_position()[1] for text in ax.texts if text.get_ha() == "left"} for ax in axes]
+    same = set(places[0]) & set(places[1])
+    assert {"18", "19"} <= same
+    assert all(places[0][day] == places[1][day] for day in same)
+
+
+def test_the_note_of_a_calendar_explains_its_dots():
+    few = pd.concat([builds(days=2), builds(days=1, each=1, created_at=at(3 * 1440), finished_at=at(3 * 1440 + 5))])
+    assert "dot: too few builds" in note(plots.calendar(few, of=metrics.wall_time))
+    assert "dot" not in note(plots.calendar(builds(), of=metrics.wall_time))

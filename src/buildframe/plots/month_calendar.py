@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def calendar(
     Rows are weeks from Monday to Sunday, at most the latest 27. A cell has the day of the month, the number of builds
     that the value is computed from, and below them the value. If cells are too small for numbers, the note has their
     ranges. A cell without a value had builds, but none that passed or failed, or too few for the percentile. A line
-    separates months.
+    separates months. Small multiples have the same weeks.
 
     Examples
     --------
@@ -97,20 +98,22 @@ def calendar(
         return _failures_by_day(rows, tz) if is_rate else _durations_by_day(rows, of, q, tz)
 
     def paint(days: pd.DataFrame, panel: Panel[pd.DataFrame]) -> None:
-        ax = panel.ax
-        if days["value"].isna().all():
+        ax, weeks = panel.ax, _find_weeks(panel.summaries)
+        shown = days[_mondays(days).isin(weeks)]
+        if shown["value"].isna().all():
             panel.show_message("No build passed or failed." if is_rate else "No day has enough builds that have ended.")
             return
         everywhere = pd.concat([other["value"] for other in panel.summaries])
         most = 1.0 if is_rate else max(float(everywhere.max()), 1e-9)
         unit, size = ("percent", 0.01) if is_rate else _choose_unit(most)
         least = 0.0 if is_rate else 0.9 * float(everywhere.min())
-        shown = _latest_weeks(days)
-        is_written = _draw_days(ax, shown, ScalarMappable(Normalize(least, most), _colors(is_rate)), size)
+        is_written = _draw_days(ax, shown, weeks, ScalarMappable(Normalize(least, most), _colors(is_rate)), size)
         n = format_count(int(days["n"].sum()), "build")
         what = "share of builds that failed" if is_rate else f"{percentile_name(q)} of {describe_metric(of)}"
         values = f", from {_format(everywhere.min() / size)} to {_format(everywhere.max() / size)}"
-        key = f"{what} in {unit}{'; top right: builds' if is_written else values}"
+        has_dot = any(bool((other["value"].isna() & (other["n"] > 0)).any()) for other in panel.summaries)
+        dot = "; dot: too few builds" if has_dot else ""
+        key = f"{what} in {unit}{f'; top right: builds{dot}' if is_written else values}"
         hidden = theme.count_note(_mondays(days).nunique() - _mondays(shown).nunique(), "earlier week", "not shown")
         counts = "" if is_written else _describe_counts(shown["n"])
         heading = f"{'Failures' if is_rate else what[0].upper() + what[1:]} of {n} by day"
@@ -121,7 +124,7 @@ def calendar(
         return 7, 1.6 + 0.42 * float(np.clip(len(days) / 7, 3, _MOST_WEEKS))
 
     heading = f"{'Failures' if is_rate else describe_metric(of).capitalize()} by day,"
-    return draw(summarize, paint, builds, Placement(ax, col, row, title, tz), heading, height, "")
+    return draw(summarize, paint, builds, Placement(ax, col, row, title, tz), heading, height, "xy")
 
 
 def _failures_by_day(builds: pd.DataFrame, tz: str) -> pd.DataFrame:
@@ -162,10 +165,10 @@ def _mondays(days: pd.DataFrame) -> pd.Series[Any]:
     return mondays
 
 
-def _latest_weeks(days: pd.DataFrame) -> pd.DataFrame:
-    monday = _mondays(days)
-    latest: pd.DataFrame = days[monday > monday.max() - pd.Timedelta(7 * _MOST_WEEKS, "D")]
-    return latest
+def _find_weeks(summaries: Sequence[pd.DataFrame]) -> pd.DatetimeIndex:
+    """Return the Mondays of the weeks that all cells show: from the first to the last of any, or the latest."""
+    mondays = pd.concat([_mondays(days) for days in summaries])
+    return pd.date_range(mondays.min(), mondays.max(), freq="7D")[-_MOST_WEEKS:]
 
 
 def _describe_counts(n: pd.Series[float]) -> str:
@@ -175,21 +178,19 @@ def _describe_counts(n: pd.Series[float]) -> str:
     return f"{least} to {most} a day" if known.min() < known.max() else f"{most} a day"
 
 
-def _draw_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float) -> bool:
-    """Draw a cell for each day, and return whether the cells have room for numbers."""
-    monday = _mondays(days)
-    week = ((monday - monday.min()).dt.days // 7).to_numpy(np.int64)
+def _draw_days(ax: Axes, days: pd.DataFrame, weeks: pd.DatetimeIndex, scale: ScalarMappable, size: float) -> bool:
+    """Draw a cell for each day in the row of its week, and return whether the cells have room for numbers."""
+    week = weeks.get_indexer(_mondays(days)).astype(np.int64)
     weekday = days["day"].dt.day_of_week.to_numpy(np.int64)
-    table = np.full((int(week.max()) + 1, 7), np.nan)
+    table = np.full((len(weeks), 7), np.nan)
     table[week, weekday] = days["value"].to_numpy(np.float64)
     ax.pcolormesh(np.ma.masked_invalid(table), cmap=scale.get_cmap(), norm=Normalize(*scale.get_clim()),
                   edgecolors=[theme.background(ax)], linewidth=1.5)  # fmt: skip
     is_written = _write_days(ax, days.assign(week=week, weekday=weekday), scale, size, len(table))
     _draw_months(ax, days["day"], week, weekday)
-    starts = monday.drop_duplicates()
     ax.set_xticks(np.arange(7) + 0.5, _WEEKDAYS)
     every = max(int(np.ceil(font_points(14) / (plot_area(ax, font_points(_LEFT))[1] / len(table)))), 1)
-    labels = [f"{start.day} {start:%b}" if k % every == 0 else "" for k, start in enumerate(starts)]
+    labels = [f"{start.day} {start:%b}" if k % every == 0 else "" for k, start in enumerate(weeks)]
     ax.set_yticks(np.arange(len(table)) + 0.5, labels)
     ax.set(xlim=(0, 7), ylim=(max(len(table), 3), 0), ylabel="week of")
     return is_written
