@@ -23,7 +23,7 @@ def test_trend_shows_the_median_with_its_interval_the_95th_percentile_and_each_b
     assert points(ax, theme.RED) == 6
     assert title(ax) == "Wall time of 60 builds"
     assert scope(ax) == ["web", "main", "10 to 12 Mar 2026"]
-    assert note(ax) == "point: a build; band: 95 % interval of the median"
+    assert note(ax) == "point: a build; band along the line: 95 % interval of the median"
     assert legend(ax) == ["median", "p95", "passed", "failed"]
 
 
@@ -312,3 +312,36 @@ def test_hours_with_too_few_jobs_are_dots_and_those_that_never_started_are_count
     assert note(ax) == "cell: p95 in minutes, · = unknown; 2 never started"
     few = plots.queue_times_by_hour(frame.head(3))
     assert few.texts[0].get_text() == "No hour of the week has enough jobs for a percentile of 0.95."
+
+
+def test_a_first_bucket_inside_which_builds_begin_is_not_complete_and_its_point_is_where_builds_are():
+    late = builds(days=13).assign(created_at=lambda rows: rows["created_at"] + pd.Timedelta(3, "D"))
+    for plot, label in (
+        (plots.duration_trend, "median"),
+        (plots.success_trend, "success rate"),
+        (plots.trend, "median"),
+    ):
+        drawn = [plot(frame, freq="W-TUE") for frame in (late, builds(days=16, fetched=21 * 1440))]
+        points = [
+            next(x for line in ax.lines if line.get_label() == label for x in line.get_xdata(orig=False))
+            for ax in drawn
+        ]
+        assert points[0] - DAY == pytest.approx(5)
+        assert points[1] - DAY == pytest.approx(3.5)
+        assert ["bucket not complete" in legend(ax) for ax in drawn] == [True, False], plot
+
+
+def test_a_bucket_begins_at_its_start_if_rows_pause_as_long_elsewhere():
+    nights = builds(days=4).assign(
+        created_at=lambda rows: rows["created_at"] + pd.Timedelta(9, "h"), fetched_at=at(*[9999] * 80)
+    )
+    assert "bucket not complete" not in legend(plots.duration_trend(nights, freq="1D"))
+
+
+def test_the_legend_names_the_interval_of_the_time_of_a_change():
+    frame = builds(20)
+    frame.loc[200:, "finished_at"] += pd.Timedelta(30, "min")
+    ax = plots.duration_trend(frame, changes=True)
+    assert "when (95 % interval)" in legend(ax)
+    assert "when (95 % interval)" not in legend(plots.duration_trend(frame))
+    assert "band along the line: 95 % interval of the median" in note(ax)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,12 +55,42 @@ def find_edges(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:
     return edges
 
 
-def find_middles(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:
-    """Return the naive middle of each bucket."""
+class Begin(NamedTuple):
+    """When the first row begins, as a naive time, and the longest time between two rows."""
+
+    at: pd.Timestamp
+    gap: pd.Timedelta
+
+
+def find_begin(times: pd.Series[Any], tz: str) -> Begin | None:
+    """Return when rows begin; None without two times."""
+    local = to_zone(times.dropna(), tz).dt.tz_localize(None).sort_values()
+    return Begin(local.iloc[0], local.diff().max()) if len(local) > 1 else None
+
+
+def _is_cut(starts: pd.Series[Any], begin: Begin | None) -> pd.Series[bool]:
+    """Return which bucket the rows begin inside: the first, if no other pause is as long as the one before the rows."""
+    local = starts.dt.tz_localize(None)
+    if begin is None or local.nunique() < 2:
+        return pd.Series(False, index=starts.index)
+    return (local < begin.at) & (begin.at - local > begin.gap)
+
+
+def mark_begin(buckets: pd.DataFrame, begin: Begin | None) -> pd.DataFrame:
+    """Return the buckets with the first as `partial` if the rows begin inside it."""
+    partial = buckets["partial"].fillna(False).astype(bool) | _is_cut(buckets["bucket"], begin)
+    return buckets.assign(partial=partial)
+
+
+def find_middles(starts: pd.Series[Any], freq: str, begin: Begin | None = None) -> pd.Series[Any]:
+    """Return the naive middle of each bucket, or of the part of it in which there can be rows."""
     if starts.empty:
         return starts
     edges = find_edges(starts, freq)
     middles = (edges + edges.diff().shift(-1) / 2).iloc[:-1]
     by_start = pd.Series(middles.to_numpy(), index=edges.iloc[:-1])
     found: pd.Series[Any] = starts.dt.tz_localize(None).map(by_start)
+    if begin is not None:
+        end = starts.dt.tz_localize(None) + 2 * (found - starts.dt.tz_localize(None))
+        found = found.mask(_is_cut(starts, begin), begin.at + (end - begin.at) / 2)
     return found

@@ -16,7 +16,7 @@ from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
-from buildframe.plots.buckets import choose_frequency, find_middles
+from buildframe.plots.buckets import Begin, choose_frequency, find_begin, find_middles, mark_begin
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell
 from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
@@ -106,11 +106,10 @@ def duration_trend(
     buildframe.metrics.change_points : When the wall time changed.
     distribution : All durations of a period.
 
-    Notes
-    -----
-    A bucket needs two builds for a median and 20 for a 95th percentile. A hollow marker is a bucket that had not ended
-    when the builds were fetched. Unfinished and blocked builds count for as long as they were seen; the note gives
-    their number. If there are too many of them, a percentile is unknown, and a hollow triangle is a lower bound.
+    Notes ----- A bucket needs two builds for a median and 20 for a 95th percentile. A hollow marker is a bucket that
+    had not ended when the builds were fetched, or inside which the builds begin. Unfinished and blocked builds count
+    for as long as they were seen; the note gives their number. If there are too many of them, a percentile is unknown,
+    and a hollow triangle is a lower bound.
 
     Few builds that are much longer than the others are triangles at the upper end of the plot, and the note counts
     them.
@@ -126,10 +125,11 @@ def duration_trend(
     if freq is None:
         groups_by_cell = group_and_cell(groups, col, row)
         freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _OF_P95, groups_by_cell)
+    begin = find_begin(timestamps(groups.frame, "created_at"), tz)
 
     def summarize(rows: pd.DataFrame) -> _Durations:
         q = [0.5, 0.95] if by is None else [0.5]
-        buckets = metrics.trend(rows, q=q, freq=freq, tz=tz, by=GROUP)
+        buckets = mark_begin(metrics.trend(rows, q=q, freq=freq, tz=tz, by=GROUP), begin)
         found = metrics.change_points(rows, tz=tz) if changes is True else None
         own = changes if isinstance(changes, pd.DataFrame) else found
         return _Durations(buckets, _measure_builds(rows, tz), own, theme.column_total(buckets, "n"))
@@ -143,7 +143,7 @@ def duration_trend(
         top_s = _find_top([other.buckets for other in panel.summaries], each)
         is_log = _set_scale(ax, one.buckets, each, top_s)
         above = _draw_builds(ax, one.builds, groups, top_s)
-        _draw_lines(ax, one.buckets, groups, freq)
+        _draw_lines(ax, one.buckets, groups, freq, begin)
         if one.changes is not None:
             _draw_changes(ax, one.changes, tz)
         theme.show_buckets(ax, one.buckets["bucket"], freq)
@@ -155,7 +155,9 @@ def duration_trend(
         has_median = bool(one.buckets["p50_s"].notna().any())
         few = "" if has_median else "no bucket has the two finished builds that a median needs"
         has_band = groups.have_bands and bool(one.buckets["p50_low_s"].notna().any())
-        key = theme.join_notes("point: a build", "band: 95 % interval of the median" * has_band, groups.hidden)
+        key = theme.join_notes(
+            "point: a build", "band along the line: 95 % interval of the median" * has_band, groups.hidden
+        )
         panel.decorate(
             f"Wall time of {n}{by_phrase(by)}", theme.join_notes(few, excluded, beyond), "y", short=n, key=key
         )
@@ -224,8 +226,8 @@ def _draw_builds(ax: Axes, builds: pd.DataFrame, groups: ShownGroups, top: float
     return int(is_above.sum())
 
 
-def _draw_lines(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, freq: str) -> None:
-    at = find_middles(buckets["bucket"], freq)
+def _draw_lines(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, freq: str, begin: Begin | None) -> None:
+    at = find_middles(buckets["bucket"], freq, begin)
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name]
         if own.empty:
@@ -257,6 +259,7 @@ def _draw_changes(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
                     bbox={"facecolor": theme.background(ax), "alpha": 0.75, "linewidth": 0, "pad": 1})  # fmt: skip
     if len(changes):
         ax.plot([], [], "--", color=theme.text_color(), linewidth=1.2, label="change of the median")
+        ax.fill_between([], [], color=theme.text_color(), alpha=0.12, linewidth=0, label="when (95 % interval)")
 
 
 def _describe_change(size: float, before: float) -> str:

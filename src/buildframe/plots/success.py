@@ -15,7 +15,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.buckets import choose_frequency, find_middles
+from buildframe.plots.buckets import Begin, choose_frequency, find_begin, find_middles, mark_begin
 from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups, group_and_cell
 from buildframe.plots.header import mark_label
 from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
@@ -96,13 +96,11 @@ def success_trend(
     buildframe.metrics.success_trend : The rates of this plot.
     buildframe.metrics.outages : The outages of this plot.
 
-    Notes
-    -----
-    The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
-    interval. The line leads over buckets with fewer than five builds, such as weekends; each is a small hollow point. A
-    large hollow point marks a bucket that had not ended when the builds were fetched. An arrow ends an outage that
-    is still open. Up to ten pipelines have a lane: those that fail now, then those that were failing
-    longest. The note counts the others.
+    Notes ----- The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time
+    for an interval. The line leads over buckets with fewer than five builds, such as weekends; each is a small hollow
+    point. A large hollow point marks a bucket that had not ended when the builds were fetched, or inside which they
+    begin. An arrow ends an outage that is still open. Up to ten pipelines have a lane: those that fail now, then those
+    that were failing longest. The note counts the others.
 
     Examples
     --------
@@ -115,18 +113,19 @@ def success_trend(
     if freq is None:
         groups_by_cell = group_and_cell(groups, col, row)
         freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _BUILDS, groups_by_cell)
+    begin = find_begin(timestamps(groups.frame, "created_at"), tz)
     has_outages = branch is not None or pipelines is not None
 
     def summarize(rows: pd.DataFrame) -> _Rates:
         outages = metrics.outages(rows, branch=branch, pipelines=pipelines) if has_outages else None
         each = [
-            metrics.success_trend(own, freq=freq, tz=tz).assign(**{GROUP: name})
+            mark_begin(metrics.success_trend(own, freq=freq, tz=tz), begin).assign(**{GROUP: name})
             for name, own in [(name, rows[rows[GROUP] == name]) for name in groups.styles]
         ]
         return _Rates(pd.concat(each, ignore_index=True), outages, [] if outages is None else _choose_lanes(outages))
 
     def paint(one: _Rates, panel: Panel[_Rates]) -> None:
-        _paint(one, panel, groups, freq, tz, branch, pipelines is not None)
+        _paint(one, panel, groups, freq, begin, tz, branch, pipelines is not None)
 
     def size(one: _Rates) -> tuple[float, float]:
         return 9, 3.8 + 0.22 * len(one.lanes)
@@ -151,8 +150,9 @@ def _select_branches(builds: pd.DataFrame, branch: str | None, pipelines: pd.Dat
 
 
 def _paint(
-    one: _Rates, panel: Panel[_Rates], groups: ShownGroups, freq: str, tz: str, branch: str | None, by_default: bool
-) -> None:
+    one: _Rates, panel: Panel[_Rates], groups: ShownGroups, freq: str, begin: Begin | None, tz: str,
+    branch: str | None, by_default: bool,
+) -> None:  # fmt: skip
     ax, buckets, outages = panel.ax, one.buckets, one.outages
     lanes = one.lanes[: max(int((plot_area(ax, below=_BELOW)[1] - font_points(_LEAST)) / label_height()), 0)]
     if buckets["rate"].isna().all():
@@ -161,7 +161,7 @@ def _paint(
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name].reset_index(drop=True)
         if own["rate"].notna().any():
-            at = find_middles(own["bucket"], freq)
+            at = find_middles(own["bucket"], freq, begin)
             if groups.have_bands:
                 label = "95 % interval" if name == "" else ""
                 _draw_band(ax, at, 100 * own["low"], 100 * own["high"], style.color, label)

@@ -16,7 +16,7 @@ from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.buckets import choose_frequency, find_middles
+from buildframe.plots.buckets import Begin, choose_frequency, find_begin, find_middles, mark_begin
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell, measured_rows
 from buildframe.plots.header import mark_label
 from buildframe.plots.panels import Panel, Placement, draw
@@ -94,11 +94,10 @@ def trend(
     duration_trend : The wall time of builds, with a point for each build.
     buildframe.metrics.trend : The numbers of this plot.
 
-    Notes
-    -----
-    A percentile needs 1 / (1 - q) rows in a bucket. The line leads over buckets without one. Up to three groups have a
-    band, the 95 % interval of the percentile. A hollow marker is a bucket that had not ended when the rows were
-    fetched. A hollow triangle is a lower bound: too many rows of the bucket were not seen to end.
+    Notes ----- A percentile needs 1 / (1 - q) rows in a bucket. The line leads over buckets without one. Up to three
+    groups have a band, the 95 % interval of the percentile. A hollow marker is a bucket that had not ended when the
+    rows were fetched, or inside which the rows begin. A hollow triangle is a lower bound: too many rows of the bucket
+    were not seen to end.
 
     Examples
     --------
@@ -113,11 +112,12 @@ def trend(
     if freq is None:
         groups_by_cell = group_and_cell(groups, col, row)
         freq = choose_frequency(timestamps(groups.frame, at), tz, _rows_needed(q), groups_by_cell)
+    begin = find_begin(timestamps(groups.frame, at), tz)
     what, name = describe_metric(of), percentile_name(q)
     shown_name = name.replace("median", "Median")
 
     def summarize(rows: pd.DataFrame) -> _Trend:
-        buckets = metrics.trend(rows, of=of, q=[q], freq=freq, tz=tz, at=at, by=GROUP)
+        buckets = mark_begin(metrics.trend(rows, of=of, q=[q], freq=freq, tz=tz, at=at, by=GROUP), begin)
         return _Trend(buckets, theme.column_total(buckets, "n"), "type" not in rows)
 
     def paint(one: _Trend, panel: Panel[_Trend]) -> None:
@@ -128,7 +128,7 @@ def trend(
             return
         everywhere = pd.concat([other.buckets for other in panel.summaries])
         is_log = set_scale(ax, everywhere, p)
-        _draw_groups(ax, one.buckets, groups, p, freq)
+        _draw_groups(ax, one.buckets, groups, p, freq, begin)
         theme.show_buckets(ax, one.buckets["bucket"], freq)
         theme.format_dates(ax)
         ax.set(xlabel=theme.bucket_label(freq, tz, at), ylabel=f"{what}, {name}{', logarithmic' * is_log}")
@@ -187,8 +187,8 @@ def _band_note(buckets: pd.DataFrame, groups: ShownGroups, p: str) -> str:
     return "band: 95 % interval" if has_bands else ""
 
 
-def _draw_groups(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, p: str, freq: str) -> None:
-    at = find_middles(buckets["bucket"], freq)
+def _draw_groups(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, p: str, freq: str, begin: Begin | None) -> None:
+    at = find_middles(buckets["bucket"], freq, begin)
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name]
         if own.empty:
