@@ -249,7 +249,7 @@ def test_the_commit_grid_has_the_newest_commits_first_and_the_worst_steps_at_the
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names == ["all steps  (6)", "step 0  (6)", "step 1  (4)", "step 2  (3)"]
     assert ax.get_xticklabels()[0].get_text() == "10 Mar  0000005"
-    assert legend(ax) == ["passed", "only failed", "passed and failed (flip)"]
+    assert legend(ax) == ["passed", "failed every time", "passed and failed (flip)"]
     crosses = next(line for line in ax.lines if line.get_marker() == "x")
     assert len(crosses.get_xdata()) == 15
     few = plots.commit_grid(frame, top=1, commits=2)
@@ -284,7 +284,7 @@ def test_names_of_cells_keep_what_distinguishes_them():
     pipelines = [f"payments-platform-{name}-service-eu-west-1-production" for name in ("api", "web")]
     frame = pd.concat([builds(pipeline=name) for name in pipelines])
     axes = plots.trend(frame, col="pipeline")
-    assert ["…api-" in axes[0].get_title(loc="left"), "…web-" in axes[1].get_title(loc="left")] == [True, True]
+    assert ["-api-" in axes[0].get_title(loc="left"), "-web-" in axes[1].get_title(loc="left")] == [True, True]
 
 
 def test_rows_whose_duration_never_began_have_no_cell():

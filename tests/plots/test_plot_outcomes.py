@@ -76,8 +76,9 @@ def cells(ax) -> list[list[int | None]]:
 def test_flips_are_cells_of_steps_and_commits():
     ax = plots.flips(flipping(3, 6))
     assert labels(ax) == ["step 0  (6 / 6)", "step 1  (3 / 6)", "step 2  (2 / 6)"]
-    assert cells(ax) == [[4] * 6, [4, 0, 4, 0, 4, 0], [4, 0, 0, 4, 0, 0]]
-    assert [text.get_text() for text in ax.get_xticklabels()] == [f"{k:07x}" for k in range(6)]
+    assert cells(ax) == [[4] * 6, [0, 4, 0, 4, 0, 4], [0, 0, 4, 0, 0, 4]]
+    assert [text.get_text() for text in ax.get_xticklabels()] == [f"{k:07x}" for k in reversed(range(6))]
+    assert ax.get_xlabel() == plots.commit_grid(flipping(3, 6)).get_xlabel() == "commit, newest first"
     assert title(ax) == "11 flips of 3 steps"
     assert legend(ax) == ["passed", "passed and failed (flip)"]
     crosses = next(line for line in ax.lines if line.get_marker() == "x")
@@ -93,8 +94,8 @@ def test_flips_distinguish_infrastructure_and_lasting_failures():
         exit_status=[1, 0, 1, 1, -1, 0, 1, 0, 0],
     )
     ax = plots.flips(frame)
-    assert cells(ax) == [[4, 3, 1, 2]]
-    assert legend(ax) == ["agent lost", "failed once", "only failed", "passed and failed (flip)"]
+    assert cells(ax) == [[2, 1, 3, 4]]
+    assert legend(ax) == ["agent lost", "failed, not retried", "failed every time", "passed and failed (flip)"]
 
 
 def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
@@ -102,14 +103,14 @@ def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
                   state=["failed", "passed", "passed", "passed"], exit_status=[1, 0, 0, 0])  # fmt: skip
     other = jobs(2, name="b", commit="c1", state=["failed", "passed"], exit_status=[1, 0], finished_at=at(50, 51))
     ax = plots.flips(pd.concat([shards, other], ignore_index=True))
-    assert cells(ax) == [[4, None], [None, 4]]
+    assert cells(ax) == [[None, 4], [4, None]]
 
 
 def test_flips_show_the_latest_commits_and_count_the_others():
     ax = plots.flips(flipping(1, 70))
     assert ax.get_xlim() == (0, 60)
     assert len(ax.get_xticklabels()) == 30  # every second
-    assert ax.get_xticklabels()[-1].get_text() == f"{69:07x}"
+    assert ax.get_xticklabels()[0].get_text() == f"{69:07x}"
     assert "10 earlier ones not shown" in note(ax)
     assert "1 step not shown" in note(plots.flips(flipping(2, 4), top=1))
 

@@ -39,8 +39,8 @@ _SHA = re.compile(r"\A([0-9a-f]{7})[0-9a-f]{33}\Z")
 _VERDICTS = {
     "passed": ("passed", "#DCEBF4"),
     "infrastructure": ("agent lost", theme.GRAY),
-    "undecided": ("failed once", "#F0B28C"),
-    "deterministic": ("only failed", theme.RED),
+    "undecided": ("failed, not retried", "#F0B28C"),
+    "deterministic": ("failed every time", theme.RED),
     "flaky": ("passed and failed (flip)", theme.ORANGE),
 }
 """Label and color of each verdict, from best to worst."""
@@ -68,7 +68,7 @@ def flips(
     tz: str = "UTC",
 ) -> Any:
     """
-    Plot steps against commits, and mark commits on which a step both failed and passed.
+    Plot steps against commits, newest on the left, and mark commits on which a step both failed and passed.
 
     Such a commit is a flip and has a cross. Rows are the first `top` steps of `metrics.flips` that ever flipped, in its
     order. Each label gives the number of flips and of commits on which the step passed at least once.
@@ -105,11 +105,11 @@ def flips(
     buildframe.metrics.flips : The ranking of steps.
     buildframe.metrics.outcomes_by_commit : The verdicts of this plot.
 
-    Notes
-    -----
-    A cell is the worst verdict over the shards and matrix jobs of a step on a commit. It is empty if nothing passed or
-    failed. Columns are the latest 60 commits on which at least one of these steps did not simply pass, in the order of
-    their first outcome. The note counts earlier commits.
+    Notes ----- A cell is the worst verdict over the shards and matrix jobs of a step on a commit. It is empty if
+    nothing passed or failed. "failed, not retried" is one failure, so nobody knows whether the step would have passed;
+    "failed every time" is two failures or more without a pass. Columns are the latest 60 commits on which at least one
+    of these steps did not simply pass, as in `commit_grid` the newest first, by the time of their first outcome that
+    was no pass. The note counts earlier commits.
 
     Examples
     --------
@@ -128,13 +128,14 @@ def flips(
             panel.show_message(none if one.n_steps else "No job passed or failed.")
             return
         table = _rank_verdicts(one.outcomes, shown)
-        troubled = table.loc[:, (table > 0).any()]
+        troubled = table.loc[:, (table > 0).any()].iloc[:, ::-1]
         earlier = max(troubled.shape[1] - count_commits_that_fit(ax, _MOST_COMMITS), 0)
-        draw_verdicts(ax, troubled.iloc[:, earlier:])
+        newest = troubled.iloc[:, : troubled.shape[1] - earlier]
+        draw_verdicts(ax, newest)
         counts = [f"{row.flaky:,} / {row.commits_passed:,}" for row in shown.itertuples(index=False)]
         theme.label_rows(ax, np.arange(len(shown)) + 0.5, shown["name"], _CHARACTERS, counts, one.steps["name"])
-        _label_commits(ax, list(troubled.columns[earlier:]), from_end=True)
-        ax.set(xlabel="commit, by time of its first outcome", ylabel="step (flips / passing commits)")
+        _label_commits(ax, list(newest.columns))
+        ax.set(xlabel="commit, newest first", ylabel="step (flips / passing commits)")
         hidden = {"earlier one": earlier, "step": len(one.steps) - len(shown)}
         left_out = (theme.count_note(n, what, "not shown") for what, n in hidden.items())
         heading = f"{format_count(int(one.steps['flaky'].sum()), 'flip')} of {format_count(len(one.steps), 'step')}"
@@ -206,10 +207,9 @@ def commit_grid(
     flips : Only steps that both failed and passed, and only commits with failures.
     buildframe.metrics.outcomes_by_commit : The outcomes of this plot.
 
-    Notes
-    -----
-    A cell is the worst outcome over the shards and matrix jobs of a step on a commit. It is empty if nothing passed or
-    failed. The first row has the worst outcome of all steps. Labels give the number of commits on which a step failed.
+    Notes ----- A cell is the worst outcome over the shards and matrix jobs of a step on a commit. It is empty if
+    nothing passed or failed. "failed, not retried" is one failure; "failed every time" is two failures or more without
+    a pass. The first row has the worst outcome of all steps. Labels give the number of commits on which a step failed.
     Commits are ordered by the end of their first job that passed or failed. The label of the newest one of a day begins
     with this day, and a line separates days.
 
@@ -330,13 +330,13 @@ def _points_below(ax: Axes) -> float:
     return _BELOW if _has_commit_labels(ax) else 40.0
 
 
-def _label_commits(ax: Axes, commits: list[str], days: list[Any] | None = None, from_end: bool = False) -> None:
-    """Label every n-th commit as room allows, always including the newest; the first of a day with the day."""
+def _label_commits(ax: Axes, commits: list[str], days: list[Any] | None = None) -> None:
+    """Label every n-th commit as room allows, from the newest on; the first of a day with the day."""
     short = theme.unique_labels(commits, 12, lambda name, width: theme.drawable(_SHA.sub(r"\1", name), width))
     every = int(
         np.ceil(label_height() * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, _CHARACTERS))[0])
     )
-    shown = range((len(commits) - 1) % every if from_end else 0, len(commits), every)
+    shown = range(0, len(commits), every)
     texts = [short[commits[k]] for k in shown]
     if days is not None:
         is_new = {k: k == 0 or days[k] != days[shown[max(i - 1, 0)]] for i, k in enumerate(shown)}

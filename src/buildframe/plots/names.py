@@ -134,12 +134,15 @@ def _shorten_parts(names: Iterable[str], width: int, short: Callable[[str, int],
         columns = [
             sorted(set(values), key=lambda part: (len(part), part)) for values in zip(*split.values(), strict=True)
         ]
-        rooms = (
-            share_room(width - len("".join(between)), [len(values[-1]) for values in columns]) if between else [width]
-        )
-        found = [_distinguish(values, room, short) for values, room in zip(columns, rooms, strict=True)]
+        found: dict[tuple[int, int], dict[str, str]] = {}  # by place of the part, and its room
         for name, parts in split.items():
-            texts = [known[part] for known, part in zip(found, parts, strict=True)]
+            room = width - len("".join(between))
+            places = enumerate(share_room(room, [len(part) for part in parts]) if between else [width])
+            texts = []
+            for place, part in zip(places, parts, strict=True):
+                if place not in found:
+                    found[place] = _distinguish(columns[place[0]], place[1], short)
+                texts.append(found[place][part])
             labels[name] = texts[0] + "".join(map(str.__add__, between, texts[1:]))
     return labels
 
@@ -187,10 +190,15 @@ def _around(name: str, place: int, width: int) -> str:
         return line
     place -= len(name) - len(line) if len(name) > len(line) else 0
     head = width // 3 if width >= _LEAST_HEAD else 0
-    begin = max(min(_word_start(line, place, width // 2), len(line) - (width - head - 1)), 0)
+    room = width - head - 1
+    word = _word_start(line, place, width // 2)
+    before = _word_start(
+        line, max(word - 2, 0), len(line)
+    )  # the word before it distinguishes "race-auth" from "test-auth"
+    begin = max(min(before if _word_end(line, place) - before < room else word, len(line) - room), 0)
     if begin <= head + 1:
         return line[: width - 1] + "…"
-    rest, room = line[begin:], width - head - 1
+    rest = line[begin:]
     fits = len(rest) <= room or _word_end(rest, 0) == room
     return f"{line[:head]}…{rest[:room] if fits else rest[: room - 1] + '…'}"
 
