@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
+from cycler import cycler
 from matplotlib.collections import PolyCollection
 from plot_frames import builds, jobs, note, segments, title
 
@@ -57,3 +59,22 @@ def test_up_to_three_groups_have_a_band(plot):
     drawn = [plot(frame, by="pipeline", freq="1D") for frame in each]
     assert [sum(isinstance(one, PolyCollection) for one in ax.collections) for ax in drawn] == [3, 0]
     assert ["band" in note(ax) for ax in drawn] == [True, False]
+
+
+def test_groups_have_the_colors_and_the_line_width_that_the_user_chose():
+    chosen = {"axes.prop_cycle": cycler(color=["#111111", "#222222"]), "lines.linewidth": 5}
+    for plot in (plots.trend, plots.duration_trend, plots.success_trend, plots.distribution):
+        with mpl.rc_context(chosen):
+            ax = plot(of_pipelines(3), by="pipeline")
+        drawn = [line for line in ax.lines if line.get_label()[0] == "p" and len(line.get_xdata())]
+        drawn = drawn or [
+            line for line in ax.lines if line.get_linewidth() == 5
+        ]  # survival labels the ends of its lines
+        assert {line.get_color() for line in drawn} == {"#111111", "#222222"}, plot
+        assert {line.get_linewidth() for line in drawn} == {5}, plot
+
+
+def test_states_keep_their_colors_whatever_the_user_chose():
+    usual = {line.get_color() for line in plots.duration_trend(builds()).lines}
+    with mpl.rc_context({"axes.prop_cycle": cycler(color=["#111111"])}):
+        assert {line.get_color() for line in plots.duration_trend(builds()).lines} == usual

@@ -190,7 +190,7 @@ def _draw_curve(
     if lasting["n_censored"].sum():
         lasting = lasting[lasting["n_ended"] > 0]
         x, y = lasting["after_s"].to_numpy(np.float64), 1 - lasting["share"].to_numpy(np.float64)
-    (curve,) = ax.plot([x[0], *x], [0, *y], color=style.color, linestyle=style.line, linewidth=1.8,
+    (curve,) = ax.plot([x[0], *x], [0, *y], color=style.color, linestyle=style.line, linewidth=theme.line_width(),
                        drawstyle="steps-post")  # fmt: skip
     ax.plot(group["p50_s"], 0.5, "o", color=style.color, markerfacecolor=theme.background(ax), markersize=7)
     return curve

@@ -18,7 +18,6 @@ from buildframe.terminal import nearest_name, show
 GROUP = "group of the plot"
 """Column that holds the group of each row."""
 
-_COLORS = (theme.BLUE, theme.ORANGE, theme.GREEN, theme.PURPLE, theme.RED, theme.SKY)
 _LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 _MARKERS = "os^DvPX*"
 _MOST_BANDS = 3
@@ -30,7 +29,7 @@ _LAMBDA = "<lambda>"
 class GroupStyle(NamedTuple):
     """How a group is drawn; prints without color can be read by line and marker."""
 
-    color: str
+    color: Any
     line: Any
     marker: str
 
@@ -60,7 +59,9 @@ def choose_groups(
     """
     theme.check_top(top)
     if by is None:
-        return ShownGroups(frame.assign(**{GROUP: ""}), {"": style_of(0)}, {"": ""}, "")
+        return ShownGroups(
+            frame.assign(**{GROUP: ""}), {"": GroupStyle(theme.BLUE, _LINES[0], _MARKERS[0])}, {"": ""}, ""
+        )
     texts = key_texts(frame, by, "by")
     counts = texts.value_counts()
     ranked = sorted(counts.index, key=lambda name: (-counts[name], name))
@@ -110,8 +111,9 @@ def measured_rows(frame: pd.DataFrame, of: RowMetric | str) -> pd.DataFrame:
 
 def style_of(number: int) -> GroupStyle:
     """Return the style of a group by its number."""
-    cycle = number // len(_COLORS)
-    return GroupStyle(_COLORS[number % len(_COLORS)], _LINES[cycle % len(_LINES)], _MARKERS[number % len(_MARKERS)])
+    colors = theme.group_colors()
+    line = _LINES[number // len(colors) % len(_LINES)]
+    return GroupStyle(colors[number % len(colors)], line, _MARKERS[number % len(_MARKERS)])
 
 
 def by_phrase(by: Key | None) -> str:

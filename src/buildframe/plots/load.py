@@ -240,7 +240,7 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, 
     peaks, medians = summarize_bins(one.changes, kind.column, edges)
     at = date2num(_local(edges, tz))  # type: ignore[no-untyped-call]
     ax.stairs(medians, at, fill=True, color=theme.BLUE, alpha=0.5, linewidth=0, label="median")
-    ax.stairs(peaks, at, color=theme.BLUE, linewidth=1.2, label="peak")
+    ax.stairs(peaks, at, color=theme.BLUE, linewidth=theme.line_width(1.2), label="peak")
     most = float(peaks.max())
     if one.capacity is not None and (kind is _RUNNING or one.capacity[0] <= 1.5 * most):
         label = "capacity" if panel.is_cell else f"capacity: {one.capacity[0]:,} ({one.capacity[1]})"

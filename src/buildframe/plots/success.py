@@ -255,8 +255,8 @@ def _draw_line(ax: Axes, at: pd.Series[Any], buckets: pd.DataFrame, values: Any,
     partial = known & buckets["partial"].fillna(False).astype(bool)
     size = 5 if len(at) <= 60 else 2.5
     is_whole = list(np.flatnonzero(~partial[known]))
-    (drawn,) = ax.plot(at[known], values[known], color=style.color, linestyle=style.line, linewidth=1.8, label=label,
-                       marker=style.marker, markersize=size, markevery=is_whole)  # fmt: skip
+    (drawn,) = ax.plot(at[known], values[known], color=style.color, linestyle=style.line, linewidth=theme.line_width(),
+                       label=label, marker=style.marker, markersize=size, markevery=is_whole)  # fmt: skip
     mark_label(drawn, label)
     for rows, points, what in ((partial, 7.0, "bucket not complete"), (few, 0.75 * size, _FEW)):
         if rows.any():

@@ -134,7 +134,7 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, style: GroupStyle, line: Any, lab
     seconds = np.concatenate([[0.0], curve["after_s"].to_numpy(np.float64)])
     share, low, high = (np.concatenate([[1.0], curve[name].to_numpy(np.float64)]) for name in ("share", "low", "high"))
     ax.fill_between(seconds, low, high, step="post", color=style.color, alpha=0.18, linewidth=0)
-    ax.plot(seconds, share, color=style.color, linestyle=line, linewidth=1.8, drawstyle="steps-post",
+    ax.plot(seconds, share, color=style.color, linestyle=line, linewidth=theme.line_width(), drawstyle="steps-post",
             label=label or "_nolegend_")  # fmt: skip
     has_left = np.concatenate([[False], curve["n_censored"].to_numpy(np.int64) > 0])
     ax.plot(seconds[has_left], share[has_left], "|", color=style.color, markersize=7)
@@ -165,7 +165,7 @@ def _label_curves(ax: Axes, ends: dict[str, tuple[float, float]], styles: dict[s
         height = max(ends[name][1], height + step)
         ax.plot([1.01, 1.035], [height] * 2, transform=ax.get_yaxis_transform(), clip_on=False, scalex=False,
                 scaley=False, color=styles[name].color, linestyle=_STYLES[numbers[name] % len(_STYLES)],
-                linewidth=1.8)  # fmt: skip
+                linewidth=theme.line_width())  # fmt: skip
         text = ax.annotate(labels[name], (1.045, height), xycoords=ax.get_yaxis_transform(), va="center",
                            fontsize=font_points(9), color=theme.text_color(), annotation_clip=False)  # fmt: skip
         add_fallback_font(text)

@@ -167,6 +167,19 @@ def grid_color() -> Any:
     return rcParams["grid.color"]
 
 
+def line_width(usual: float = 1.8) -> float:
+    """Return the width in points of lines of data: the user's `lines.linewidth`, or else the usual one."""
+    width: float = rcParams["lines.linewidth"]
+    return usual if width == rcParamsDefault["lines.linewidth"] else width
+
+
+def group_colors() -> tuple[Any, ...]:
+    """Return the colors of groups: those of the user's `axes.prop_cycle`, or else those of the theme."""
+    cycle = rcParams["axes.prop_cycle"]
+    changed = () if cycle == rcParamsDefault["axes.prop_cycle"] else cycle.by_key().get("color", ())
+    return tuple(changed) or (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
+
+
 def is_light() -> bool:
     """Return whether the active theme has a light background."""
     return luminance(text_color()) < 0.5

@@ -206,8 +206,8 @@ def draw_line(
     known, partial = values.notna(), buckets["partial"].fillna(False).astype(bool)
     size = 5 if len(at) <= 60 else 2.5
     back = theme.background(ax)
-    (drawn,) = ax.plot(at[known], values[known], color=color, linestyle=line, linewidth=1.8, label=label, marker=marker,
-                       markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
+    (drawn,) = ax.plot(at[known], values[known], color=color, linestyle=line, linewidth=theme.line_width(), label=label,
+                       marker=marker, markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
     mark_label(drawn, label)
     if band:
         low, high = buckets[f"{p}_low_s"], buckets[f"{p}_high_s"]
