@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import matplotlib as mpl
 import pandas as pd
 import pytest
 from cycler import cycler
 from matplotlib.collections import PolyCollection
-from plot_frames import builds, jobs, note, segments, title
+from plot_frames import agents_needed, builds, jobs, leverage, note, queued, scope, segments, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
@@ -78,3 +82,33 @@ def test_states_keep_their_colors_whatever_the_user_chose():
     usual = {line.get_color() for line in plots.duration_trend(builds()).lines}
     with mpl.rc_context({"axes.prop_cycle": cycler(color=["#111111"])}):
         assert {line.get_color() for line in plots.duration_trend(builds()).lines} == usual
+
+
+def test_the_same_key_for_rows_and_columns_is_refused():
+    message = r"row='pipeline', col='pipeline': both are the same key\. Pass one of them"
+    for plot in (plots.trend, plots.calendar):
+        with pytest.raises(BadInput, match=message):
+            plot(builds(), row="pipeline", col="pipeline")
+
+
+def test_the_page_on_plots_lists_which_arguments_a_plot_does_not_have():
+    arguments = {"by", "col", "row", "tz"}
+    missing = {
+        (name, argument)
+        for name in set(plots.__all__) - {"shortened", "explore"}
+        for argument in arguments - {*inspect.signature(getattr(plots, name)).parameters}
+    }
+    page = (Path(__file__).parents[2] / "docs" / "plots.md").read_text()
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (`\w+`(?:, `\w+`)*) \|", page, re.MULTILINE)
+    listed = {(name, argument) for names, gone in rows for name in _quoted(names) for argument in _quoted(gone)}
+    assert listed == missing
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"`(\w+)`", text)
+
+
+@pytest.mark.parametrize("plot", [agents_needed, leverage])
+def test_days_of_predictions_have_the_time_zone(plot):
+    frame = queued()
+    assert scope(plot(frame))[-1] != scope(plot(frame, tz="Pacific/Honolulu"))[-1]

@@ -39,6 +39,7 @@ def agents_needed(
     within: str | dt.timedelta = "5min",
     target: float = 0.95,
     title: str | None = None,
+    tz: str = "UTC",
 ) -> Axes:
     """
     Plot how many jobs of a queue would start in time, and how long they would wait, with each number of agents.
@@ -63,6 +64,8 @@ def agents_needed(
         Share of jobs that should start in time, in (0, 1).
     title : str, optional
         Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the days in the title.
 
     Returns
     -------
@@ -94,7 +97,7 @@ def agents_needed(
     """
     rows = metrics.agents_needed(builds, jobs, queue, within, target)
     with theme.themed_axes(ax, 9, 4.6) as ax:
-        scope = describe_scope(builds) if title is None else ""
+        scope = describe_scope(builds, tz) if title is None else ""
         if rows.empty:
             heading, name = "Queue times by number of agents", theme.drawable(queue, 40)
             return theme.show_message(ax, f"No job waited for an agent in {name}.", title or heading, scope)

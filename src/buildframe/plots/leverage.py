@@ -35,6 +35,7 @@ def leverage(
     pipeline: str | None = None,
     top: int = 10,
     title: str | None = None,
+    tz: str = "UTC",
 ) -> Axes:
     """
     Plot how many hours of wall time builds would save if a step took less time, for the steps that save most.
@@ -58,6 +59,8 @@ def leverage(
         Maximum number of steps, at least 1.
     title : str, optional
         Title. By default it says what is shown.
+    tz : str, default "UTC"
+        Time zone of the days in the title.
 
     Returns
     -------
@@ -94,7 +97,7 @@ def leverage(
     with theme.themed_axes(ax, 9, 1.9 + each * float(np.clip(len(rows), 3, top))) as ax:
         heading = title or f"What builds save if one step takes {100 * by:.3g} % less time"
         own = builds if pipeline is None else builds[builds["pipeline"] == pipeline]
-        scope = describe_scope(own) if title is None else ""
+        scope = describe_scope(own, tz) if title is None else ""
         if not rows[[f"hours_saved{kind[0]}" for kind in _KINDS]].any(axis=None):
             message = "No step ran in a build that ended." if rows.empty else "No step would save time."
             return theme.show_message(ax, message, heading, scope)

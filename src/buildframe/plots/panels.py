@@ -26,6 +26,7 @@ from buildframe.plots.header import TEXT_SIZE, TITLE_SIZE, add_legend, legend_he
 from buildframe.plots.layout import character_width, font_points, mark_as_cell, plot_area, text_size, wrap_text
 from buildframe.plots.names import SEPARATOR, unique_labels
 from buildframe.plots.scope import describe_scope, rows_name
+from buildframe.terminal import show
 
 M = TypeVar("M")
 Share = Literal["", "x", "y", "xy"]
@@ -146,6 +147,9 @@ def draw(
     `heading` is the title of small multiples; the keys of the groups follow it. `size` is that of one plot in inches,
     and `share` which axes have the same limits in all cells. Return the Axes, or an array of them.
     """
+    if (place.row is not None and place.row is place.col) or (isinstance(place.row, str) and place.row == place.col):
+        key = show(place.row)
+        raise BadInput(f"row={key}, col={key}: both are the same key. Pass one of them, or another key for the other.")
     if not place.is_grid:
         summary = summarize(frame)
         with theme.themed_axes(place.ax, *(size(summary) if callable(size) else size)) as ax:
