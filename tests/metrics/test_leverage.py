@@ -61,7 +61,7 @@ def savings(frame: tuple[pd.DataFrame, pd.DataFrame], **options: Any) -> pd.Data
 
 
 def test_only_steps_on_the_critical_path_save_time_with_enough_agents() -> None:
-    saved = savings(days(rows=CHAIN), by=0.5)
+    saved = savings(days(rows=CHAIN), faster=0.5)
     assert saved["mean_saved_s_unlimited"].to_dict() == {"long": 200, "last": 150, "short": 0}
     assert saved["mean_saved_s"].to_dict() == {"long": 200, "last": 150, "short": 0}
     assert saved["hours_saved"].to_dict() == pytest.approx({"long": 800 / 3600, "last": 600 / 3600, "short": 0})
@@ -70,7 +70,7 @@ def test_only_steps_on_the_critical_path_save_time_with_enough_agents() -> None:
 
 
 def test_a_step_off_the_path_saves_time_if_others_wait_for_its_agent() -> None:
-    saved = savings(days(rows=SHARED), by=0.5)
+    saved = savings(days(rows=SHARED), faster=0.5)
     assert saved["mean_saved_s_unlimited"].to_dict() == {"path": 100, "off the path": 0}  # 300 s are left off the path
     assert saved["mean_saved_s"].to_dict() == {"path": 200, "off the path": 150}
 
@@ -79,24 +79,24 @@ def test_it_agrees_with_a_replay_of_one_step() -> None:
     frame = days(rows=SHARED)
     before, after = metrics.replay(*frame)[0], metrics.replay(*frame, run_scale={"off the path": 0.7})[0]
     difference = (metrics.wall_time(before) - metrics.wall_time(after)).dt.total_seconds()
-    assert savings(frame, by=0.3).loc["off the path", "mean_saved_s"] == pytest.approx(difference.mean())
+    assert savings(frame, faster=0.3).loc["off the path", "mean_saved_s"] == pytest.approx(difference.mean())
 
 
 def test_builds_of_other_pipelines_count_in_hours_but_not_in_the_mean() -> None:
     first = [job("a", 0, 0, 300, "b0", agent_id="x", pipeline="api"), job("a", 0, 300, 400, "b1", agent_id="x")]
     frame = frames([build("b0", 0, 300, pipeline="api"), build("b1", 0, 400)], first)
-    saved = metrics.leverage(*frame, by=0.5)
+    saved = metrics.leverage(*frame, faster=0.5)
     assert saved["pipeline"].tolist() == ["api", "web"]
     assert saved["mean_saved_s"].tolist() == [150, 50]
     assert (saved["hours_saved"] * 3600).tolist() == pytest.approx([300, 50])
-    assert metrics.leverage(*frame, by=0.5, pipeline="web")["pipeline"].tolist() == ["web"]
+    assert metrics.leverage(*frame, faster=0.5, pipeline="web")["pipeline"].tolist() == ["web"]
     assert len(metrics.leverage(*frame, top=1)) == 1
 
 
 def test_the_result_says_how_far_off_the_replay_is() -> None:
     saved = metrics.leverage(*days(rows=CHAIN))
     assert {"error", "fleet", "gap_share"} <= {*saved.attrs}
-    assert (saved.attrs["by"], saved.attrs["n_builds"]) == (0.1, 4)
+    assert (saved.attrs["faster"], saved.attrs["n_builds"]) == (0.1, 4)
 
 
 def test_an_empty_record_has_no_rows_and_invalid_arguments_are_refused() -> None:
@@ -104,8 +104,8 @@ def test_an_empty_record_has_no_rows_and_invalid_arguments_are_refused() -> None
     empty = metrics.leverage(builds.iloc[:0], jobs.iloc[:0])
     assert empty.empty
     assert list(empty.dtypes) == list(metrics.leverage(builds, jobs).dtypes)
-    with pytest.raises(BadInput, match="by=0"):
-        metrics.leverage(builds, jobs, by=0)
+    with pytest.raises(BadInput, match="faster=0"):
+        metrics.leverage(builds, jobs, faster=0)
     with pytest.raises(BadInput, match="top=0"):
         metrics.leverage(builds, jobs, top=0)
     with pytest.raises(BadInput, match=r"pipeline='wbe' has no job\. Use one of 'web'"):

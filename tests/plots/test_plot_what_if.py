@@ -114,3 +114,9 @@ def test_invalid_arguments_are_refused():
     assert leverage(jobs(0)).texts[0].get_text() == "No step ran in a build that ended."
     with pytest.raises(BadInput, match="queue"):
         plots.agents_needed(builds_of(rows), rows, queue=3)
+
+
+def test_the_share_that_a_step_saves_is_not_called_by_which_is_a_key():
+    assert "takes 50 % less time" in title(leverage(queued(), faster=0.5))
+    with pytest.raises(BadInput, match="by"):
+        leverage(queued(), by=0.5)

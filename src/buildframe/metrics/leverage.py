@@ -29,7 +29,7 @@ _COLUMNS = {
 
 @checked_names
 def leverage(
-    builds: pd.DataFrame, jobs: pd.DataFrame, by: float = 0.1, pipeline: str | None = None, top: int = 20
+    builds: pd.DataFrame, jobs: pd.DataFrame, faster: float = 0.1, pipeline: str | None = None, top: int = 20
 ) -> pd.DataFrame:
     """
     Predict how much wall time builds would save if one step took less time, and rank steps by it.
@@ -44,7 +44,7 @@ def leverage(
         Builds with the columns that `replay` needs.
     jobs : pandas.DataFrame
         All jobs of these builds, fetched with `include_retried_jobs=True`, with the columns that `replay` needs.
-    by : float, default 0.1
+    faster : float, default 0.1
         Share of its run time that a step saves, in (0, 1].
     pipeline : str, optional
         Slug of the pipeline whose steps are tried. By default those of all pipelines. All builds are replayed in any
@@ -76,13 +76,13 @@ def leverage(
         high_h_unlimited
         =============================== ======= ===============================================================
 
-        Its `attrs` have `by`, the number of builds that ended in both replays (`n_builds`), and `error`, `fleet` and
-        `gap_share` of `replay`.
+        Its `attrs` have `faster`, the number of builds that ended in both replays (`n_builds`), and `error`, `fleet`
+        and `gap_share` of `replay`.
 
     Raises
     ------
     BadInput
-        As for `replay`; if no job is of `pipeline`, `by` lies outside (0, 1], or `top` is below 1.
+        As for `replay`; if no job is of `pipeline`, `faster` lies outside (0, 1], or `top` is below 1.
 
     See Also
     --------
@@ -111,7 +111,7 @@ def leverage(
 
     Examples
     --------
-    >>> saved = metrics.leverage(builds, jobs, by=0.5, top=5)
+    >>> saved = metrics.leverage(builds, jobs, faster=0.5, top=5)
     >>> saved[["pipeline", "step", "mean_saved_s_unlimited", "mean_saved_s", "hours_saved", "clear"]].round(1)
       pipeline          step  mean_saved_s_unlimited  mean_saved_s  hours_saved  clear
     0   mobile  ios-payments                   260.9        1054.1          7.0   True
@@ -120,21 +120,21 @@ def leverage(
     3   mobile     ios-watch                     3.3         776.1          5.2   True
     4   mobile  ios-snapshot                     0.0         743.1          5.0   True
     """
-    _check_arguments(by, top)
+    _check_arguments(faster, top)
     prepared = prepare(builds, jobs)
     model, of_step = prepared.model, _pipelines_of_steps(prepared)
     unlimited = [Fleet(UNLIMITED)] * model.n_queues
     pairs = {"_unlimited": _Comparison(model, unlimited), "": _Comparison(model, prepared.fleets)}
     rows = []
     for number, machine_h in _choose_steps(prepared, pipeline, top):
-        scale, own = prepared.rows_of({number: 1 - by}), model.builds.pipeline == of_step[number]
+        scale, own = prepared.rows_of({number: 1 - faster}), model.builds.pipeline == of_step[number]
         name, step = prepared.record.steps[number]
         row = {"pipeline": name, "step": step, "machine_h": machine_h}
         rows.append(row | {key: value for end, pair in pairs.items() for key, value in pair.savings(scale, own, end)})
     result = pd.DataFrame(rows, columns=[name for name in _COLUMNS if name != "clear"])
     result = result.assign(clear=result["low_h"] > 0)[[*_COLUMNS]].astype(_COLUMNS)
     result = result.sort_values("hours_saved", ascending=False, kind="stable", ignore_index=True)
-    result.attrs |= {"by": by, "n_builds": pairs[""].n_ended} | describe_replay(prepared)
+    result.attrs |= {"faster": faster, "n_builds": pairs[""].n_ended} | describe_replay(prepared)
     return result
 
 
@@ -190,9 +190,9 @@ def _find_critical(prepared: PreparedReplay) -> Flags:
     return is_critical[jobs.from_pipeline]
 
 
-def _check_arguments(by: float, top: int) -> None:
-    if isinstance(by, bool) or not isinstance(by, int | float) or not 0 < by <= 1:
-        raise BadInput(f"by={by!r} is not a fraction in (0, 1]. Use one such as 0.1 for 10 % less time.")
+def _check_arguments(faster: float, top: int) -> None:
+    if isinstance(faster, bool) or not isinstance(faster, int | float) or not 0 < faster <= 1:
+        raise BadInput(f"faster={faster!r} is not a fraction in (0, 1]. Use one such as 0.1 for 10 % less time.")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise BadInput(f"top={top!r}: pass a whole number of at least 1.")
 

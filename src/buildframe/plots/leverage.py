@@ -31,7 +31,7 @@ def leverage(
     builds: pd.DataFrame,
     jobs: pd.DataFrame,
     ax: Axes | None = None,
-    by: float = 0.1,
+    faster: float = 0.1,
     pipeline: str | None = None,
     top: int = 10,
     title: str | None = None,
@@ -51,7 +51,7 @@ def leverage(
         All jobs of these builds, with every attempt (`include_retried_jobs=True`).
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
-    by : float, default 0.1
+    faster : float, default 0.1
         Share of its run time that a step saves, in (0, 1].
     pipeline : str, optional
         Slug of the pipeline whose steps are tried. By default those of all pipelines.
@@ -92,10 +92,10 @@ def leverage(
     >>> ax.get_xlabel()
     'wall time saved, of all builds'
     """
-    rows = metrics.leverage(builds, jobs, by, pipeline, theme.check_top(top))
+    rows = metrics.leverage(builds, jobs, faster, pipeline, theme.check_top(top))
     each = theme.row_height(_names(rows), 0.36, _CHARACTERS)
     with theme.themed_axes(ax, 9, 1.9 + each * float(np.clip(len(rows), 3, top))) as ax:
-        heading = title or f"What builds save if one step takes {100 * by:.3g} % less time"
+        heading = title or f"What builds save if one step takes {100 * faster:.3g} % less time"
         own = builds if pipeline is None else builds[builds["pipeline"] == pipeline]
         scope = describe_scope(own, tz) if title is None else ""
         if not rows[[f"hours_saved{kind[0]}" for kind in _KINDS]].any(axis=None):
