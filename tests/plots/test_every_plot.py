@@ -275,3 +275,41 @@ def test_names_of_steps_are_whole_in_cells_of_a_wide_figure():
         "all steps",
         "integration",
     }
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (
+            lambda: plots.trend(builds(), of="wall_time"),
+            "of='wall_time'.*no column 'wall_time'. Did you mean metrics.wall_time",
+        ),
+        (lambda: plots.survival(jobs(), of="queu_time"), "Did you mean metrics.queue_time"),
+        (lambda: plots.distribution(builds().assign(took=1.0), of="tok"), "Did you mean 'took'"),
+        (lambda: plots.time_ledger(builds()), "ledger: .* Pass a ledger from metrics.time_ledger"),
+        (lambda: plots.time_ledger(jobs()), "ledger: .* Pass a ledger from metrics.time_ledger"),
+        (
+            lambda: plots.trend(builds(), freq="daily"),
+            r"^freq='daily' is not a frequency of pandas\. Use one such as '1h', '1D'",
+        ),
+    ],
+)
+def test_an_error_suggests_what_is_meant(draw, message):
+    with pytest.raises(BadInput, match=message):
+        draw()
+
+
+def test_a_branch_without_builds_is_named_with_the_nearest_one():
+    shown = [plots.success_trend(builds(), branch=branch).texts[0].get_text() for branch in ("mainn", "x")]
+    assert [text.replace("\n", " ") for text in shown] == [
+        "No build of the branch mainn passed or failed. Did you mean main?",
+        "No build of the branch x passed or failed.",
+    ]
+
+
+def test_the_threshold_of_flake_scores_does_not_lead_through_a_label():
+    ax = laid_out(plots.flake_scores(flipping(8, 70), threshold=0.3))
+    at_line = ax.transData.transform((30, 0))[0]
+    percents = [text.get_window_extent() for text in ax.texts if text.get_text().endswith(" %")]
+    assert len(percents) == 8
+    assert not any(box.x0 <= at_line <= box.x1 for box in percents)

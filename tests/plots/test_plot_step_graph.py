@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -144,3 +145,18 @@ def test_texts_lie_in_their_boxes(size):
     for text in inside:
         assert any(box.x0 <= text.x0 and text.x1 <= box.x1 and box.y0 - 1 <= text.y0 and text.y1 <= box.y1 + 1
                    for box in outlines)  # fmt: skip
+
+
+def test_names_in_a_small_figure_have_two_lines_of_a_legible_size():
+    frame = chains().assign(
+        name=lambda rows: rows["name"].replace({"upload": "upload-artifact", "deploy": "production"})
+    )
+    with mpl.rc_context({"figure.figsize": (1.8, 2.4)}):
+        ax = laid_out(step_graph(frame))
+    names = [
+        text
+        for text in ax.texts
+        if text.get_fontsize() > 0 and "%" not in text.get_text() and "box" not in text.get_text()
+    ]
+    assert min(text.get_fontsize() for text in names) > 5
+    assert any("\n" in text.get_text() for text in names)

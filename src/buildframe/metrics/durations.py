@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -10,6 +10,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import column, timestamps
+from buildframe.terminal import nearest_name, show
 
 RowMetric = Callable[[pd.DataFrame], "pd.Series[Any]"]
 """`frame -> Series` of timedeltas, one per row."""
@@ -279,3 +280,12 @@ def span_of(of: RowMetric | str) -> Span | None:
     if not isinstance(of, str) and not callable(of):
         raise BadInput(f"of={of!r} is neither a metric nor a column name. Pass one such as metrics.run_time.")
     return next((span for metric, span in SPANS.items() if of in (metric, f"{metric.__name__}_s")), None)
+
+
+def check_column_of(of: RowMetric | str, columns: Iterable[str]) -> None:
+    """Raise BadInput, with the row metric that is meant, if `of` is the name of a column that there is not."""
+    if isinstance(of, str) and of not in (names := [*columns]):
+        metrics = {name: f"metrics.{name}" for name in (metric.__name__ for metric in SPANS)}
+        near = nearest_name(of, [*metrics, *names])
+        suggestion = f" Did you mean {metrics.get(near, repr(near))}?" if near else ""
+        raise BadInput(f"of={show(of)}: The frame has no column {show(of)}.{suggestion}")

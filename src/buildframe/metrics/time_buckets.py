@@ -107,14 +107,15 @@ def resolve_window(start: When | None, end: When | None, now: Moment | None) -> 
 
 
 def _parse_frequency(freq: str) -> BaseOffset:
+    valid = "Use one such as '1h', '1D', 'W-MON', 'MS' or 'QS'."
     if not isinstance(freq, str):
-        raise BadInput(f"freq={freq!r} is not a text. Use one such as '1h', '1D', 'W-MON', 'MS' or 'QS'.")
+        raise BadInput(f"freq={freq!r} is not a text. {valid}")
     try:
         offset = to_offset(freq)
-    except (ValueError, OverflowError) as why:
-        raise BadInput(f"freq={freq!r}: {why}") from None
+    except (ValueError, OverflowError):
+        raise BadInput(f"freq={freq!r} is not a frequency of pandas. {valid}") from None
     if offset.n < 1 or not isinstance(offset, (Tick, Day, Week, MonthBegin, QuarterBegin, YearBegin)):
-        raise BadInput(f"freq={freq!r} is not a start of a bucket. Use one such as '1h', '1D', 'W-MON', 'MS' or 'QS'.")
+        raise BadInput(f"freq={freq!r} is not a start of a bucket. {valid}")
     return offset
 
 

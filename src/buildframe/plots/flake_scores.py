@@ -129,7 +129,8 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
     ax.axvline(100 * threshold, color=theme.GRAY, linestyle="--", linewidth=1, label="threshold")
     most = percent[:, 2].max()
     for row, (high, p) in enumerate(zip(percent[:, 2], shown["p_above"], strict=True)):
-        ax.annotate(f"{100 * p:.0f} %", (high, row), (5, 0), textcoords="offset points", va="center", size="small")
+        beside = max(high, 100 * threshold)  # the line of the threshold does not lead through it
+        ax.annotate(f"{100 * p:.0f} %", (beside, row), (5, 0), textcoords="offset points", va="center", size="small")
     theme.label_rows(ax, rows, _names(shown), _CHARACTERS)
     ax.set(xlabel="attempts that fail at random (%)", ylim=(-0.6, max(len(shown), 3) - 0.4))
     ax.set_xlim(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import require_columns
@@ -108,7 +109,10 @@ def time_ledger(
     >>> ax.get_xlabel()
     'mean wall time per build'
     """
-    require_columns(ledger.columns, _NEEDED)
+    try:
+        require_columns(ledger.columns, _NEEDED)
+    except BadInput as wrong:
+        raise BadInput(f"ledger: {wrong} Pass a ledger from metrics.time_ledger.") from None
     groups = choose_groups(ledger, by, top, (col, row))
 
     def paint(one: _Sums, panel: Panel[_Sums]) -> None:

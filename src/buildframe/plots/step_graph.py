@@ -18,11 +18,15 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats, column, timestamps
 from buildframe.plots import theme
 from buildframe.plots.layout import apply_layout, character_width, count_rows_that_fit, font_points, plot_area
+from buildframe.plots.names import wrap_label
 from buildframe.plots.scope import describe_scope
 
 _POINTS_PER_STEP = 27  # height of a box with two lines of text
 _BOX_WIDTH, _BOX_HEIGHT = 0.8, 0.78  # of the distance between layers, and between rows
 _LEAST_CHARACTERS = 8
+_TIGHT = 0.82
+"""Size of names in boxes with fewer characters, as a multiple of the usual one."""
+
 _MARGIN = 0.02
 """Distance between the sides of a box and its text."""
 
@@ -206,18 +210,21 @@ def _draw(ax: Axes, shown: pd.DataFrame, edges: pd.Series[float], layers: pd.Ser
     x, y = (np.array([places[step][i] for step in shown.index]) for i in (0, 1))
     _draw_boxes(ax, x, y, 1, facecolor=theme.background(ax), edgecolor=theme.GRAY, zorder=2)
     _draw_boxes(ax, x, y, shown["share"].to_numpy(np.float64), facecolor=theme.SKY, alpha=0.6, linewidth=0, zorder=3)
-    room = _BOX_WIDTH * plot_area(ax)[0] / n_layers / (character_width() * 0.92) - 1
-    characters = int(np.clip(room, _LEAST_CHARACTERS, 40))
-    size = font_points(8) * min(max(room, 4) / _LEAST_CHARACTERS, 1)
-    labels = theme.unique_labels(map(str, shown.index), characters)
+    wide = _BOX_WIDTH * plot_area(ax)[0] / n_layers
+    room = wide / (character_width() * 0.92) - 1
+    is_tight = room < _LEAST_CHARACTERS  # names have two lines, and there is no room for values
+    size = font_points(8) * (_TIGHT if is_tight else 1)
+    characters = max(int(wide / (0.47 * size)), 4) if is_tight else int(min(room, 40))
+    labels = theme.unique_labels(map(str, shown.index), characters * (1 + is_tight))
     style: dict[str, Any] = {"va": "center", "zorder": 4, "in_layout": False}
     texts = []
     for step, share, seconds in zip(shown.index, shown["share"], shown["seconds"], strict=True):
         at, row = places[step]
         value = f"{_percent(share)}, {format_duration(seconds)}" if share else "0 %"
-        name = labels[str(step)]
-        texts.append(ax.text(at + _MARGIN, row + 0.17, name, fontsize=size, parse_math=False, **style))
-        if len(value) <= characters + 1:
+        name = wrap_label(labels[str(step)], characters)
+        height = 0.0 if is_tight else 0.17
+        texts.append(ax.text(at + _MARGIN, row + height, name, fontsize=size, parse_math=False, **style))
+        if len(value) <= characters + 1 and not is_tight:
             texts.append(ax.text(at + _MARGIN, row - 0.2, value, fontsize=0.94 * size, alpha=0.8, **style))
     ax.set_xticks(np.arange(n_layers) + _BOX_WIDTH / 2, [str(layer + 1) for layer in range(n_layers)])
     reach = max(y.max(), 1.0) + 0.6

@@ -20,6 +20,7 @@ from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, c
 from buildframe.plots.header import mark_label
 from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
+from buildframe.terminal import nearest_name
 
 _MOST_LANES = 10
 _LANE = 8  # minimum height of a lane in percentage points
@@ -109,7 +110,10 @@ def success_trend(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('Day created (UTC)', 'builds that passed')
     """
-    groups = choose_groups(_select_branches(builds, branch, pipelines), by, top, (col, row))
+    groups, nothing = (
+        choose_groups(_select_branches(builds, branch, pipelines), by, top, (col, row)),
+        _nothing(builds, branch),
+    )
     if freq is None:
         groups_by_cell = group_and_cell(groups, col, row)
         freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _BUILDS, groups_by_cell)
@@ -125,7 +129,10 @@ def success_trend(
         return _Rates(pd.concat(each, ignore_index=True), outages, [] if outages is None else _choose_lanes(outages))
 
     def paint(one: _Rates, panel: Panel[_Rates]) -> None:
-        _paint(one, panel, groups, freq, begin, tz, branch, pipelines is not None)
+        if one.buckets["rate"].isna().all():
+            panel.show_message(nothing)
+        else:
+            _paint(one, panel, groups, freq, begin, tz, branch, pipelines is not None)
 
     def size(one: _Rates) -> tuple[float, float]:
         return 9, 3.8 + 0.22 * len(one.lanes)
@@ -149,15 +156,22 @@ def _select_branches(builds: pd.DataFrame, branch: str | None, pipelines: pd.Dat
     return builds[pd.MultiIndex.from_frame(builds[names]).isin(pd.MultiIndex.from_frame(selected[names]))]
 
 
+def _nothing(builds: pd.DataFrame, branch: str | None) -> str:
+    """Return the sentence that replaces a plot without outcomes; it suggests a branch if there is none of the name."""
+    if branch is None:
+        return "No build passed or failed."
+    names = sorted(map(str, builds["branch"].dropna().unique())) if "branch" in builds else []
+    near = nearest_name(branch, names) if branch not in names else None
+    suggestion = f" Did you mean {theme.drawable(near, 40)}?" if near else ""
+    return f"No build of the branch {theme.drawable(branch, 40)} passed or failed.{suggestion}"
+
+
 def _paint(
     one: _Rates, panel: Panel[_Rates], groups: ShownGroups, freq: str, begin: Begin | None, tz: str,
     branch: str | None, by_default: bool,
 ) -> None:  # fmt: skip
     ax, buckets, outages = panel.ax, one.buckets, one.outages
     lanes = one.lanes[: max(int((plot_area(ax, below=_BELOW)[1] - font_points(_LEAST)) / label_height()), 0)]
-    if buckets["rate"].isna().all():
-        panel.show_message("No build passed or failed.")
-        return
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name].reset_index(drop=True)
         if own["rate"].notna().any():

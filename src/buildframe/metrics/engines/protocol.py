@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
-from buildframe.metrics.durations import SEEN, RowMetric, Span, span_of
+from buildframe.metrics.durations import SEEN, RowMetric, Span, check_column_of, span_of
 from buildframe.metrics.engines import attribution, expressions, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
 from buildframe.metrics.engines.intervals import AT, IS_KNOWN, LEVEL, TimeWindow, query_levels
@@ -322,6 +322,7 @@ class Engine(ABC):
         only their rows remain, so the null queue of a trigger job is no group.
         """
         span, available = span_of(of), self.column_names(frame)
+        check_column_of(of, available)
         frame, value = self.measure_rows(frame, of, span)
         if span is None or (isinstance(of, str) and not set(span.needs) <= set(available)):
             return self.group_rows(frame, needs, by, value=value)
