@@ -68,7 +68,7 @@ def test_all_queues_are_counted_together_on_the_axes_of_the_user():
 def test_the_note_has_the_bin_width_the_jobs_and_the_peak():
     ax = concurrency(jobs(3))
     assert ax.get_ylabel() == "jobs"
-    assert note(ax) == "peak and median of each 5 s; 3 jobs ran; peak 2; capacity 2 (most at once)"
+    assert note(ax) == "peak, mean and median of each 5 s; 3 jobs ran; peak 2; capacity 2 (most at once)"
     week = jobs(2, started_at=at(0, 10_000), finished_at=at(1, 10_010))
     assert "median of each 3 h; 2 jobs ran" in note(concurrency(week))
     assert "1 job became runnable" in note(queue_depth(jobs(1)))
@@ -97,9 +97,10 @@ def changes(levels: list[tuple[float, int]]) -> pd.DataFrame:
 def test_the_median_of_a_bin_is_weighted_by_time():
     edges = START_S + 60 * np.array([0.0, 10, 20, 30])
     steps_of = changes([(0, 1), (4, 5), (10, 2), (15.5, 9), (20, 0)])
-    peaks, medians = summarize_bins(steps_of, "running", edges)
+    peaks, medians, means = summarize_bins(steps_of, "running", edges)
     assert peaks.tolist() == [5, 9, 0]
     assert medians.tolist() == [5, 2, 0]
+    assert means.tolist() == pytest.approx([3.4, 5.15, 0])
 
 
 START_S = DAY * 86400
@@ -113,11 +114,12 @@ def test_bins_have_the_peaks_and_medians_of_every_second(levels):
     each = np.zeros(60)
     for (minute, level), (end, _) in itertools.pairwise(ordered):
         each[minute:end] = level
-    peaks, medians = summarize_bins(changes(ordered), "running", edges)
+    peaks, medians, means = summarize_bins(changes(ordered), "running", edges)
     for k in range(3):
         own = np.sort(each[20 * k : 20 * k + 20])
         assert peaks[k] == own[-1]
         assert own[9] <= medians[k] <= own[10]
+        assert means[k] == pytest.approx(np.mean(own))
 
 
 def test_short_peaks_in_long_bins_are_drawn():

@@ -106,8 +106,9 @@ def concurrency(
 
     Notes
     -----
-    The line is the peak of each bucket of time, and the filled area its time-weighted median; the note gives the
-    length of the buckets. The dashed line is the capacity: the number of agents that ran jobs, or, if agents come and
+    The blue line is the peak of each bucket of time, the green one its mean over time, and the filled area its median;
+    the note gives the length of the buckets. In long buckets with nights the median can be 0; the mean then shows how
+    busy the agents were. The dashed line is the capacity: the number of agents that ran jobs, or, if agents come and
     go, the most jobs that ran at once. Where the plot is hatched, jobs of builds outside the frame may be missing. Each
     row has its own scale of jobs.
 
@@ -237,9 +238,10 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, 
     times = pd.concat([other.changes["at"] for other in panel.summaries])
     room = axes_cell(ax).width * points_per_pixel(ax) - _BESIDE
     edges, width = _choose_bins(times, int(np.clip(room / _POINTS_PER_BIN, 32, _MOST_BINS)))
-    peaks, medians = summarize_bins(one.changes, kind.column, edges)
+    peaks, medians, means = summarize_bins(one.changes, kind.column, edges)
     at = date2num(_local(edges, tz))  # type: ignore[no-untyped-call]
     ax.stairs(medians, at, fill=True, color=theme.BLUE, alpha=0.5, linewidth=0, label="median")
+    ax.stairs(means, at, color=theme.GREEN, linewidth=theme.line_width(1.2), label="mean")
     ax.stairs(peaks, at, color=theme.BLUE, linewidth=theme.line_width(1.2), label="peak")
     most = float(peaks.max())
     if one.capacity is not None and (kind is _RUNNING or one.capacity[0] <= 1.5 * most):
@@ -257,7 +259,7 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, 
     n = f"{format_count(one.n, 'job')} {kind.did}"
     capacity = "" if one.capacity is None else f"capacity {one.capacity[0]:,} ({one.capacity[1]})"
     short = theme.join_notes(n, f"peak {peaks.max():,.0f}", capacity)
-    key = f"peak and median of each {width}"
+    key = f"peak, mean and median of each {width}"
     panel.decorate(heading, "" if panel.is_cell else theme.join_notes(short, hidden), "y", short, key)
 
 
@@ -275,8 +277,8 @@ def _choose_bins(at: pd.Series[Any], most: int) -> tuple[Floats, str]:
     return start + width * np.arange(int((last - start) // width) + 2, dtype=np.float64), _WIDTHS[width]
 
 
-def summarize_bins(changes: pd.DataFrame, count: str, edges: Floats) -> tuple[Floats, Floats]:
-    """Return the maximum and the time-weighted median of a step function in each bin; it is 0 outside its changes."""
+def summarize_bins(changes: pd.DataFrame, count: str, edges: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the maximum, and the median and mean over time, of a step function in each bin; it is 0 outside."""
     ordered = changes.sort_values("at", kind="stable").drop_duplicates("at", keep="last")
     at, levels = ordered["at"].astype("int64").to_numpy() / 1e6, ordered[count].to_numpy(np.float64)
     begins = np.unique(np.concatenate([at, edges[:-1]]))
@@ -291,7 +293,8 @@ def summarize_bins(changes: pd.DataFrame, count: str, edges: Floats) -> tuple[Fl
     passed = np.cumsum(lasting[order])
     middle = np.concatenate([[0.0], passed[np.flatnonzero(np.diff(bin_of[order]))]]) + np.diff(edges) / 2
     medians = level[order][np.minimum(np.searchsorted(passed, middle - 1e-9), len(order) - 1)]
-    return peaks, medians
+    means: Floats = np.bincount(bin_of, level * lasting, len(edges) - 1) / np.diff(edges)
+    return peaks, medians, means
 
 
 def _hatch_incomplete_times(ax: Axes, changes: pd.DataFrame, tz: str) -> None:
