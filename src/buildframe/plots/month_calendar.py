@@ -168,6 +168,8 @@ def _mondays(days: pd.DataFrame) -> pd.Series[Any]:
 def _find_weeks(summaries: Sequence[pd.DataFrame]) -> pd.DatetimeIndex:
     """Return the Mondays of the weeks that all cells show: from the first to the last of any, or the latest."""
     mondays = pd.concat([_mondays(days) for days in summaries])
+    if mondays.empty:
+        return pd.DatetimeIndex([])
     return pd.date_range(mondays.min(), mondays.max(), freq="7D")[-_MOST_WEEKS:]
 
 
