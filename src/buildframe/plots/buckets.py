@@ -73,7 +73,8 @@ def _is_cut(starts: pd.Series[Any], begin: Begin | None) -> pd.Series[bool]:
     local = starts.dt.tz_localize(None)
     if begin is None or local.nunique() < 2:
         return pd.Series(False, index=starts.index)
-    return (local < begin.at) & (begin.at - local > begin.gap)
+    is_cut: pd.Series[bool] = (local < begin.at) & (begin.at - local > begin.gap)
+    return is_cut
 
 
 def mark_begin(buckets: pd.DataFrame, begin: Begin | None) -> pd.DataFrame:

@@ -36,7 +36,8 @@ class _SharedDateFormatter(ConciseDateFormatter):
     def format_ticks(self, values: Any) -> list[str]:
         """Return the labels of all ticks."""
         labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
-        ends = [f"{time:%Y-%b-%d}".split("-") for time in num2date(values)[:: max(len(values) - 1, 1)]]
+        times = num2date(values)  # type: ignore[no-untyped-call]
+        ends = [f"{time:%Y-%b-%d}".split("-") for time in times[:: max(len(times) - 1, 1)]]
         pairs = list(zip(*ends, strict=True))
         n_shared = next((k for k, pair in enumerate(pairs) if len({*pair}) > 1), None)
         self._shared = None if n_shared is None else "-".join(ends[0][:n_shared])

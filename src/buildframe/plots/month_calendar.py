@@ -182,7 +182,7 @@ def _describe_counts(n: pd.Series[float]) -> str:
 
 def _draw_days(ax: Axes, days: pd.DataFrame, weeks: pd.DatetimeIndex, scale: ScalarMappable, size: float) -> bool:
     """Draw a cell for each day in the row of its week, and return whether the cells have room for numbers."""
-    week = weeks.get_indexer(_mondays(days)).astype(np.int64)
+    week = weeks.get_indexer(pd.DatetimeIndex(_mondays(days))).astype(np.int64)
     weekday = days["day"].dt.day_of_week.to_numpy(np.int64)
     table = np.full((len(weeks), 7), np.nan)
     table[week, weekday] = days["value"].to_numpy(np.float64)
