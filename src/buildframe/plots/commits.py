@@ -105,11 +105,13 @@ def flips(
     buildframe.metrics.flips : The ranking of steps.
     buildframe.metrics.outcomes_by_commit : The verdicts of this plot.
 
-    Notes ----- A cell is the worst verdict over the shards and matrix jobs of a step on a commit. It is empty if
-    nothing passed or failed. "failed, not retried" is one failure, so nobody knows whether the step would have passed;
-    "failed every time" is two failures or more without a pass. Columns are the latest 60 commits on which at least one
-    of these steps did not simply pass, as in `commit_grid` the newest first, by the time of their first outcome that
-    was no pass. The note counts earlier commits.
+    Notes
+    -----
+    A cell is the worst verdict over the shards and matrix jobs of a step on a commit. It is empty if nothing passed or
+    failed. "failed, not retried" is one failure, so nobody knows whether the step would have passed; "failed every
+    time" is two failures or more without a pass. Columns are the latest 60 commits on which at least one of these steps
+    did not simply pass, as in `commit_grid` the newest first, by the time of their first outcome that was no pass. The
+    note counts earlier commits.
 
     Examples
     --------
@@ -207,11 +209,13 @@ def commit_grid(
     flips : Only steps that both failed and passed, and only commits with failures.
     buildframe.metrics.outcomes_by_commit : The outcomes of this plot.
 
-    Notes ----- A cell is the worst outcome over the shards and matrix jobs of a step on a commit. It is empty if
-    nothing passed or failed. "failed, not retried" is one failure; "failed every time" is two failures or more without
-    a pass. The first row has the worst outcome of all steps. Labels give the number of commits on which a step failed.
-    Commits are ordered by the end of their first job that passed or failed. The label of the newest one of a day begins
-    with this day, and a line separates days.
+    Notes
+    -----
+    A cell is the worst outcome over the shards and matrix jobs of a step on a commit. It is empty if nothing passed or
+    failed. "failed, not retried" is one failure; "failed every time" is two failures or more without a pass. The first
+    row has the worst outcome of all steps. Labels give the number of commits on which a step failed. Commits are
+    ordered by the end of their first job that passed or failed. The label of the newest one of a day begins with this
+    day, and a line separates days.
 
     Examples
     --------

@@ -106,10 +106,12 @@ def duration_trend(
     buildframe.metrics.change_points : When the wall time changed.
     distribution : All durations of a period.
 
-    Notes ----- A bucket needs two builds for a median and 20 for a 95th percentile. A hollow marker is a bucket that
-    had not ended when the builds were fetched, or inside which the builds begin. Unfinished and blocked builds count
-    for as long as they were seen; the note gives their number. If there are too many of them, a percentile is unknown,
-    and a hollow triangle is a lower bound.
+    Notes
+    -----
+    A bucket needs two builds for a median and 20 for a 95th percentile. A hollow marker is a bucket that had not ended
+    when the builds were fetched, or inside which the builds begin. Unfinished and blocked builds count for as long as
+    they were seen; the note gives their number. If there are too many of them, a percentile is unknown, and a hollow
+    triangle is a lower bound.
 
     Few builds that are much longer than the others are triangles at the upper end of the plot, and the note counts
     them.

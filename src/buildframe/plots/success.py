@@ -97,11 +97,13 @@ def success_trend(
     buildframe.metrics.success_trend : The rates of this plot.
     buildframe.metrics.outages : The outages of this plot.
 
-    Notes ----- The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time
-    for an interval. The line leads over buckets with fewer than five builds, such as weekends; each is a small hollow
-    point. A large hollow point marks a bucket that had not ended when the builds were fetched, or inside which they
-    begin. An arrow ends an outage that is still open. Up to ten pipelines have a lane: those that fail now, then those
-    that were failing longest. The note counts the others.
+    Notes
+    -----
+    The rate is passed ÷ (passed + failed) builds. A bucket needs builds in five of eight spans of its time for an
+    interval. The line leads over buckets with fewer than five builds, such as weekends; each is a small hollow point. A
+    large hollow point marks a bucket that had not ended when the builds were fetched, or inside which they begin. An
+    arrow ends an outage that is still open. Up to ten pipelines have a lane: those that fail now, then those that were
+    failing longest. The note counts the others.
 
     Examples
     --------

@@ -94,10 +94,12 @@ def trend(
     duration_trend : The wall time of builds, with a point for each build.
     buildframe.metrics.trend : The numbers of this plot.
 
-    Notes ----- A percentile needs 1 / (1 - q) rows in a bucket. The line leads over buckets without one. Up to three
-    groups have a band, the 95 % interval of the percentile. A hollow marker is a bucket that had not ended when the
-    rows were fetched, or inside which the rows begin. A hollow triangle is a lower bound: too many rows of the bucket
-    were not seen to end.
+    Notes
+    -----
+    A percentile needs 1 / (1 - q) rows in a bucket. The line leads over buckets without one. Up to three groups have a
+    band, the 95 % interval of the percentile. A hollow marker is a bucket that had not ended when the rows were
+    fetched, or inside which the rows begin. A hollow triangle is a lower bound: too many rows of the bucket were not
+    seen to end.
 
     Examples
     --------
