@@ -146,9 +146,34 @@ ROWS_OF_JOBS = ("many", "few", "one", "none", "all null", "only waiters", "only 
 ROWS_OF_BUILDS = ("many", "few", "one", "none", "all null", "only running")
 
 
-def cases(kinds: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of an engine and of rows; eager frames of Polars are made lazy, so many and no rows are enough."""
-    return [(engine, kind) for engine in ENGINES for kind in kinds if engine != "polars" or kind in ("many", "none")]
+def cases(summaries: Iterable[str], kinds: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return combinations of a summary, an engine and rows.
+
+    The first summary of each function and those without groups get all rows. Options of a function do not change how an
+    engine handles frames of few rows, so the other summaries get many rows and one of the other frames each. Eager
+    frames of Polars are made lazy, so many and no rows are enough.
+    """
+    names, first = list(summaries), first_of_functions(summaries)
+    others = itertools.cycle(kind for kind in kinds if kind != "many")
+    rows = {name: kinds if name in first else ("many", next(others)) for name in names}
+    return [
+        (name, engine, kind)
+        for name in names
+        for engine in ENGINES
+        for kind in (rows[name] if engine != "polars" else ("many", "none"))
+    ]
+
+
+def first_of_functions(summaries: Iterable[str]) -> list[str]:
+    """Return the first summary of each function, and those of all rows, without groups."""
+    names = list(summaries)
+    first = {function_of(name): name for name in reversed(names)}.values()
+    return [name for name in names if name in first or name.endswith(" of all")]
+
+
+def function_of(summary: str) -> str:
+    """Return the function of a summary whose name begins with it."""
+    return summary.split()[0].strip(",")
 
 
 ALIKE_IN_SPARK = {
@@ -169,9 +194,7 @@ def cases_in_spark(summaries: Iterable[str]) -> list[tuple[str, str]]:
     The other rows test functions of this package, which are the same on each engine. Without values, options of a
     function make no difference to Spark that other engines would not show, but groups do.
     """
-    names = list(summaries)
-    first = {name.split()[0].strip(","): name for name in reversed(names)}.values()
-    plain = [name for name in names if name in first or name.endswith(" of all")]
+    names, plain = list(summaries), first_of_functions(summaries)
     many = [(name, "many") for name in names if name not in ALIKE_IN_SPARK]
     return many + list(zip(plain, itertools.cycle(EMPTY_IN_SPARK)))
 

@@ -22,6 +22,7 @@ from tests.metrics.engine_frames import (
     collected,
     expected_of,
     frame_on,
+    function_of,
     in_spark,
 )
 from tests.metrics.random_frames import jobs_of
@@ -32,22 +33,19 @@ from buildframe.errors import BadInput
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "kind"), cases(ROWS_OF_JOBS))
-@pytest.mark.parametrize("summary", OF_JOBS)
+@pytest.mark.parametrize(("summary", "engine", "kind"), cases(OF_JOBS, ROWS_OF_JOBS))
 def test_of_jobs(summary: str, engine: str, kind: str) -> None:
     result = OF_JOBS[summary](frame_on(engine, "jobs", kind))
     assert_same(result, expected_of(OF_JOBS[summary], "jobs", kind))
 
 
-@pytest.mark.parametrize(("engine", "kind"), cases(ROWS_OF_BUILDS))
-@pytest.mark.parametrize("summary", OF_BUILDS)
+@pytest.mark.parametrize(("summary", "engine", "kind"), cases(OF_BUILDS, ROWS_OF_BUILDS))
 def test_of_builds(summary: str, engine: str, kind: str) -> None:
     result = OF_BUILDS[summary](frame_on(engine, "builds", kind))
     assert_same(result, expected_of(OF_BUILDS[summary], "builds", kind))
 
 
-@pytest.mark.parametrize(("engine", "kind"), cases(ROWS_OF_JOBS))
-@pytest.mark.parametrize("metric", sorted(PER_BUILD))
+@pytest.mark.parametrize(("metric", "engine", "kind"), cases(sorted(PER_BUILD), ROWS_OF_JOBS))
 def test_of_builds_from_their_jobs(metric: str, engine: str, kind: str) -> None:
     compute = getattr(metrics, metric)
     pd.testing.assert_series_equal(compute(frame_on(engine, "jobs", kind)), expected_of(compute, "jobs", kind))
@@ -87,9 +85,9 @@ def test_no_summary_is_forgotten() -> None:
     rows = {"queue_time", "dependency_wait", "run_time", "turnaround", "wall_time", "step", "failed"}
     others = {"with_seconds", "latest", "wilson", "newcombe", "flaky_board", "flaky_lifecycle", "detection_power"}
     others |= {"agents_needed", "explain", "leverage", "time_ledger", "replay"}  # take two frames
-    named = {name.split()[0].strip(",") for name in (*OF_JOBS, *OF_BUILDS)}
+    named = {function_of(name) for name in (*OF_JOBS, *OF_BUILDS)}
     assert set(metrics.__all__) - rows - others - PER_BUILD <= named
-    in_spark = {name.split()[0].strip(",") for name, kind in cases_in_spark([*OF_JOBS, *OF_BUILDS]) if kind == "many"}
+    in_spark = {function_of(name) for name, kind in cases_in_spark([*OF_JOBS, *OF_BUILDS]) if kind == "many"}
     assert in_spark == named - {"wall"}  # the percentiles of builds, whose seconds a trend needs, too
 
 
