@@ -28,7 +28,8 @@ default_role = "code"
 nb_execution_mode = "off"  # tests run the notebooks and compare their saved outputs
 nb_ipywidgets_js = {}  # no scripts from elsewhere: the site works without a network
 autodoc_typehints = "none"  # docstrings have the types
-numpydoc_class_members_toctree = False
+numpydoc_show_class_members = False  # the template of a class lists them
+smartquotes_action = "qe"  # no dashes: options of commands have two hyphens
 
 numpydoc_xref_param_type = True
 numpydoc_xref_aliases = {
@@ -100,17 +101,23 @@ html_copy_source = html_show_sphinx = html_show_copyright = False
 templates_path = ["_templates"]
 
 
-def make_pages() -> None:
+def make_pages(app: Any) -> None:
     """Copy the notebooks, and write the pages that come from declarations and examples."""
     shutil.copytree(HERE.parent / "notebooks", HERE / "tutorials", dirs_exist_ok=True)
     sys.path.insert(0, str(HERE))
     import make_architecture
     import make_gallery
     import make_reference
+    import search_words
 
     make_reference.write()
+    app.config.autosummary_context = {
+        "members_by_class": make_reference.members(),
+        "most_on_the_page": make_reference.MOST_ON_THE_PAGE,
+    }
     make_gallery.write()
     make_architecture.write()
+    app.connect("source-read", search_words.add_entries)
 
 
 def show_image(_: Any, kind: str, name: str, __: Any, ___: Any, lines: list[str]) -> None:
@@ -122,5 +129,5 @@ def show_image(_: Any, kind: str, name: str, __: Any, ___: Any, lines: list[str]
 
 def setup(app: Any) -> None:
     """Make pages before Sphinx reads them."""
-    app.connect("config-inited", lambda *_: make_pages())
+    app.connect("config-inited", lambda app, _: make_pages(app))
     app.connect("autodoc-process-docstring", show_image, priority=900)  # after numpydoc

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from numpydoc.docscrape import NumpyDocString
@@ -36,12 +37,16 @@ def command_line() -> Iterator[str]:
     yield markdown(("command", "purpose"), rows)
     for name, subparser in commands.choices.items():
         yield f"## buildframe {name}"
-        yield str(subparser.description)
+        yield with_code(str(subparser.description))
         yield f"```text\n{subparser.format_usage().removeprefix('usage: ').strip()}\n```"
         yield markdown(
             ("argument", "default", "meaning"), (argument(each, subparser) for each in subparser._actions[1:])
         )
-        yield markdown(("exit status", "meaning"), cli.statuses_of(declared["command"][name], declared).items())
+        yield markdown(("exit status", "meaning"), statuses(cli.statuses_of(declared["command"][name], declared)))
+
+
+def statuses(meanings: Mapping[Any, str]) -> Iterator[tuple[str, str]]:
+    return ((str(status), with_code(meaning)) for status, meaning in meanings.items())
 
 
 def argument(action: argparse.Action, parser: argparse.ArgumentParser) -> tuple[str, str, str]:
@@ -52,7 +57,12 @@ def argument(action: argparse.Action, parser: argparse.ArgumentParser) -> tuple[
     default = "**required**" if is_needed else f"`{action.default}`" if action.default else "–"
     meaning = parser._get_formatter()._expand_help(action) if action.help else ""
     meaning = meaning.replace(f" ({action.default})", "")
-    return name, default, f"{meaning} {choices(action)}".strip()
+    return name, default, f"{with_code(meaning)} {choices(action)}".strip()
+
+
+def with_code(text: str) -> str:
+    """Mark the options in a text as code, so that their hyphens stay."""
+    return re.sub(r"(?<![\w`])(--[a-z][a-z-]*)", r"`\1`", text)
 
 
 def choices(action: argparse.Action) -> str:

@@ -5,10 +5,14 @@ Images of widgets need a browser, so they are files of the project: `python -m t
 
 from __future__ import annotations
 
+import contextlib
 import doctest
-from collections.abc import Callable
+import io
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import matplotlib as mpl
 import pandas as pd
@@ -38,8 +42,32 @@ def write() -> None:
         fetched: dict[str, dict[str, Any]] = {}
         for name in names:
             draw(name, ci, fetched)
-    page = [HEAD, *map(part, sorted(names)), WIDGETS_HEAD, *map(widget_part, WIDGETS)]
+        draw_first_example(ci)
+    page = [HEAD, *sections(names), WIDGETS_HEAD, *map(widget_part, WIDGETS)]
     (FOLDER / "index.md").write_text("\n\n".join(page) + "\n", encoding="utf-8")
+
+
+def sections(names: list[str]) -> Iterator[str]:
+    """Yield the parts of plots by question, in the order of the page about plots."""
+    table = (HERE / "plots.md").read_text(encoding="utf-8").partition("## Choose a plot")[2].partition("\n## ")[0]
+    left = set(names)
+    for question, answer in re.findall(r"^\| (.*?) \| (.*) \|$", table, re.M):
+        plots_of_question = [name for name in dict.fromkeys(re.findall(r"`(\w+)", answer)) if name in left]
+        left -= {*plots_of_question}
+        if plots_of_question:
+            yield f"## {question}"
+            yield from map(part, plots_of_question)
+    assert not left, f"docs/plots.md answers no question with {left}"
+
+
+def draw_first_example(ci: Any) -> None:
+    """Save what the first example of the first page prints and draws."""
+    code = (HERE / "index.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, patch.object(bf, "sandbox", lambda: ci):
+        exec(code.replace("plt.show()", ""), {})  # noqa: S102  an example of this project
+    (FOLDER / "first.txt").write_text(printed.getvalue(), encoding="utf-8")
+    plt.gcf().savefig(FOLDER / "first.png", dpi=110)
+    plt.close("all")
 
 
 def draw(name: str, ci: Any, fetched: dict[str, dict[str, Any]]) -> None:
@@ -106,7 +134,7 @@ from buildframe import metrics, plots, widgets
 ci = bf.sandbox()
 ```
 
-## Plots"""
+In a script, `plt.show()` shows a plot and `plt.savefig("waits.png")` saves it (`from matplotlib import pyplot as plt`). A notebook shows it below the cell."""
 
 WIDGETS_HEAD = """## Widgets
 

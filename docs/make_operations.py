@@ -65,6 +65,9 @@ EXAMPLES = {
     "list_emojis": "ci.emojis()",
 }
 """An example call for each operation. Later calls use what earlier ones created."""
+CLASSES = {"ci": "buildframe.workspace.Workspace", "web": "buildframe.workspace.PipelineWorkspace"}
+BUILD_LISTS = ["builds", "jobs", "history"]
+"""Methods that list builds: all read the same pages."""
 REFUSALS = {
     "BadInput": "ci.builds(state='pased')",
     "Unauthorized": "wrong_token.builds()",
@@ -163,9 +166,11 @@ def operations(exchanges: dict[str, Exchange]) -> list[str]:
 
 def summary(endpoint: Endpoint) -> tuple[str, ...]:
     call = re.sub(r"^ci\.pipeline\('[\w-]+'\)", "web", EXAMPLES[endpoint.name]).replace("everything", "ci")
-    called = call.partition("(")[0]
+    owner, _, method = call.partition("(")[0].partition(".")
+    called = BUILD_LISTS if endpoint.lists and endpoint.name.endswith("_builds") else [method]
+    calls = ", ".join(f"[`{owner}.{each}`](api/{CLASSES[owner]}.{each}.rst)" for each in called)
     link = f"[{title_of(endpoint)}](#{endpoint.name.replace('_', '-')})"
-    return link, f"`{called}`", f"`{endpoint.scope}`" if endpoint.scope else "–", endpoint.doc
+    return link, calls, f"`{endpoint.scope}`" if endpoint.scope else "–", endpoint.doc
 
 
 def title_of(endpoint: Endpoint) -> str:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pydoc
+import re
+import types
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import make_command_line
@@ -32,6 +36,11 @@ LISTS = {
     "widgets": "[Widgets](../widgets.md) shows how to use them.",
 }
 """What the page of a module begins with; then it lists the names in `__all__`."""
+
+METHODS = types.FunctionType, classmethod, staticmethod
+PROPERTIES = property, cached_property
+MOST_ON_THE_PAGE = 10
+"""Methods and properties that the page of a class contains. If it has more, each has its own page."""
 
 
 def pages() -> dict[str, str]:
@@ -79,10 +88,38 @@ def _row(column: Column) -> tuple[str, ...]:
     return (f"`{column.name}`", column.doc, *DTYPES[column.kind], path)
 
 
+def members() -> dict[str, list[tuple[str, str]]]:
+    """Return the public methods and properties of each class that a page lists, except of errors, by its full name."""
+    found = ((name, pydoc.locate(name)) for name in sorted(listed()))
+    kinds = {name: kind for name, kind in found if isinstance(kind, type) and not issubclass(kind, Exception)}
+    return {name: sorted(members_of(kind)) for name, kind in kinds.items()}
+
+
+def listed() -> set[str]:
+    """Return the full names of all objects that pages list."""
+    return {name for page in FOLDER.glob("*.md") for name in re.findall(r"^   ~(.+)$", page.read_text("utf-8"), re.M)}
+
+
+def remove_others() -> None:
+    """Remove pages of objects that an earlier version listed."""
+    for page in (FOLDER / "api").glob("*.rst"):
+        if not {page.stem, page.stem.rpartition(".")[0]} & listed():
+            page.unlink()
+
+
+def members_of(kind: type) -> Iterable[tuple[str, str]]:
+    """Return name and kind of the public methods and properties that a class does not inherit from elsewhere."""
+    own = (base for base in reversed(kind.__mro__) if base.__module__.startswith("buildframe."))
+    values = {name: value for base in own for name, value in vars(base).items() if not name.startswith("_")}
+    methods = {name: "method" for name, value in values.items() if isinstance(value, METHODS)}
+    return (methods | {name: "property" for name, value in values.items() if isinstance(value, PROPERTIES)}).items()
+
+
 def write() -> None:
     """Write all pages."""
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    remove_others()
 
 
 if __name__ == "__main__":

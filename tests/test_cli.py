@@ -133,12 +133,12 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
 
 def test_two_documented_commands_sync_the_sandbox_and_read_the_store(tmp_path: Path) -> None:
     commands = re.findall(
-        r"^\$ (.venv/bin/.*(?:sync .*--sandbox|Store).*)$", (ROOT / "docs" / "store.md").read_text(), re.M
+        r"^\$ ((?:buildframe|python) .*(?:sync .*--sandbox|Store).*)$", (ROOT / "docs" / "store.md").read_text(), re.M
     )
     assert len(commands) == 2
     outputs, env = [], worlds.environment()
     for command in commands:
-        here = command.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+        here = f"{Path(sys.executable).parent}/{command}"
         run = subprocess.run(here, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
         assert (run.returncode, run.stderr) == (0, "")
         outputs.append(run.stdout)

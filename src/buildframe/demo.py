@@ -119,7 +119,7 @@ def draw_plots(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, 
 def next_steps() -> str:
     """Suggest what to do after the demo."""
     here = NOTEBOOK.relative_to(Path.cwd()) if NOTEBOOK.is_relative_to(Path.cwd()) else NOTEBOOK
-    notebook = f"  open the notebook:      .venv/bin/jupyter lab {here}\n" if NOTEBOOK.exists() else ""
+    notebook = f"  open the notebook:      jupyter lab {here}\n" if NOTEBOOK.exists() else ""
     return (
         f"Next:\n{notebook}"
         "  your own organization:  export BUILDFRAME_ORG=acme BUILDFRAME_TOKEN=...  (scope read_builds)\n"
