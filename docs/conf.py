@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 from importlib.metadata import version as installed_version
@@ -33,6 +34,10 @@ smartquotes_action = "qe"  # no dashes: options of commands have two hyphens
 
 numpydoc_xref_param_type = True
 numpydoc_xref_aliases = {
+    "Workspace": "buildframe.workspace.Workspace",
+    "PipelineWorkspace": "buildframe.workspace.PipelineWorkspace",
+    "Sandbox": "buildframe.sandbox_server.Sandbox",
+    "Store": "buildframe.Store",
     "DataFrame": "pandas.DataFrame",
     "Series": "pandas.Series",
     "Timestamp": "pandas.Timestamp",
@@ -127,7 +132,17 @@ def show_image(_: Any, kind: str, name: str, __: Any, ___: Any, lines: list[str]
         lines += ["", f".. image:: /gallery/{image.name}", ""]
 
 
+def show_init(_: Any, kind: str, __: str, documented: Any, *___: Any) -> tuple[str, None] | None:
+    """Show the signature of `__init__` for widgets, as that of their base class has only `*args, **kwargs`."""
+    if kind != "class" or not documented.__module__.startswith("buildframe.widgets."):
+        return None
+    signature = inspect.signature(documented.__init__)
+    parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()][1:]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty)), None
+
+
 def setup(app: Any) -> None:
     """Make pages before Sphinx reads them."""
     app.connect("config-inited", lambda app, _: make_pages(app))
+    app.connect("autodoc-process-signature", show_init, priority=900)
     app.connect("autodoc-process-docstring", show_image, priority=900)  # after numpydoc

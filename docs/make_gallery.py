@@ -134,7 +134,8 @@ from buildframe import metrics, plots, widgets
 ci = bf.sandbox()
 ```
 
-In a script, `plt.show()` shows a plot and `plt.savefig("waits.png")` saves it (`from matplotlib import pyplot as plt`). A notebook shows it below the cell."""
+A notebook shows a plot below the cell. In a script, `plt.show()` opens a window, and `plt.savefig("waits.png")` writes
+a file (`from matplotlib import pyplot as plt`)."""
 
 WIDGETS_HEAD = """## Widgets
 

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 WORDS = {
-    "index": ["Buildkite"],
+    "index": ["Buildkite", "installation", "pip install", "requirements"],
     "how-to/connect": ["API token", "scopes", "401", "authentication", "Buildkite token"],
-    "where-it-runs": [
-        "Windows",
-        "macOS",
-        "Linux",
-        "Colab",
-        "VS Code",
-        "Jupyter",
-        "Voila",
-        "installation",
-        "pip install",
-    ],
+    "where-it-runs": ["Windows", "macOS", "Linux", "Colab", "VS Code", "Jupyter", "Voila"],
     "how-to/queue-objective": ["SLO", "service level objective", "error budget", "SLI"],
     "how-to/rate-limits": ["429", "throttling", "rate limit", "quota", "Retry-After"],
     "how-to/agents": ["autoscaling", "capacity", "number of agents", "runners"],
@@ -27,9 +17,10 @@ WORDS = {
     "how-to/parquet-to-s3": ["S3", "export", "data warehouse"],
     "how-to/cancel-branch": ["cancel builds"],
     "how-to/engines": ["Polars", "DuckDB", "Spark"],
-    "metrics": ["95 %", "confidence interval", "percentile", "DORA"],
+    "metrics": ["95 %", "confidence interval", "percentile"],
     "report": ["dashboards", "alerting"],
-    "webhooks": ["notification service", "deployment", "events"],
+    "scale": ["deployment", "production"],
+    "webhooks": ["notification service", "events"],
     "widgets": ["marimo", "ipywidgets", "dashboard"],
     "store": ["retention", "history of builds", "Delta Lake"],
     "plots": ["savefig", "plt.show", "dark mode", "chart"],
@@ -39,8 +30,8 @@ WORDS = {
 
 
 def entries(page: str) -> str:
-    """Return the directive with the entries of a page; nothing for a page without them."""
-    return f"```{{index}} {', '.join(WORDS[page])}\n```\n" if page in WORDS else ""
+    """Return the directive with the entries of a page. Main entries (`!`) lead the results of a search."""
+    return f"```{{index}} {', '.join(f'! {word}' for word in WORDS[page])}\n```\n"
 
 
 def add_entries(_: object, page: str, source: list[str]) -> None:

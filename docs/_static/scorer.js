@@ -9,7 +9,7 @@ const PLACES = [
 var Scorer = {
   score: ([docname, title, anchor, descr, score]) =>
     score + (PLACES.find(([place]) => place.test(docname)) ?? [null, 0])[1],
-  objNameMatch: 11,
+  objNameMatch: 40,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },
   objPrioDefault: 0,
