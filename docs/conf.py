@@ -98,7 +98,9 @@ html_theme_options = {
     "footer_start": [],
     "footer_end": [],
 }
-html_sidebars = {page: [] for page in ("index", "changelog", "gallery/index")}  # pages without others beside them
+html_sidebars = {
+    page: [] for page in ("index", "changelog", "gallery/index", "where-it-runs")
+}  # pages without others beside them
 html_search_scorer = str(HERE / "_static" / "scorer.js")
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -6,9 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -18,6 +22,8 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 import buildframe as bf
 from buildframe import metrics, plots, report, webhooks, widgets
+from buildframe.sandbox_server import Sandbox
+from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import spark_session, worlds
 
 ROOT = Path(__file__).parent.parent
@@ -81,6 +87,60 @@ def test_the_site_documents_every_public_name(site: Path) -> None:
     names = {f"{module.__name__}.{name}" for module in modules for name in module.__all__ if not name.isupper()}
     assert names <= pages
     assert {f"buildframe.{name}" for name in bf.__all__ if callable(getattr(bf, name))} <= pages
+
+
+@pytest.mark.slow
+def test_the_site_documents_every_public_method_once(site: Path) -> None:
+    api = {path.stem: path.read_text() for path in (site / "reference" / "api").glob("*.html")}
+    documented = Counter(name for text in api.values() for name in re.findall(r'<dt [^>]*id="([\w.]+)"', text))
+    assert [name for name, count in documented.items() if count > 1] == []
+    methods = {f"{full}.{name}" for full, kind in public_classes() for name in public_methods(kind)}
+    assert len(methods) > 90
+    assert methods - set(documented) == set()
+    assert "__init__" not in (site / "genindex.html").read_text()
+    history = re.sub(r"<[^>]+>", "", api["buildframe.workspace.Workspace.history"])
+    assert "job_extra=None" in history
+    assert "Columns of jobs to return." in history
+    assert "buildframe.workspace.Workspace.history.html" in api["buildframe.workspace.Workspace"]
+
+
+def public_classes() -> Iterator[tuple[str, type]]:
+    yield "buildframe.workspace.Workspace", Workspace
+    yield "buildframe.workspace.PipelineWorkspace", PipelineWorkspace
+    yield "buildframe.sandbox_server.Sandbox", Sandbox
+    for module in (bf, metrics, plots, report, webhooks, widgets):
+        for name in module.__all__:
+            kind = getattr(module, name)
+            if isinstance(kind, type) and not issubclass(kind, Exception):
+                yield f"{module.__name__}.{name}", kind
+
+
+def public_methods(kind: type) -> set[str]:
+    """Return the names of methods and properties that the package defines."""
+    own = [base for base in kind.__mro__ if base.__module__.startswith("buildframe")]
+    values = {name: value for base in own for name, value in vars(base).items() if not name.startswith("_")}
+    kinds = (FunctionType, classmethod, staticmethod, property, cached_property)
+    return {name for name, value in values.items() if isinstance(value, kinds)}
+
+
+def test_the_first_page_and_the_readme_name_the_extras_and_versions_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"]) - {"all", "benchmarks", "dev", "docs", "test"}
+    first, readme = (DOCS / "index.md").read_text(), (ROOT / "README.md").read_text()
+    table = first.partition("| extra | adds |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == extras
+    (listed,) = re.findall(r"The extras add: (.*?)\. ", readme, re.S)
+    assert set(re.findall(r"`(\w+)` ", listed)) >= extras
+    (everything,) = project["optional-dependencies"]["all"]
+    assert set(re.findall(r"[a-z]+", everything.partition("[")[2])) == extras - {"spark"}
+    versions = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    for page in (first, readme, (DOCS / "where-it-runs.md").read_text()):
+        assert f"Python {versions[0]} to {versions[-1]}" in page
+    for name in ("pandas", "pyarrow"):
+        (bound,) = re.findall(rf"'{name}>=(\d+)", str(project["dependencies"]))
+        assert f"{name} {bound}" in first
+    commands = [set(re.findall(r"^\$ (pip install .*)$", page, re.M)) for page in (first, readme)]
+    assert commands[0] <= commands[1]
 
 
 @pytest.mark.slow

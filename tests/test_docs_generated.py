@@ -18,7 +18,7 @@ import grimp
 import pytest
 
 import buildframe as bf
-from buildframe import cli, widgets
+from buildframe import cli, plots, widgets
 from buildframe.report import thresholds
 from buildframe.report.objectives import Objective
 from buildframe.workspace import Workspace
@@ -160,7 +160,44 @@ def test_every_error_says_what_to_do(make: Callable[[str], ModuleType]) -> None:
         assert to_do not in ("Attributes", "Parameters")
 
 
+def test_options_in_texts_of_the_command_line_are_code(make: Callable[[str], ModuleType]) -> None:
+    """Else a browser shows a dash in place of their hyphens."""
+    pages = make("command_line")
+    assert pages.with_code("with `--a`, --b-c or x--d") == "with `--a`, `--b-c` or x--d"
+    text = re.sub(r"```.*?```|`[^`]*`", "", "\n".join(pages.command_line()), flags=re.S)
+    assert re.findall(r"(?<!\w)--[a-z]\w*", text) == []
+
+
+def test_each_operation_links_a_method_that_exists(make: Callable[[str], ModuleType]) -> None:
+    operations = make("operations")
+    rows = {endpoint.name: operations.summary(endpoint) for endpoint in operations.ENDPOINTS}
+    links = re.findall(r"\(api/(.*?)\.rst\)", str(list(rows.values())))
+    assert len(links) >= len(rows)
+    assert [name for name in links if pydoc.locate(name) is None] == []
+    assert [f"ci.{name}" in rows["list_builds"][1] for name in ("builds", "jobs", "history")] == [True] * 3
+
+
+def test_search_words_lead_to_one_page_that_exists(make: Callable[[str], ModuleType]) -> None:
+    make("reference")  # finds the folder
+    words = importlib.import_module("search_words").WORDS
+    assert [page for page in words if not (DOCS / f"{page}.md").exists()] == []
+    all_words = [word.lower() for of_page in words.values() for word in of_page]
+    assert len(all_words) == len(set(all_words))
+    assert {"slo", "429", "throttling", "deployment", "autoscaling", "95 %", "marimo"} <= {*all_words}
+    assert not any("," in word for word in all_words)
+
+
 # --- gallery ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_gallery_has_each_plot_once_by_question(make: Callable[[str], ModuleType]) -> None:
+    gallery = make("gallery")
+    names = [name for name in plots.__all__ if name not in gallery.NOT_DRAWN]
+    parts = list(gallery.sections(names))
+    assert sorted(re.findall(r"^### (\w+)$", "\n".join(parts), re.M)) == sorted(names)
+    assert parts[0] == "## Are builds slower than before, and since when?"
+    with pytest.raises(AssertionError, match="unknown"):
+        list(gallery.sections(["unknown"]))
 
 
 def test_each_widget_has_a_small_image_for_each_theme(make: Callable[[str], ModuleType]) -> None:
