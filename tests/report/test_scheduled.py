@@ -55,14 +55,15 @@ def install_command(folder: Path) -> None:
 
 def test_the_documentation_leads_to_a_nightly_report_of_the_sandbox(tmp_path: Path) -> None:
     """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
-    first, schedule = re.findall(r"^\$ (.*buildframe report .*--sandbox.*)$", DOC, re.M)
+    first, schedule = re.findall(r"^\$ (.*buildframe\)? report .*--sandbox.*)$", DOC, re.M)
     install_command(tmp_path)
     env = worlds.environment(**WORLD)
+    env["PATH"] = f"{tmp_path}/.venv/bin:{env['PATH']}"
     done = subprocess.run(first, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout == "reports/2026-10-30T150000Z/report.html\n"
     assert done.returncode == 0
     kept = schedule.replace("crontab -l 2>/dev/null", "true").replace("| crontab -", "")
-    line = subprocess.run(kept, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=10).stdout
+    line = subprocess.run(kept, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=10).stdout
     assert re.match(r"30 5 \* \* \* ", line)
     assert "%" not in line  # which cron takes for the end of a line
     night = subprocess.run(
