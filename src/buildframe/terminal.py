@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,17 @@ _CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _ALLOWED = {"\u200c", "\u200d", "\u2068", "\u2069"}
 """Joiners of scripts and emoji, and the isolates that keep bidirectional names apart from the text around them."""
 
+
+_COLOR = r"\x1b\[[0-9;:]{0,64}m"
+COLORS = re.compile(_COLOR)
+"""Escape sequences that set colors and styles."""
+
+NOT_COLORS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-ln-~]"  # cursor movements
+    r"|\x1b[\]_PX^][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # links, titles, timestamps of agents
+    rf"|(?!{_COLOR})\x1b[ -/]*[0-~]?"
+)
+"""All other escape sequences."""
 
 _MAX_LENGTH = 200
 """Characters of a value that are shown in a message."""
@@ -49,6 +61,12 @@ def escape_control_characters(text: str, keep: str = "\n\t") -> str:
     if text.isprintable():
         return text
     return text.translate({ord(char): char if char in keep else _substitute(char) for char in set(text)})
+
+
+def remove_escape_sequences(text: str) -> str:
+    """Return the text of a terminal without colors, and of lines that were overwritten only what was written last."""
+    shown = COLORS.sub("", NOT_COLORS.sub("", text.replace("\r\n", "\n")))
+    return escape_control_characters(re.sub(r"(?m)^[^\n]*\r", "", shown))
 
 
 def _substitute(char: str) -> str:

@@ -95,7 +95,7 @@ def test_the_text_is_that_of_the_json(store, pipeline, capsys):
     assert re.search(rf"{before} +{after} +total$", rows[-1])
     assert sum(row.startswith("*") for row in rows) == sum(row["notable"] for row in content["rows"])
     if not content["notable"]:
-        assert first.endswith(": no cause is significant.")
+        assert first.endswith(": no change is significant.")
 
 
 def test_a_slower_step_is_named(store, monkeypatch, capsys):
@@ -212,7 +212,7 @@ def test_output_that_cannot_be_written_is_status_2(store):
 def test_the_help_lists_the_exit_statuses(capsys):
     with pytest.raises(SystemExit):
         main(["explain", "--help"])
-    assert "Exit status: 0 if no cause" in " ".join(capsys.readouterr().out.split())
+    assert "Exit status: 0 if no change" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_missing_store_is_status_2_and_is_not_created(tmp_path, capsys):

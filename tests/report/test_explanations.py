@@ -72,9 +72,9 @@ def test_rows_and_sentences_add_up_as_they_are_shown(rows: list[tuple[float, flo
         stated, each = amounts(f"api is {describe_mean(shown)} on average: {causes}")
         assert stated == sum(each) == total["change_s"]
         is_against = (shown.loc[shown["notable"], "change_s"].head(3) * total["change_s"] <= 0).all()
-        assert causes.startswith("no cause is significant; significant in the other direction: ") == is_against
+        assert causes.startswith("significant changes are in the other direction: ") == is_against
     else:
-        assert total["change_s"] == 0 or causes == "no cause is significant"
+        assert total["change_s"] == 0 or causes == "no change is significant"
     assert (shown.iloc[:-2]["notable"] | (shown.iloc[:-2]["change_s"] != 0)).all()
 
 
@@ -87,7 +87,7 @@ def test_a_sentence_names_notable_causes_only() -> None:
     assert describe_causes(shown) == "s0 +3 min 9 s (run), macos +48 s (queue), s4 0 s (run), other +7 s"
     faster = explanation([(100.2, 289.4, True), (500.0, 98.0, False)]).assign(effect="time")
     assert describe_causes(add_up(faster)) == (
-        "no cause is significant; significant in the other direction: s0 of api +3 min 9 s (run); other −6 min 42 s"
+        "significant changes are in the other direction: s0 of api +3 min 9 s (run); other −6 min 42 s"
     )
     nameless = table.assign(notable=True, kind="setup")
     assert describe_causes(add_up(nameless)).startswith("setup +3 min 9 s, setup +48 s, setup +30 s, other −23 s")

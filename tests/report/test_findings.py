@@ -249,7 +249,7 @@ def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
     assert long.startswith("web is 4 min slower at the median in the last 28 days: ")
     unknown = explained(*((*row[:4], False) for row in CAUSES))
     (text, *_) = said(quiet, **tables | {"explanation": unknown})
-    assert ": no cause is significant; in all +4 min 3 s on average. The median" in text
+    assert ": no change is significant; in all +4 min 3 s on average. The median" in text
 
 
 def test_a_mean_that_does_not_follow_the_median_has_no_causes(quiet):

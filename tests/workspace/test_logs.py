@@ -12,6 +12,7 @@ import tenacity
 import buildframe as bf
 from buildframe import spec
 from buildframe.http import retry
+from buildframe.workspace.jobs import Log
 from tests.conftest import Scripted, hang_up, says
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
@@ -164,3 +165,9 @@ def test_a_refusal_of_another_host_is_not_unauthorized(scripted: Start) -> None:
         refused.value
     )
     assert "s3cret" not in str(refused.value)
+
+
+def test_the_plain_text_has_no_escape_sequences() -> None:
+    raw = "\x1b_bk;t=1793351908635\x07\x1b[31mtwo\x1b[0m lines\r\n10 %\r\x1b[K20 %\r\nbell \x07, \x1b]8;;https://a.example\x07link\x1b]8;;\x07"
+    assert Log(raw).plain == "two lines\n20 %\nbell ␇, link"
+    assert Log("").plain == ""

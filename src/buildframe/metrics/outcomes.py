@@ -30,7 +30,7 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     pandas.Series
         `boolean` on the index of the frame: True if the build or job failed, False if it passed, and null otherwise:
         canceled, skipped, unfinished or blocked. A job that timed out failed. A soft failure, and a job that is not a
-        script job, are null.
+        script job, are null. An attempt that failed is True also if a retry of it passed; see Notes.
 
     Raises
     ------
@@ -41,6 +41,11 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     --------
     change_points : Find when the share of failures changed.
     success_rate : Share of builds that passed.
+
+    Notes
+    -----
+    Each attempt is judged by itself. `ws.history()` and `include_retried_jobs=True` return all attempts. To find the
+    steps that made builds fail, keep only last attempts: `jobs[~jobs["retried"].fillna(False)]`.
 
     Examples
     --------

@@ -163,14 +163,14 @@ def describe_causes(shown: pd.DataFrame) -> str:
     """
     causes = shown[shown["notable"]].head(MAX_CAUSES).to_dict("records")
     if not causes:
-        return "no cause is significant"
+        return "no change is significant"
     total = shown["change_s"].iloc[-1]
     other = total - sum(row["change_s"] for row in causes)
     is_explained = total == 0 or any(row["change_s"] * total > 0 for row in causes)
     described = ", ".join(map(_describe_cause, causes))
     rest = f"other {format_change(other)}" if other else ""
     if not is_explained:
-        return f"no cause is significant; significant in the other direction: {described}; {rest}"
+        return f"significant changes are in the other direction: {described}; {rest}"
     return f"{described}, {rest}" if rest else described
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from buildframe.formatting import format_count, truncate_middle
 from buildframe.metrics.steps import without_emoji
+from buildframe.terminal import COLORS, NOT_COLORS
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row
 
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
     from rich.style import Style
     from rich.text import Text
 
-_COLOR = r"\x1b\[[0-9;:]{0,64}m"
-_COLORS = re.compile(_COLOR)
-_NOT_COLORS = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-ln-~]"  # cursor movements
-    r"|\x1b[\]_PX^][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=\n)|$)"  # links, titles, timestamps of agents
-    rf"|(?!{_COLOR})\x1b[ -/]*[0-~]?"
-)
 _HEADER = re.compile(r"(?:---|\+\+\+|~~~) (.+)")
 _EXPAND_PREVIOUS = "^^^ +++"
 _ERROR = re.compile(r"(?i)\b(?:error|errors|fatal|failed|failure|failures|exception|traceback|panic)\b")
@@ -65,11 +59,11 @@ class LogGroup:
 def render_log(job: Row, name: str, log: str) -> str:
     """Return the end of a log as HTML that contains only text."""
     raw = log[-4 * _MAX_LENGTH :]  # much of it may be escape sequences
-    text = _NOT_COLORS.sub("", raw.replace("\r\n", "\n"))
+    text = NOT_COLORS.sub("", raw.replace("\r\n", "\n"))
     end = _cut(text)
     groups = parse_log(end)
     n_errors = sum(group.n_errors for group in groups)
-    shown = len(_COLORS.sub("", end))
+    shown = len(COLORS.sub("", end))
     cut = f" (last {shown:,} of {format_count(len(log), 'character')})" if len(log) > _MAX_LENGTH else ""
     if not any(group.is_expanded for group in groups):
         groups[-1].is_expanded = True
@@ -78,10 +72,10 @@ def render_log(job: Row, name: str, log: str) -> str:
 
 def _cut(text: str) -> str:
     """Return the end of a text: at most so many characters, without those of escape sequences."""
-    excess = len(_COLORS.sub("", text)) - _MAX_LENGTH
+    excess = len(COLORS.sub("", text)) - _MAX_LENGTH
     if excess <= 0:
         return text
-    for match in _COLORS.finditer(text):
+    for match in COLORS.finditer(text):
         if match.start() >= excess:
             break
         excess += match.end() - match.start()

@@ -21,7 +21,7 @@ from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
 from buildframe.spec.operations import endpoint
-from buildframe.terminal import escape_control_characters
+from buildframe.terminal import escape_control_characters, remove_escape_sequences
 
 MAX_REDIRECTS = 3
 
@@ -49,6 +49,9 @@ class Log(str):
     ----------
     raw : str
         The text as the service sent it. If you print it, a terminal runs the escape sequences in it.
+    plain : str
+        The text to read or search: without escape sequences, such as colors and the timestamps of agents. Of a line
+        that was overwritten, such as a progress bar, only the last text stays.
     """
 
     raw: str
@@ -58,6 +61,11 @@ class Log(str):
         log = super().__new__(cls, escape_control_characters(raw.replace("\r\n", "\n")))
         log.raw = raw
         return log
+
+    @property
+    def plain(self) -> str:
+        """The text without escape sequences."""
+        return remove_escape_sequences(self.raw)
 
 
 class _Redirect(str):
