@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType
@@ -41,9 +42,15 @@ def with_code() -> Iterator[Any]:
 
 
 def run(page: Path, example: Example) -> None:
-    if "SparkSession" in page.read_text()[example.start : example.end]:
+    """Run code, and compare what it prints with the block "text" that follows it on a how-to page."""
+    text = page.read_text()
+    if "SparkSession" in text[example.start : example.end]:
         spark_session.get_session()  # the page then gets this session; skips without Java
-    example.evaluate()
+    with redirect_stdout(io.StringIO()) as printed:
+        example.evaluate()
+    shown = re.match(r"[`\s]*?\n```text\n(.*?)```", text[example.end :], re.S)
+    if shown and page.parent.name == "how-to":
+        assert [line.rstrip() for line in printed.getvalue().splitlines()] == shown[1].splitlines()
 
 
 @pytest.mark.slow

@@ -45,7 +45,9 @@ def percentiles(
         Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Intervals need the start of the
         duration, or else `created_at`. Censored rows need `fetched_at`, or `finished_at` if they were canceled.
     of : row metric or str, default queue_time
-        Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
+        Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`). Your
+        own function `frame -> Series` is a custom metric: for a pandas frame it returns a timedelta for each row on the
+        frame's index, null without a value, or seconds in a Series whose name ends in `_s`. `n_censored` is then null.
     by : str, function or list of these, optional
         Keys that define the groups: columns, or functions `frame -> Series` such as `metrics.step`. Engines other than
         pandas read the column that `metrics.with_seconds` adds for a function. By default all rows form one group.
@@ -166,7 +168,8 @@ def trend(
         Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs `fetched_at`, the column `at`,
         and the columns that `of` needs.
     of : row metric or str, default wall_time
-        Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
+        Duration to summarize: a row metric such as `run_time`, a column of timedeltas or of seconds (`..._s`), or your
+        own function (custom metric), as in `percentiles`. `n_censored` is null for a column or your own function.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     q : float or sequence of float, default (0.5, 0.95)

@@ -60,7 +60,8 @@ def trend(
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
     of : row metric or str, default wall_time
-        Duration to plot: a row metric such as `metrics.queue_time`, or the name of a timedelta column.
+        Duration to plot: a row metric such as `metrics.queue_time`, the name of a timedelta column, or your own
+        function `frame -> Series` of timedeltas (custom metric), as in `metrics.percentiles`.
     by : str or function, optional
         Column, or function such as `metrics.step`, that defines the groups. By default all rows form one group.
     q : float, default 0.5
