@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 
@@ -143,3 +145,26 @@ def test_nothing_that_a_task_leads_to_comes_before_its_start_is_shown() -> None:
     runner.restart(lambda task: 1 / 0, events.append, on_start=show_start)
     assert runner.join(10)
     assert events == ["started", "failed"]
+
+
+SCRIPT = """
+import threading, time
+from buildframe.widgets.background_tasks import TaskRunner
+
+def work(task):
+    started.set()
+    while not task.is_canceled:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    print("the thread ended", flush=True)
+
+started, runner = threading.Event(), TaskRunner(print)
+runner.start(work, print)
+started.wait()
+"""
+
+
+def test_a_process_ends_its_threads_before_it_exits() -> None:
+    """Otherwise Arrow can wait forever for a conversion that the interpreter stopped."""
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "the thread ended\n", "")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ OnResult = Callable[[Any], None]
 
 _MAX_THREADS = 4  # of one runner, counting those of canceled tasks that have yet to end
 _SHORTEST_REPORTED_WAIT = 1.0  # seconds
+_EXIT_TIMEOUT = 5.0  # seconds that the end of the process waits for a thread that was canceled
 
 
 class BackgroundTask(CancelScope):
@@ -56,6 +59,7 @@ class TaskRunner:
         self._is_closed = False
         self._loop = kernel_loop()
         self._timer: asyncio.TimerHandle | None = None
+        _RUNNERS.add(self)
 
     @property
     def is_busy(self) -> bool:
@@ -163,6 +167,22 @@ class TaskRunner:
                 return
             self._current = None
         self.call_guarded(deliver)
+
+
+_RUNNERS: weakref.WeakSet[TaskRunner] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """End all threads before the interpreter does.
+
+    Python ends daemon threads wherever they are. If one converts columns just then, a thread of Arrow's pool never
+    returns, and Arrow waits for it forever.
+    """
+    runners = list(_RUNNERS)
+    for runner in runners:
+        runner.close()
+    all(runner.join(_EXIT_TIMEOUT) for runner in runners)  # only one timeout, even if several do not end
 
 
 def kernel_loop() -> asyncio.AbstractEventLoop | None:
