@@ -14,6 +14,8 @@ WORDS = {
     "how-to/weekly-report": ["Slack", "e-mail", "cron"],
     "how-to/queue-time": ["wait time", "p95"],
     "how-to/flaky-steps": ["flaky tests", "flakiness"],
+    "how-to/own-metric": ["custom metric", "own metric", "user-defined metric"],
+    "how-to/slower-since": ["time of a deployment", "performance regression"],
     "how-to/parquet-to-s3": ["S3", "export", "data warehouse"],
     "how-to/cancel-branch": ["cancel builds"],
     "how-to/engines": ["Polars", "DuckDB", "Spark"],
