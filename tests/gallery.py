@@ -304,6 +304,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     mpl.use("Agg")
     only, names, styles, parts = (getattr(options, one).split(",") for one in ("only", "data", "styles", "parts"))
+    if unknown := {*parts} - {*PARTS}:
+        parser.error(f"no part {', '.join(sorted(unknown))}; parts are {', '.join(PARTS)}")
     for part in parts:
         (options.folder / part).mkdir(parents=True, exist_ok=True)
     sets = data_sets(names) if {"plots", "report"} & {*parts} else {}

@@ -86,6 +86,8 @@ def test_an_axes_of_two_has_days(width):
         ("2026-10-02", 2, "2026-Oct"),
         ("2026-10-02", 200, ""),
         ("2026-02-01", 200, "2026"),
+        ("2026-12-30", 5, "2026 to 2027"),
+        ("2026-12-31", 1.3, "2026 to 2027"),
     ],
 )
 def test_the_end_of_the_axis_has_what_all_ticks_share(first, days, offset):

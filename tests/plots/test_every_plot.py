@@ -254,6 +254,11 @@ def test_a_label_of_pipeline_and_step_is_wrapped_between_them():
     assert wrap_label("pipeline-one / a-step", 21) == "pipeline-one / a-step"
 
 
+def test_a_label_is_wrapped_within_a_word_only_if_no_word_ends_near_its_middle():
+    assert wrap_label("integrat…tests-bundle-wit…", 13) == "integrat…tests-\nbundle-wit…"
+    assert wrap_label("x" * 30, 15) == "x" * 15 + "\n" + "x" * 15
+
+
 def test_rows_of_long_names_have_two_lines():
     jobs_of_two = pd.concat([flipping(4).assign(pipeline=name.split(" / ")[0]) for name in _LONG[::4]])
     frame = jobs_of_two.assign(step_key=[f"integration-tests-{name[5:]}-with-postgres" for name in jobs_of_two["name"]])

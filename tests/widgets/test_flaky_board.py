@@ -83,7 +83,7 @@ def test_it_ranks_like_the_metric_with_active_tests_first(ci: Workspace, board: 
     assert visible_text(board.status).startswith(f"{len(tests)} flaky tests of the suite rspec, as of {as_of}")
     recurred = statuses.count("recurred")
     counts = (
-        f"{len(tests) - resolved} active ({recurred} of them recurred after they were resolved), {resolved} resolved. "
+        f"{len(tests) - resolved} active ({recurred} recurred after being resolved), {resolved} resolved. "
     )
     assert f"{counts}Ranked by instances: how often the service detected the test as flaky." in visible_text(
         board.status

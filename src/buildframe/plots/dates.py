@@ -41,10 +41,12 @@ class _SharedDateFormatter(ConciseDateFormatter):
         pairs = list(zip(*ends, strict=True))
         n_shared = next((k for k, pair in enumerate(pairs) if len({*pair}) > 1), None)
         self._shared = None if n_shared is None else "-".join(ends[0][:n_shared])
+        if n_shared == 0 and not any(year in label for year in pairs[0] for label in labels):
+            self._shared = " to ".join(pairs[0])
         return labels
 
     def get_offset(self) -> str:
-        """Return what all ticks share."""
+        """Return what all ticks share, or both years if no label has one."""
         offset: str = super().get_offset()  # type: ignore[no-untyped-call]
         return offset if self._shared is None or not offset else self._shared
 

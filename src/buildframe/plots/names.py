@@ -222,8 +222,10 @@ def wrap_label(label: str, width: int) -> str:
         if max(map(len, lines)) <= _UNEVEN * width:
             return "\n".join(lines)
     label = "".join(char for char in label if char not in _ISOLATES)
-    lines = textwrap.wrap(label, width, break_long_words=True, break_on_hyphens=True)
-    if len(lines) > 2:  # words do not fill the lines
+    lines, longest = textwrap.wrap(label, width, break_long_words=False), _UNEVEN * width
+    if len(lines) > 2 or max(map(len, lines)) > longest:  # words do not fill the lines
         half = (len(label) + 1) // 2
-        lines = [label[:half], label[half:]]
+        ends = [k for k in range(1, len(label)) if not label[k - 1].isalnum() and max(k, len(label) - k) <= longest]
+        at = min(ends, key=lambda end: abs(end - half), default=half)
+        lines = [label[:at].rstrip(), label[at:].lstrip()]
     return "\n".join(map(isolate_right_to_left, lines))

@@ -281,16 +281,17 @@ def _title_cell(ax: Axes, name: str, note: str) -> None:
     """Write the name of a cell and its note above its Axes."""
     labels = [line for label in ax.get_yticklabels() for line in label.get_text().split("\n")]
     left = character_width() * (max(map(len, labels), default=0) + 4)  # with the label of the axis
-    height = 2.0
+    width, height = plot_area(ax, left)[0], 2.0
     if note:
         line = ax.annotate(note, (0, 1), (0, height), "axes fraction", "offset points", fontsize=font_points(8),
                            alpha=0.85, va="bottom", annotation_clip=False)  # fmt: skip
         add_fallback_font(line)
-        wrap_text(line, plot_area(ax, left)[0])
+        wrap_text(line, width)
         height += text_size(line)[1]
     heading = ax.set_title(name, loc="left", fontsize=font_points(10), pad=height + 3, color=theme.text_color(),
                            parse_math=False)  # fmt: skip
     add_fallback_font(heading)
+    wrap_text(heading, width)
 
 
 # Shared axes

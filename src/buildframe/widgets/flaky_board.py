@@ -264,7 +264,7 @@ class FlakyBoard(components.WorkspaceWidget):
         n_resolved = int(self.board["is_resolved"].sum())
         count = format_count(len(self._tests), "flaky test")
         n_recurred = int((self.board["recurred"] & ~self.board["is_resolved"]).sum())
-        recurred = f" ({n_recurred:,} of them recurred after they were resolved)" if n_recurred else ""
+        recurred = f" ({n_recurred:,} recurred after being resolved)" if n_recurred else ""
         note = f"; {metadata['note']}" if metadata["note"] else ""
         branches = ", on any branch." if "branch" in query else "."
         return (
