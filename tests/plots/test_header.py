@@ -11,6 +11,7 @@ from matplotlib import pyplot as plt
 from plot_frames import agents_needed, at, builds, busy_jobs, jobs, laid_out, legend, note, queued, ticks
 
 from buildframe import plots
+from buildframe.plots import theme
 
 PAPER = {"figure.figsize": (3.5, 2.6)}
 
@@ -119,3 +120,10 @@ def test_words_of_a_plot_are_not_shortened_in_its_legend():
         ax = laid_out(agents_needed(queued()))
     assert not any("…" in text for text in legend(ax))
     assert {"in time", "wait, p95"} <= {*legend(ax)}
+
+
+def test_a_right_to_left_name_in_a_short_legend_has_no_replacement_characters():
+    name = "שירות התשלומים של החברה"
+    once = theme.drawable(name, 40)
+    assert theme.drawable(once, 40) == once
+    assert theme.unique_labels([once], 12) == {once: theme.drawable(name, 12)}

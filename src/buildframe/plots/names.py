@@ -89,9 +89,9 @@ def drawable(name: str, width: int) -> str:
     Return the name `shortened`, with a box for each character that no installed font has.
 
     Without the boxes, Matplotlib warns about each such character. A right-to-left name is isolated, so that it does not
-    reorder the text beside it.
+    reorder the text beside it. The result may be shortened again.
     """
-    line = _shorten(name, width)
+    line = _shorten(name.removeprefix(_ISOLATES[0]).removesuffix(_ISOLATES[1]), width)
     if lacking := missing_characters(line, style_families()):
         lacking = missing_characters(line, [*style_families(), *find_fallbacks(lacking)])
     return isolate_right_to_left("".join(_BOX if char in lacking else char for char in line))
