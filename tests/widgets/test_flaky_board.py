@@ -82,9 +82,7 @@ def test_it_ranks_like_the_metric_with_active_tests_first(ci: Workspace, board: 
     resolved = statuses.count("resolved")
     assert visible_text(board.status).startswith(f"{len(tests)} flaky tests of the suite rspec, as of {as_of}")
     recurred = statuses.count("recurred")
-    counts = (
-        f"{len(tests) - resolved} active ({recurred} recurred after being resolved), {resolved} resolved. "
-    )
+    counts = f"{len(tests) - resolved} active ({recurred} recurred after being resolved), {resolved} resolved. "
     assert f"{counts}Ranked by instances: how often the service detected the test as flaky." in visible_text(
         board.status
     )
