@@ -33,7 +33,7 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
-LONGEST = ("test_docs.py", "test_architecture.py", "test_schemathesis.py")
+LONGEST = ("test_site.py", "test_docs.py", "test_architecture.py", "test_schemathesis.py")
 SHARED = ("jupyter", "spark")
 
 

@@ -205,7 +205,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 def test_the_notebook_runs_headless_with_parameters_and_becomes_a_page(store: Path, tmp_path: Path) -> None:
     papermill, nbconvert = re.findall(r"^\$ ((?:papermill|jupyter nbconvert) .*)$", DOC, re.M)
-    papermill = papermill.replace("notebooks/", f"{ROOT}/notebooks/").replace("ci-history", str(store))
+    papermill = papermill.replace("05_", f"{ROOT}/notebooks/05_").replace("ci-history", str(store))
     env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "BUILDFRAME_TOKEN": "an-invented-token"}
     for command in (papermill, nbconvert):
         done = subprocess.run(command, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)

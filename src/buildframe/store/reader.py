@@ -280,6 +280,8 @@ class StoreReader:
         MissingExtra
             If DuckDB is not installed.
         """
+        if not isinstance(query, str):
+            raise BadInput(f"query={show(query)} is not a text. Pass a statement of SQL.")
         with store_errors("read", self._location):
             return frames.query(self._tables(), query)
 
