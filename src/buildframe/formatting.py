@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 
 import pandas as pd
 
-from buildframe.terminal import code_point, escape_control_characters
+from buildframe.terminal import code_point, escape_control_characters, nearest_name
 
 _MAX_NAME = 300
 """Characters of a name that are shown. Names that people choose are shorter."""
 
 _ISOLATE, _END = "\u2068", "\u2069"
 _RIGHT_TO_LEFT = {"R", "AL", "AN"}
+
+_MAX_NAMES = 10
+"""Names that a suggestion lists."""
 
 
 def format_duration(seconds: float) -> str:
@@ -100,6 +104,15 @@ def format_name(name: object) -> str:
         escape_invisible(truncate_middle(name)).replace(_ISOLATE, code_point(_ISOLATE)).replace(_END, code_point(_END))
     )
     return isolate_right_to_left(text)
+
+
+def suggest_names(name: str, known: Sequence[str], heading: str) -> str:
+    """Return a sentence with the name of the nearest spelling, or else with the first ones that are known."""
+    if near := nearest_name(name, known):
+        return f"Did you mean {format_name(near)}?"
+    shown = [format_name(each) for each in known[:_MAX_NAMES]]
+    more = f", and {len(known) - len(shown):,} more" if len(known) > len(shown) else ""
+    return f"{heading}: {', '.join(shown) or 'none'}{more}."
 
 
 def isolate_right_to_left(text: str) -> str:

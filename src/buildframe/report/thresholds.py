@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -15,18 +15,15 @@ from typing import Any, Self
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.formatting import format_count, format_duration, format_name, format_percent
+from buildframe.formatting import format_count, format_duration, format_name, format_percent, suggest_names
 from buildframe.report.content import STATUSES, Status, Verdict
 from buildframe.report.measurements import Measurements
 from buildframe.report.objectives import OF_BUILDS, OF_JOBS, Objective
 from buildframe.spec.times import parse_duration
-from buildframe.terminal import nearest, nearest_name
+from buildframe.terminal import nearest
 
 DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""
-
-_MAX_NAMES = 10
-"""Names of queues or pipelines that a message lists."""
 
 Row = Mapping[Any, Any]
 
@@ -225,22 +222,13 @@ def _check(
         if not math.isnan(limit):
             yield check(row, format_name(row[key]), limit)
     for name in unused:
-        advice = _suggest(name, _names(key, table))
+        advice = suggest_names(name, _names(key, table), "Names with rows")
         text = f"The {key} {format_name(name)} has no rows in this period or the one before. {advice}"
         yield Verdict(format_name(name), "unknown", text)
 
 
 def _names(key: str, table: pd.DataFrame) -> list[str]:
     return sorted(map(str, table[key].dropna().unique())) if key in table else []
-
-
-def _suggest(name: str, known: Sequence[str]) -> str:
-    """Return the name of the nearest spelling, or else the first ones that are known."""
-    if near := nearest_name(name, known):
-        return f"Did you mean {format_name(near)}?"
-    shown = [format_name(each) for each in known[:_MAX_NAMES]]
-    more = f", and {len(known) - len(shown):,} more" if len(known) > len(shown) else ""
-    return f"Names with rows: {', '.join(shown) or 'none'}{more}."
 
 
 def _queue_time(row: Row, queue: str, limit: float) -> Verdict:
@@ -285,7 +273,9 @@ def _check_objectives(objectives: Mapping[str, Objective], measurements: Measure
         if not rows:
             text = f"The objective {format_name(name)} has no rows in this period."
             wanted = [(key, getattr(objective, key)) for key in known]
-            advice = [_suggest(of, known[key]) for key, of in wanted if of and of not in known[key]]
+            advice = [
+                suggest_names(of, known[key], "Names with rows") for key, of in wanted if of and of not in known[key]
+            ]
             yield Verdict(format_name(name), "unknown", " ".join([text, *advice]))
 
 

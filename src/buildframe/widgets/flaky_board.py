@@ -11,12 +11,11 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.errors import BadInput, NotFound
-from buildframe.formatting import format_count, format_duration, format_name
+from buildframe.formatting import format_count, format_duration, format_name, suggest_names
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
-from buildframe.terminal import nearest_name
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
@@ -25,7 +24,6 @@ from buildframe.widgets.team_names import load_team_names, owner_text, parse_ids
 from buildframe.workspace import Workspace
 
 _STATUS_CHOICES = ("all", "active", "resolved")
-_MAX_SUGGESTED = 20
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
 
 
@@ -306,20 +304,10 @@ def _describe_price(jobs: Frame, steps: Sequence[str]) -> str:
         for row in found
     ]
     known = sorted(set(scores["step"].dropna()))
-    lines += [
-        f"These jobs contain no step {format_name(name)}, so its price is unknown. {_suggest_step(name, known)}"
-        for name in missing
-    ]
+    for name in missing:
+        advice = suggest_names(name, known, "Steps of these jobs")
+        lines.append(f"These jobs contain no step {format_name(name)}, so its price is unknown. {advice}")
     return "\n".join(lines)
-
-
-def _suggest_step(name: str, known: Sequence[str]) -> str:
-    """Return the step of the nearest spelling, or else the first steps that have jobs."""
-    near = nearest_name(name, known)
-    if near is not None:
-        return f"Did you mean {format_name(near)}?"
-    shown = [format_name(step) for step in known[:_MAX_SUGGESTED]]
-    return f"Steps of these jobs: {', '.join(shown) or 'none'}{' …' if len(known) > len(shown) else ''}"
 
 
 def _clause(query: FlakyTestFilters) -> str:
