@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -118,10 +119,14 @@ def draw_plots(builds: pd.DataFrame, jobs: pd.DataFrame) -> Iterator[tuple[str, 
 
 def next_steps() -> str:
     """Suggest what to do after the demo."""
-    here = NOTEBOOK.relative_to(Path.cwd()) if NOTEBOOK.is_relative_to(Path.cwd()) else NOTEBOOK
-    notebook = f"  open the notebook:      jupyter lab {here}\n" if NOTEBOOK.exists() else ""
+    jupyter = _from_here(Path(sys.executable).with_name("jupyter"))
+    notebook = f"  open the notebook:      {jupyter} lab {_from_here(NOTEBOOK)}\n" if NOTEBOOK.exists() else ""
     return (
         f"Next:\n{notebook}"
         "  your own organization:  export BUILDFRAME_ORG=acme BUILDFRAME_TOKEN=...  (scope read_builds)\n"
         "                          then in Python: import buildframe as bf; bf.connect().history(created_from='30d')"
     )
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
