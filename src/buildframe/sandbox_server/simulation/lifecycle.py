@@ -189,7 +189,6 @@ class Simulation:
 
     def _settle(self, build: BuildRun) -> None:
         """Derive the state of a build from its jobs, and send its events."""
-        self._dirty.add(build.id)
         before, was_over = (build.state, build.blocked), build.is_over
         build.state, build.blocked = rules.build_state(build)
         if build.state in ("failing", "failed") and build.failing is None:
@@ -200,15 +199,20 @@ class Simulation:
                 self._notify(f"build.{build.state}", build)
             elif build.state in ENDED_STATES:
                 self._notify("build.finished", build)
-        # `job.scheduled` comes last, after the events that caused it.
-        for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
-            self._webhook_events.append(self.outbox.describe(self.now, event, build, job))
-        self._unsent.clear()
+        self._record(build)
         if build.is_over and not was_over:
             delay = None if build.reopened else self.scenario.rebuild_delay(self._entry(build), build)
             self._schedule(delay, "rebuild", build.id)
             if build.triggered_from is not None:
                 self._finish_trigger_job(build.triggered_from, build.state == "passed")
+
+    def _record(self, build: BuildRun) -> None:
+        """Mark a build as changed, and describe its events."""
+        self._dirty.add(build.id)
+        if self._unsent:  # `job.scheduled` comes last, after the events that caused it
+            for event, job in sorted(self._unsent, key=lambda unsent: unsent[0] == "job.scheduled"):
+                self._webhook_events.append(self.outbox.describe(self.now, event, build, job))
+            self._unsent.clear()
 
     def _cancel(self, build: BuildRun, reason: str) -> None:
         build.cancel_reason = reason
@@ -240,7 +244,7 @@ class Simulation:
     # --- jobs ---
 
     def _entry(self, build: BuildRun) -> PipelineEntry:
-        return self.pipelines[build.pipeline_key]
+        return self.pipelines.data[build.pipeline_key]
 
     def _step(self, build: BuildRun, job: JobRun) -> PipelineStep:
         return self.pipelines.plans[build.plan].slots[job.step].step
@@ -261,7 +265,9 @@ class Simulation:
         return job
 
     def _advance_dependents(self, build: BuildRun, job: JobRun) -> None:
-        self._advance_jobs(build, self.pipelines.plans[build.plan].dependents[job.step])
+        dependents = self.pipelines.plans[build.plan].dependents[job.step]
+        if dependents:
+            self._advance_jobs(build, dependents)
 
     def _advance_jobs(self, build: BuildRun, slots: Iterable[str]) -> None:
         """Start the jobs whose dependencies are met; a wait step that passes releases further jobs."""
@@ -269,16 +275,16 @@ class Simulation:
         pending = [slot for slot in slots if slot in latest]
         for slot in pending:
             job, step = latest[slot], plan.slots[slot].step
-            if job.state not in ("waiting", "waiting_failed"):
+            before = job.state
+            if before not in ("waiting", "waiting_failed"):
                 continue
             verdict = rules.readiness(plan.needs.get(slot, ()), latest, step.continue_on_failure)
             if verdict == "ready":
                 self._start_job(build, job, step)
-            elif (job.state == "waiting_failed") != (verdict == "failed"):
-                job.state = "waiting_failed" if verdict == "failed" else "waiting"
             else:
-                continue
-            pending.extend(plan.dependents[slot])
+                job.state = "waiting_failed" if verdict == "failed" else "waiting"
+            if job.state != before and not (before == "waiting" and job.is_active):  # dependents would wait as before
+                pending.extend(plan.dependents[slot])
 
     def _start_job(self, build: BuildRun, job: JobRun, step: PipelineStep) -> None:
         """Start a job whose dependencies are met, by the kind of its step."""
@@ -311,9 +317,11 @@ class Simulation:
 
     def _queue(self, build: BuildRun, job: JobRun) -> QueueKey:
         """Return the queue of a job: that of its step, or one without agents if no agent meets its query rules."""
-        step = self._step(build, job)
+        step, organization = self._step(build, job), self._entry(build).organization.slug
+        if not step.agent_query_rules:
+            return organization, step.queue
         unmet = [rule for rule in step.agent_query_rules if rule not in agent_tags(step.queue)]
-        return self._entry(build).organization.slug, " ".join([step.queue, *unmet])
+        return organization, " ".join([step.queue, *unmet])
 
     def _agents(self, queue: QueueKey) -> AgentQueue:
         """Return the agents of a queue; none if no agent meets the query rules."""
@@ -346,9 +354,12 @@ class Simulation:
         self._agents(queue).free(machine_of_agent(agent))
         self._dispatch(queue)
 
-    def _started(self, build: BuildRun) -> None:
-        if build.started is None or build.restarts:
+    def _started(self, build: BuildRun) -> bool:
+        """Set the start of a build when its first job starts; return whether it did."""
+        is_first = build.started is None or build.restarts
+        if is_first:
             build.started, build.restarts = self.now, False
+        return is_first
 
     def _finish_job(self, build: BuildRun, job: JobRun, state: rules.JobEndState) -> None:
         """End a job that finished on its own, and advance the jobs that depend on it."""

@@ -45,11 +45,10 @@ def readiness(needs: Sequence[str], latest: Mapping[str, JobRun], continue_on_fa
 
     With `continue_on_failure` (an option of wait steps) failures of these do not matter.
     """
-    jobs = [latest[need] for need in needs]
-    states = {job.state for job in jobs}
+    states = {latest[need].state for need in needs}
     if continue_on_failure:
         return "waiting" if states & ACTIVE_JOB_STATES else "ready"
-    if states & _BLOCKING or (states & _FAILED and any(map(failed, jobs))):
+    if states & _BLOCKING or (states & _FAILED and any(failed(latest[need]) for need in needs)):
         return "failed"
     return "ready" if states <= _SATISFYING else "waiting"
 
@@ -61,15 +60,14 @@ def build_state(build: BuildRun) -> tuple[BuildState, bool]:
     """
     if build.ended is not None:
         return build.ended, False
-    last = build.latest().values()
-    states = {job.state for job in last}
+    states = {job.state for job in build.jobs if job.retried_in is None}
     blocked = "blocked" in states and not states & _UNBLOCKED
     active = not blocked and not states.isdisjoint(ACTIVE_JOB_STATES)
     if build.cancel_reason is not None:
         return "canceling" if active else "canceled", False
     if build.pending:
         return "scheduled", blocked
-    if states & _FAILED and any(map(failed, last)):
+    if states & _FAILED and any(map(failed, build.latest().values())):
         return "failing" if active else "failed", blocked
     if not active:
         return "passed", blocked

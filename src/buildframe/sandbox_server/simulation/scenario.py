@@ -75,6 +75,10 @@ class Scenario:
         truth = world.truth
         self._slower, self._flaky = _by_step(truth.slower_steps), _by_step(truth.flaky_steps)
         self._failing, self._broken = _by_step(truth.failing_steps), _by_step(truth.broken_branches)
+        self._outages: dict[str, list[BrokenBranch]] = {}  # by the key of the pipeline
+        for broken in truth.broken_branches:
+            self._outages.setdefault(_key(broken), []).append(broken)
+        self._storms = [(storm, storm.since.us, storm.until.us) for storm in truth.storms]
 
     def next_push(self, entry: PipelineEntry, n: int) -> int:
         """Return the time until the next possible push, at the rate of the busiest hours."""
@@ -183,7 +187,9 @@ class Scenario:
     def outcome(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> JobOutcome:
         """Return the outcome of an attempt, limited by the timeout of its step."""
         outcome, step = self._unlimited(entry, build, job), self._step(build, job)
-        outcome = outcome._replace(microseconds=round(outcome.microseconds * self.world.run_scale.get(step.key, 1)))
+        scale = self.world.run_scale.get(step.key)
+        if scale is not None:
+            outcome = outcome._replace(microseconds=round(outcome.microseconds * scale))
         minutes = step.timeout_in_minutes
         if minutes is None or outcome.microseconds <= minutes * MINUTE:
             return outcome
@@ -207,18 +213,20 @@ class Scenario:
         return self._pipelines.plans[build.plan].slots[job.step].step
 
     def _duration(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int:
-        seconds = self.random.lognormal(self._step(build, job).seconds, _SPREAD, job.id, "seconds")
-        for slower in self._slower.get((entry.key, self._step(build, job).key), ()):
+        step = self._step(build, job)
+        seconds = self.random.lognormal(step.seconds, _SPREAD, job.id, "seconds")
+        for slower in self._slower.get((entry.key, step.key), ()):
             if build.created >= slower.at.us:
                 seconds *= slower.factor
         return int(seconds * SECOND)
 
     def _storm(self, entry: PipelineEntry, job: JobRun) -> Storm | None:
         """Return the storm in which a job started."""
-        for storm in self.world.truth.storms:
-            if storm.organization != entry.organization.slug or job.agent is None or job.started is None:
-                continue
-            if machine_of_agent(job.agent) in storm.agents and storm.since.us <= job.started < storm.until.us:
+        if job.agent is None or job.started is None:
+            return None
+        for storm, since, until in self._storms:
+            is_within = since <= job.started < until and storm.organization == entry.organization.slug
+            if is_within and machine_of_agent(job.agent) in storm.agents:
                 return storm
         return None
 
@@ -227,7 +235,7 @@ class Scenario:
         if job.step == UPLOAD:
             return not is_quiet and self.random.happens(_BAD_UPLOAD_SHARE, job.id, "fails")
         step = entry.key, self._step(build, job).key
-        if any(_is_broken(broken, entry, build) for broken in self._broken.get(step, ())):
+        if any(_is_broken(broken, build) for broken in self._broken.get(step, ())):
             return True
         if is_quiet:
             return False
@@ -241,7 +249,7 @@ class Scenario:
 
     def is_broken(self, entry: PipelineEntry, build: BuildRun, margin: int = 0) -> bool:
         """Return whether a build falls into a planted outage of its branch, or lies within `margin` of it."""
-        return any(_is_broken(broken, entry, build, margin) for broken in self.world.truth.broken_branches)
+        return any(_is_broken(broken, build, margin) for broken in self._outages.get(entry.key, ()))
 
     def manual_retry_delay(self, entry: PipelineEntry, build: BuildRun, job: JobRun) -> int | None:
         """Return the delay until someone retries a failed job; None if nobody does."""
@@ -295,9 +303,9 @@ def _by_step(planted: Sequence[OfStep]) -> dict[tuple[str, str], list[OfStep]]:
     return by_step
 
 
-def _is_broken(broken: BrokenBranch, entry: PipelineEntry, build: BuildRun, margin: int = 0) -> bool:
-    is_on_branch = (_key(broken), broken.branch) == (entry.key, build.commit.branch)
-    return is_on_branch and broken.since.us - margin <= build.created < broken.until.us + margin
+def _is_broken(broken: BrokenBranch, build: BuildRun, margin: int = 0) -> bool:
+    """Return whether a build of the pipeline that is broken falls into the outage."""
+    return build.commit.branch == broken.branch and broken.since.us - margin <= build.created < broken.until.us + margin
 
 
 def _author(entry: PipelineEntry, person: int, source: str) -> tuple[str, str] | str | None:

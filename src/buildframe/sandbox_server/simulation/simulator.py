@@ -275,9 +275,12 @@ class Simulator(Simulation):
         self._schedule(outcome.microseconds, "finish", build.id, job.id)
         if job.step == UPLOAD and outcome.exit_status == 0:
             self._schedule(int(outcome.microseconds * _UPLOADED_AT), "upload", build.id, job.id)
-        self._started(build)
+        is_first = self._started(build)
         self._notify("job.started", build, job)
-        self._settle(build)
+        if is_first:
+            self._settle(build)
+        else:
+            self._record(build)  # for the state of the build, an assigned job is like a running one
 
     def _on_upload(self, build: BuildRun, _: JobRun) -> None:
         self._add_jobs(build, self.pipelines.plans[build.plan].needs)

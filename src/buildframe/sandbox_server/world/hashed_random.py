@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import TypeVar
@@ -12,6 +13,9 @@ T = TypeVar("T")
 Key = str | int
 
 _NORMAL = NormalDist()
+_NUMBER = struct.Struct(">Q")
+_JOINED = tuple("\x1f".join(["%s"] * parts) for parts in range(10))
+"""Formats of keys by their number of parts: twice as fast as to join their texts."""
 
 
 class SeededRandom:
@@ -19,16 +23,14 @@ class SeededRandom:
 
     def __init__(self, seed: int) -> None:
         own = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
-        self._hashes = {size: hashlib.blake2b(digest_size=size, key=own) for size in (8, 16, 20)}
-
-    def _digest(self, size: int, key: tuple[Key, ...]) -> bytes:
-        hash = self._hashes[size].copy()  # half the time of a new one
-        hash.update("\x1f".join(map(str, key)).encode())
-        return hash.digest()
+        self._number, self._uuid, self._sha = (hashlib.blake2b(digest_size=size, key=own) for size in (8, 16, 20))
 
     def uniform(self, *key: Key) -> float:
         """Return a uniform number of at least 0 and below 1."""
-        return (int.from_bytes(self._digest(8, key), "big") >> 11) * 2.0**-53
+        hash = self._number.copy()  # half the time of a new one
+        hash.update((_JOINED[len(key)] % key).encode())
+        (number,) = _NUMBER.unpack(hash.digest())
+        return float(number >> 11) * 2.0**-53
 
     def happens(self, probability: float, *key: Key) -> bool:
         """Return True with a probability."""
@@ -53,10 +55,16 @@ class SeededRandom:
 
     def uuid(self, *key: Key) -> str:
         """Return a UUID of version 4."""
-        digits = self._digest(16, key).hex()
+        digits = _hex_digest(self._uuid, key)
         variant = "89ab"[int(digits[16], 16) % 4]
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
     def sha(self, *key: Key) -> str:
         """Return the SHA of a commit: 40 hex digits."""
-        return self._digest(20, key).hex()
+        return _hex_digest(self._sha, key)
+
+
+def _hex_digest(hash: hashlib.blake2b, key: tuple[Key, ...]) -> str:
+    own = hash.copy()
+    own.update((_JOINED[len(key)] % key).encode())
+    return own.hexdigest()

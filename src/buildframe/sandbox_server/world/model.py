@@ -5,6 +5,7 @@ A `World` is created once per sandbox, by `creation`, and stored. What happens i
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib import resources
 from typing import Literal
@@ -133,6 +134,7 @@ def one_job_agent(machine: str, job: str) -> str:
     return f"{machine}-{job[:8]}"
 
 
+@functools.lru_cache(1000)  # each job starts and ends on an agent
 def machine_of_agent(name: str) -> str:
     """Return the machine of an agent: itself, unless it runs one job only."""
     return "-".join(_match_agent(name).group("queue", "number"))
