@@ -78,7 +78,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 def test_builds_are_complete_despite_faults(
     world: Path, undisturbed: History, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_random(0.0, 0.1))
     with served(world, FAULTS) as (ws, sandbox):
         builds = ws.builds(workers=workers)
         counts = happened(sandbox)
@@ -91,7 +91,7 @@ def test_builds_are_complete_despite_faults(
 
 
 def test_jobs_are_complete_despite_faults(world: Path, undisturbed: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.1))
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_random(0.0, 0.1))
     with served(world, FAULTS) as (ws, sandbox):
         builds, jobs = ws.history()
         assert min(happened(sandbox)) > 0

@@ -25,7 +25,7 @@ BUILDS = evenly(1500, every=40, jobs=1)
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits before retries."""
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_fixed(0.01))
 
 
 def after_request(most: int, response: Responder) -> Any:

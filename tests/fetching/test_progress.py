@@ -126,7 +126,7 @@ WAITS = {
 def test_the_bar_shows_how_long_and_why_a_request_waits(
     workers: int, created_from: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildframe.http.retry._BACKOFF", lambda state: 2.0)
+    monkeypatch.setattr("buildframe.http.retry._backoff", lambda state: 2.0)
     which = 1 if created_from else 3
 
     def override(number: int, query: dict[str, str]) -> Responder | None:
@@ -188,9 +188,9 @@ def test_only_the_calling_thread_draws() -> None:
 
 
 def test_a_failure_leaves_no_bar_open() -> None:
-    from buildframe.fetching.progress import _Tqdm
+    from buildframe.fetching.progress import bar_type
 
     refuses = says(b"{}", 401)
     with Terminal(), listing(BUILDS, lambda number, query: refuses) as service, pytest.raises(bf.Unauthorized):
         service.connected().builds()
-    assert not [bar for bar in _Tqdm._instances if not bar.disable]  # type: ignore[attr-defined]
+    assert not [bar for bar in bar_type()._instances if not bar.disable]  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse
 
 import buildframe as bf
 from buildframe.errors import StoreFailed
-from buildframe.fetching.progress import ProgressBar, _Tqdm
+from buildframe.fetching.progress import ProgressBar, bar_type
 from buildframe.http.budget import RequestBudget
 from buildframe.http.client import Client
 from buildframe.http.rate_limit import RateLimitState
@@ -197,7 +197,7 @@ def test_locks_that_another_thread_held_are_free_in_the_child(scripted: Callable
             client._lock,
             client._sockets._lock,
             client.rate_limiter._changed,
-            _Tqdm.get_lock(),
+            bar_type().get_lock(),
             pool._optional_thread_lock,
         ):
             held.set()

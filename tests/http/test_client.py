@@ -32,7 +32,7 @@ BUILD = b'[{"id":"b1","number":1,"state":"passed","created_at":"2026-10-30T10:00
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def connected(server: Scripted) -> Workspace:

@@ -33,7 +33,7 @@ HARMFUL = "\x1b\x07\x9b\r\x08\u202e"
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def connected(server: Scripted) -> Workspace:

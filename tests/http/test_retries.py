@@ -31,7 +31,7 @@ TOKEN = "bkua_0123456789secret"
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def listed(url: str, budget: RequestBudget) -> list[Any]:
@@ -112,7 +112,7 @@ def test_only_consecutive_failed_connections_count(scripted: Start) -> None:
 def test_a_wait_for_a_retry_is_reported_with_its_reason_and_can_be_canceled(
     scripted: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(3600.0))
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_fixed(3600.0))
     server = scripted(says(b"oops", 503))
     waits: list[tuple[float, str]] = []
 
@@ -130,7 +130,7 @@ def test_a_wait_for_a_retry_is_reported_with_its_reason_and_can_be_canceled(
 
 
 def test_retries_after_the_second_refusal_wait_with_backoff(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_fixed(0.01))
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_fixed(0.01))
     waits: list[tuple[float, str]] = []
     refused = says(b'{"message":"slow down","reset":0}', 429)
     budget = RequestBudget(on_wait=lambda *wait: waits.append(wait))

@@ -42,7 +42,7 @@ DRIPS = 600  # pieces, one each 0.1 s
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def dripping(before: bytes, piece: bytes = b" ") -> Callable[[BaseHTTPRequestHandler], None]:

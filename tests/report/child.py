@@ -24,7 +24,7 @@ SCOPES = ("read_builds", "read_pipelines", "read_suites", "read_organizations")
 
 PATIENCE = """
 import datetime, inspect, buildframe.http.client, buildframe.http.retry
-buildframe.http.retry._BACKOFF = lambda state: 0.01
+buildframe.http.retry._backoff = lambda state: 0.01
 inspect.unwrap(buildframe.connect).__kwdefaults__["timeout"] = datetime.timedelta(seconds=0.5)
 """
 """Code that makes the client fail after a short time."""

@@ -189,7 +189,7 @@ class Listing:
         with (
             overheard(self._output),
             pages_of(self._plan.page_size),
-            mock.patch.object(retry, "_BACKOFF", tenacity.wait_random(0.0, 0.01)),
+            mock.patch.object(retry, "_backoff", tenacity.wait_random(0.0, 0.01)),
             loopback.served(self._adversary) as url,
         ):
             self._service.base = url

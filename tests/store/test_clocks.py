@@ -352,7 +352,7 @@ def test_a_sandbox_says_so():
 
 @pytest.mark.parametrize("date", [None, "", "soon", "Sun, 01 Nov 12026 12:00:00 GMT"])
 def test_a_response_without_a_readable_date_is_requested_again(service, ws, store, date, monkeypatch):
-    monkeypatch.setattr("buildframe.http.retry._BACKOFF", lambda state: 0.0)
+    monkeypatch.setattr("buildframe.http.retry._backoff", lambda state: 0.0)
     service.add(1, "passed")
     dates = iter([date, date])
     service.date = lambda path: next(dates, format_datetime(service.now, usegmt=True))

@@ -172,7 +172,7 @@ def test_a_missing_scope_is_named_and_the_button_stays_enabled(live: Workspace) 
 def test_an_unreachable_server_is_reported_and_the_button_stays_enabled(
     live: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
     build = in_state(live, "passed")
     buttons = BuildActions(live, build)
     live.sandbox.stop()

@@ -38,7 +38,7 @@ def live() -> Iterator[Workspace]:
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def show(detail: BuildDetails, slug: str, number: int) -> BuildDetails:

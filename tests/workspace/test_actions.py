@@ -36,7 +36,7 @@ TEAM_PIPELINE = b'{"pipeline_id":"%s"}' % UUID.encode()
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 Call = Callable[[Workspace], Any]

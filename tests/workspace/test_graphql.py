@@ -27,7 +27,7 @@ QUERY, MUTATION = "{ viewer { user { name } } }", "mutation { x { clientMutation
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def data(**fields: Any) -> Callable[..., None]:

@@ -49,14 +49,14 @@ def test_one_that_is_not_there(ci):
 @pytest.mark.parametrize("body", [b'{"id":"b7","number":7}', b'{"id":"b5"}', b'{"id":"","number":5}'])
 @pytest.mark.parametrize("read", ["build", "history_of", "cancel"])
 def test_another_build_than_the_requested_one_is_refused(scripted, monkeypatch, body, read):
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
     pipeline = bf.connect("acme", base_url=scripted(says(body)).url, token="secret").pipeline("web")
     with pytest.raises(bf.OutcomeUnknown if read == "cancel" else bf.Malformed, match="another record"):
         getattr(pipeline, read)(5)
 
 
 def test_another_build_once_is_requested_again(scripted, monkeypatch):
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
     server = scripted(says(b'{"id":"b7","number":7}'), says(b'{"id":"b5","number":5}'))
     pipeline = bf.connect("acme", base_url=server.url, token="secret").pipeline("web")
     assert pipeline.history_of(5).builds["id"].tolist() == ["b5"]

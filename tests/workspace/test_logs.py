@@ -23,7 +23,7 @@ TEXT = "--- :rspec: tests\n✓ 12 passed\n".encode()
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 def moved(location: str, status: int = 302) -> Callable[..., None]:

@@ -46,7 +46,7 @@ OTHERS = [
 
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BACKOFF", tenacity.wait_none())
+    monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
 
 
 CREATE = {"commit": "HEAD", "branch": "main"}

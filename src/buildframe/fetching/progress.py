@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from tqdm.auto import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 _FORMAT = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 
 
-class _Tqdm(tqdm):  # type: ignore[type-arg]  # generic in stubs only
-    monitor_interval = 0  # without tqdm's own thread, which would draw as well, and outlive the listing
+@functools.cache
+def bar_type() -> type[tqdm[object]]:
+    """Return the class of the bars. It is loaded with the first bar: it imports asyncio."""
+    from tqdm.auto import tqdm
 
+    class Bar(tqdm):  # type: ignore[type-arg]  # generic in stubs only
+        monitor_interval = 0  # without tqdm's own thread, which would draw as well, and outlive the listing
 
-if hasattr(os, "register_at_fork"):  # another thread of the parent process may have held tqdm's lock
-    os.register_at_fork(after_in_child=lambda: _Tqdm.set_lock(threading.RLock()))
+    if hasattr(os, "register_at_fork"):  # another thread of the parent process may have held tqdm's lock
+        os.register_at_fork(after_in_child=lambda: Bar.set_lock(threading.RLock()))
+    return Bar
 
 
 class ProgressBar:
@@ -28,7 +35,8 @@ class ProgressBar:
 
     def __init__(self, name: str, shown: bool | None) -> None:
         self._name = name
-        self._bar = _Tqdm(desc=name, total=100.0, bar_format=_FORMAT, disable=None if shown is None else not shown)
+        is_disabled = None if shown is None else not shown
+        self._bar = bar_type()(desc=name, total=100.0, bar_format=_FORMAT, disable=is_disabled)
         self._owner = threading.get_ident()
         self._began = time.monotonic()
         self._lock = threading.Lock()

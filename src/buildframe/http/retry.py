@@ -6,9 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import TypeVar
-
-import tenacity
+from typing import TYPE_CHECKING, TypeVar
 
 from buildframe.errors import (
     BuildframeError,
@@ -28,9 +26,11 @@ from buildframe.http.rate_limit import LONGEST_WAIT, USED_UP
 from buildframe.http.response import Response
 from buildframe.http.suggestions import with_suggestion
 
+if TYPE_CHECKING:
+    import tenacity
+
 MAX_CONNECTS = 5  # attempts in a row that may end without a connection or without a response in time
 MAX_ATTEMPTS = 12  # attempts of one request: if one in three fails, two requests in a million fail this often
-_BACKOFF = tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_random(0.0, 1.0)
 _CHECK_FIRST = "Check whether it was performed before you repeat the call."
 
 T = TypeVar("T")
@@ -54,6 +54,8 @@ def fetch(
     them and may end them with Canceled or DeadlineExceeded. In these cases a request that is not repeatable raises
     OutcomeUnknown, with `advice` on how to check what happened.
     """
+    import tenacity  # with asyncio and, if it is installed, tornado: connect() does not need them
+
     budget, advice = budget or RequestBudget(), advice or _CHECK_FIRST
     interrupts.begin_request(None if request.repeatable else f"{sent_note(request)}\n{advice}")
     attempts = _Attempts(budget)
@@ -136,11 +138,17 @@ def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
     return state.outcome.exception() if state.outcome else None
 
 
+def _backoff(state: tenacity.RetryCallState) -> float:
+    import tenacity
+
+    return (tenacity.wait_exponential(multiplier=0.5, max=9.0) + tenacity.wait_random(0.0, 1.0))(state)
+
+
 def _seconds_to_wait(state: tenacity.RetryCallState) -> float:
     error = _error_of(state)
     requested = error.retry_after if isinstance(error, ServiceError) else None
     if requested is None or (isinstance(error, RateLimited) and state.attempt_number > 1):
-        return _BACKOFF(state)
+        return _backoff(state)
     if isinstance(error, RateLimited):
         return 0.0  # the rate limiter delays the next request of every thread
     return requested + random.uniform(0.0, 0.25)  # noqa: S311  not a secret
