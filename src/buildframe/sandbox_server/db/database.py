@@ -24,8 +24,10 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
-_VERSION = 8
+_VERSION = 9
 _SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
+
+_BODIES = msgspec.msgpack.Decoder(list[bytes])
 
 Row = tuple[Any, ...]
 
@@ -199,17 +201,21 @@ class Database:
 
     def load_job_bodies(self, builds: Sequence[int], include_retried: bool = True) -> list[tuple[int, bytes]]:
         """Return the number of the build and the body of each job of some builds, by build and position."""
-        those = f"build IN ({', '.join('?' * len(builds))})"
-        unread = f"seq IN (SELECT build FROM jobs WHERE {those} AND body IS NULL)"  # noqa: S608
+        marks = ", ".join("?" * len(builds))
+        unread = f"seq IN ({marks}) AND NOT EXISTS (SELECT 1 FROM job_bodies WHERE build = seq)"  # noqa: S608
         with self.transaction():
             for build in self.load_builds(unread, *builds):
-                bodies = [
-                    (msgspec.json.encode(self.serializer.serialize_job(build, job)), build.seq, position)
-                    for position, job in enumerate(build.jobs)
-                ]
-                self._connection.executemany("UPDATE jobs SET body = ? WHERE build = ? AND position = ?", bodies)
-            sql = f"SELECT build, body FROM jobs WHERE {those} AND retried <= ? ORDER BY build, position"  # noqa: S608
-            return self.query(sql, [*builds, include_retried])
+                bodies = [msgspec.json.encode(self.serializer.serialize_job(build, job)) for job in build.jobs]
+                self.execute("INSERT INTO job_bodies VALUES (?, ?)", (build.seq, msgspec.msgpack.encode(bodies)))
+            rows = self.query(f"SELECT build, bodies FROM job_bodies WHERE build IN ({marks}) ORDER BY build", builds)  # noqa: S608
+            retried = f"SELECT build, position FROM jobs WHERE build IN ({marks}) AND retried"  # noqa: S608
+            omitted = set() if include_retried else set(self.query(retried, builds))
+        return [
+            (build, body)
+            for build, packed in rows
+            for position, body in enumerate(_BODIES.decode(packed))
+            if (build, position) not in omitted
+        ]
 
     def find_agents(self, organization: str, only_active: bool) -> list[str]:
         """Return the names of agents by the jobs that they ran, or that they are running."""
@@ -257,6 +263,7 @@ class Database:
     def _put_builds(self, builds: Sequence[BuildRun]) -> None:
         self._put_rows("builds", [self._build_row(build) for build in builds])
         self._put_rows("jobs", [row for build in builds for row in self._job_rows(build)])
+        self._connection.executemany("DELETE FROM job_bodies WHERE build = ?", [(build.seq,) for build in builds])
         meta = [(build.seq, *pair) for build in builds for pair in build.commit.meta_data.items()]
         self._put_rows("meta_data", meta)
 
@@ -286,4 +293,4 @@ class Database:
     def _job_rows(self, build: BuildRun) -> Iterator[Row]:
         for position, job in enumerate(build.jobs):
             is_retried = job.retried_in is not None
-            yield build.seq, position, build.pipeline_key, job.state, is_retried, job.is_active, job.agent, None
+            yield build.seq, position, build.pipeline_key, job.state, is_retried, job.is_active, job.agent

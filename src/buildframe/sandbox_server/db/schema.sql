@@ -20,14 +20,20 @@ CREATE INDEX builds_by_creation ON builds (organization, created, seq);
 CREATE INDEX builds_of_pipeline_by_creation ON builds (pipeline_key, created, seq);
 CREATE INDEX active_builds ON builds (seq) WHERE over = 0;
 CREATE TABLE meta_data (build INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (build, key));
--- The body of a job is made when it is first read after a change. `agent` is a name.
+-- `agent` is a name.
 CREATE TABLE jobs (
     build INTEGER NOT NULL, position INTEGER NOT NULL, pipeline_key TEXT NOT NULL, state TEXT NOT NULL,
-    retried INTEGER NOT NULL, active INTEGER NOT NULL, agent TEXT, body BLOB, PRIMARY KEY (build, position)
+    retried INTEGER NOT NULL, active INTEGER NOT NULL, agent TEXT, PRIMARY KEY (build, position)
 );
 CREATE INDEX active_jobs ON jobs (pipeline_key, state) WHERE active = 1;
+-- The JSON of a build's jobs, as a MessagePack list by position. It is made when it is first read after a change.
+CREATE TABLE job_bodies (build INTEGER PRIMARY KEY, bodies BLOB NOT NULL);
 CREATE TRIGGER build_gone AFTER DELETE ON builds
-    BEGIN DELETE FROM jobs WHERE build = old.seq; DELETE FROM meta_data WHERE build = old.seq; END;
+    BEGIN
+        DELETE FROM jobs WHERE build = old.seq;
+        DELETE FROM job_bodies WHERE build = old.seq;
+        DELETE FROM meta_data WHERE build = old.seq;
+    END;
 CREATE TABLE teams (
     id TEXT PRIMARY KEY, organization TEXT NOT NULL, name TEXT NOT NULL, description TEXT NOT NULL,
     created INTEGER NOT NULL

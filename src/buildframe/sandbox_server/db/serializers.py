@@ -23,10 +23,6 @@ ORIGIN = "http://buildframe.invalid"
 
 _SCHEDULED_BEFORE = 90_000
 _YEARS_BEFORE = 4 * 365 * DAY
-_TIMES = (
-    "scheduled_at", "created_at", "runnable_at", "started_at", "failing_at", "finished_at", "unblocked_at",
-    "expired_at",
-)  # fmt: skip
 _NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
 _CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
 _NOT_IN_LEGACY_JOBS = (
@@ -40,13 +36,19 @@ def graphql_id(kind: str, uuid: str) -> str:
     return base64.b64encode(f"{kind}---{uuid}".encode()).decode()
 
 
-@functools.lru_cache(10_000)  # an object is serialized again at each change
+@functools.lru_cache(1000)  # jobs of a build have the same times
 def format_time(timestamp: int | None, legacy: bool = False) -> str | None:
     """Format a timestamp such as `2026-10-01T09:30:00.123Z`, or `2013-09-03 13:24:38 UTC` of a legacy record."""
     if timestamp is None:
         return None
-    seconds = dt.datetime.fromtimestamp(timestamp // 1_000_000, dt.UTC).isoformat()[:19]
-    return f"{seconds.replace('T', ' ')} UTC" if legacy else f"{seconds}.{timestamp // 1000 % 1000:03}Z"
+    minute, rest = divmod(timestamp // 1000, 60_000)
+    seconds = f"{_format_minute(minute)}:{rest // 1000:02}"
+    return f"{seconds.replace('T', ' ')} UTC" if legacy else f"{seconds}.{rest % 1000:03}Z"
+
+
+@functools.lru_cache(1000)
+def _format_minute(minute: int) -> str:
+    return dt.datetime.fromtimestamp(60 * minute, dt.UTC).isoformat()[:16]
 
 
 class Serializer:
@@ -109,26 +111,37 @@ class Serializer:
         """Serialize a build without its jobs and its pipeline."""
         entry, commit = self.pipelines[build.pipeline_key], build.commit
         scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
+        legacy = entry.pipeline.legacy
         body = {
             "id": build.id,
             "graphql_id": graphql_id("Build", build.id),
             "url": self.build_url(entry, build.number),
             "web_url": self._web_url(entry, build.number),
             "number": build.number,
-            **{name: getattr(build, name) for name in ("state", "cancel_reason", "blocked")},
+            "state": build.state,
+            "cancel_reason": build.cancel_reason,
+            "blocked": build.blocked,
             "blocked_state": build.state if build.blocked else "",
             "commit": commit.sha,
-            **{name: getattr(commit, name) for name in ("message", "branch", "tag", "env", "source", "meta_data")},
+            "message": commit.message,
+            "branch": commit.branch,
+            "tag": commit.tag,
+            "env": commit.env,
+            "source": commit.source,
+            "meta_data": commit.meta_data,
             "author": _author(commit),
             "creator": self.serialize_user(entry.organization, commit.creator),
-            "scheduled_at": scheduled,
-            **{f"{name}_at": getattr(build, name) for name in ("created", "started", "failing", "finished")},
+            "scheduled_at": format_time(scheduled, legacy),
+            "created_at": format_time(build.created, legacy),
+            "started_at": format_time(build.started, legacy),
+            "failing_at": format_time(build.failing, legacy),
+            "finished_at": format_time(build.finished, legacy),
             "pull_request": self._pull_request(entry, commit),
             "rebuilt_from": self._build_reference(entry, *build.rebuilt_from) if build.rebuilt_from else None,
             "triggered_from": self._triggered_from(build.triggered_from),
             "cluster_id": entry.pipeline.cluster_id,
         }
-        return _formatted(body, entry, _NOT_IN_LEGACY_BUILDS)
+        return drop_keys(body, _NOT_IN_LEGACY_BUILDS) if legacy else body
 
     def build_url(self, entry: PipelineEntry, number: int) -> str:
         """Return the API URL of a build."""
@@ -173,37 +186,41 @@ class Serializer:
         fixed = self._fields_by_slot(entry.organization, self.pipelines.plans[build.plan])[job.step]
         if fixed["type"] == "waiter":
             return {"id": job.id, "type": "waiter"}
-        common = fixed | {
+        serialize = {"script": self._script, "manual": self._manual, "trigger": self._trigger}[fixed["type"]]
+        body = {
+            **fixed,
             "id": job.id,
             "graphql_id": graphql_id("Job", job.id),
             "state": job.state,
             "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
+            **serialize(entry, build, job, fixed),
         }
-        serialize = {"script": self._script, "manual": self._manual, "trigger": self._trigger}[fixed["type"]]
-        return _formatted(common | serialize(entry, build, job, fixed), entry, _NOT_IN_LEGACY_JOBS)
+        return drop_keys(body, _NOT_IN_LEGACY_JOBS) if entry.pipeline.legacy else body
 
     def _manual(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
         return {
             "unblockable": job.state == "blocked",
             "unblock_url": f"{self.build_url(entry, build.number)}/jobs/{job.id}/unblock",
             "unblocked_by": self.serialize_user(entry.organization, job.unblocked_by),
-            "unblocked_at": job.unblocked_at,
+            "unblocked_at": format_time(job.unblocked_at, entry.pipeline.legacy),
         }
 
-    def _trigger(self, _: PipelineEntry, build: BuildRun, job: JobRun, __: JsonObject) -> JsonObject:
-        link, triggered = job.triggered, None
-        entry = self.pipelines.get(link.pipeline_key) if link else None
-        if link and entry:
-            web_url = self._web_url(entry, link.number)
-            triggered = self._build_reference(entry, link.id, link.number) | {"web_url": web_url}
+    def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
+        legacy, link, triggered = entry.pipeline.legacy, job.triggered, None
+        target = self.pipelines.get(link.pipeline_key) if link else None
+        if link and target:
+            web_url = self._web_url(target, link.number)
+            triggered = self._build_reference(target, link.id, link.number) | {"web_url": web_url}
         return {
             "triggered_build": triggered,
-            "scheduled_at": build.created,
-            **{f"{name}_at": getattr(job, name) for name in ("created", "runnable", "finished")},
+            "scheduled_at": format_time(build.created, legacy),
+            "created_at": format_time(job.created, legacy),
+            "runnable_at": format_time(job.runnable, legacy),
+            "finished_at": format_time(job.finished, legacy),
         }
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
-        log = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log"
+        log, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log", entry.pipeline.legacy
         step_id, signature = self.random.uuid("step", build.id, job.step), None
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
@@ -213,11 +230,17 @@ class Serializer:
             "step": {"id": step_id, "signature": signature},
             "log_url": log,
             "raw_log_url": f"{log}.txt",
-            **{name: getattr(job, name) for name in ("soft_failed", "exit_status", "signal_reason", "retry_type")},
+            "soft_failed": job.soft_failed,
+            "exit_status": job.exit_status,
+            "signal_reason": job.signal_reason,
+            "retry_type": job.retry_type,
             "signal": "SIGTERM" if job.signal_reason == "cancel" else None,
             "agent": self.serialize_agent(entry.organization, job.agent) if job.agent else None,
-            "scheduled_at": build.created,
-            **{f"{name}_at": getattr(job, name) for name in ("created", "runnable", "started", "finished")},
+            "scheduled_at": format_time(build.created, legacy),
+            "created_at": format_time(job.created, legacy),
+            "runnable_at": format_time(job.runnable, legacy),
+            "started_at": format_time(job.started, legacy),
+            "finished_at": format_time(job.finished, legacy),
             "retried": job.retried_in is not None,
             "retried_in_job_id": job.retried_in,
             "retries_count": job.attempt or None,
@@ -271,13 +294,6 @@ def _author(commit: Commit) -> JsonObject | str | None:
     if isinstance(commit.author, tuple):
         return dict(zip(("name", "email"), commit.author, strict=True))
     return {} if commit.author is None and commit.source == "ui" else commit.author
-
-
-def _formatted(body: JsonObject, entry: PipelineEntry, not_in_legacy: tuple[str, ...]) -> JsonObject:
-    """Format the timestamps of a body, and drop the fields that records of a legacy pipeline lack."""
-    legacy = entry.pipeline.legacy
-    body = drop_keys(body, not_in_legacy) if legacy else body
-    return body | {name: format_time(body[name], legacy) for name in _TIMES if name in body}
 
 
 def _fill_placeholders(text: str, slot: Slot) -> str:
