@@ -19,12 +19,14 @@ CREATE UNIQUE INDEX builds_by_number ON builds (pipeline_key, number);
 CREATE INDEX builds_by_creation ON builds (organization, created, seq);
 CREATE INDEX builds_of_pipeline_by_creation ON builds (pipeline_key, created, seq);
 CREATE INDEX active_builds ON builds (seq) WHERE over = 0;
-CREATE TABLE meta_data (build INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (build, key));
+CREATE TABLE meta_data (
+    build INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (build, key)
+) WITHOUT ROWID;
 -- `agent` is a name.
 CREATE TABLE jobs (
     build INTEGER NOT NULL, position INTEGER NOT NULL, pipeline_key TEXT NOT NULL, state TEXT NOT NULL,
     retried INTEGER NOT NULL, active INTEGER NOT NULL, agent TEXT, PRIMARY KEY (build, position)
-);
+) WITHOUT ROWID;
 CREATE INDEX active_jobs ON jobs (pipeline_key, state) WHERE active = 1;
 -- The JSON of a build's jobs, as a MessagePack list by position. It is made when it is first read after a change.
 CREATE TABLE job_bodies (build INTEGER PRIMARY KEY, bodies BLOB NOT NULL);

@@ -46,7 +46,7 @@ def format_time(timestamp: int | None, legacy: bool = False) -> str | None:
     return f"{seconds.replace('T', ' ')} UTC" if legacy else f"{seconds}.{rest % 1000:03}Z"
 
 
-@functools.lru_cache(1000)
+@functools.lru_cache(10_000)
 def _format_minute(minute: int) -> str:
     return dt.datetime.fromtimestamp(60 * minute, dt.UTC).isoformat()[:16]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -124,6 +125,7 @@ def superseded(build: BuildRun, earlier: Iterable[BuildRun]) -> list[BuildRun]:
     ]
 
 
+@functools.lru_cache(10_000)  # many builds have the same branch
 def matches(pattern: str | None, branch: str) -> bool:
     """Return whether a branch filter includes a branch.
 

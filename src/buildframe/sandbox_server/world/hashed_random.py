@@ -27,6 +27,9 @@ class SeededRandom:
 
     def uniform(self, *key: Key) -> float:
         """Return a uniform number of at least 0 and below 1."""
+        return self._draw(key)
+
+    def _draw(self, key: tuple[Key, ...]) -> float:
         hash = self._number.copy()  # half the time of a new one
         hash.update((_JOINED[len(key)] % key).encode())
         (number,) = _NUMBER.unpack(hash.digest())
@@ -34,24 +37,24 @@ class SeededRandom:
 
     def happens(self, probability: float, *key: Key) -> bool:
         """Return True with a probability."""
-        return self.uniform(*key) < probability
+        return self._draw(key) < probability
 
     def choice(self, options: Sequence[T], *key: Key) -> T:
         """Return one of the options, all equally likely."""
-        return options[int(self.uniform(*key) * len(options))]
+        return options[int(self._draw(key) * len(options))]
 
     def uniform_between(self, low: float, high: float, *key: Key) -> float:
         """Return a uniform number between two bounds."""
-        return low + (high - low) * self.uniform(*key)
+        return low + (high - low) * self._draw(key)
 
     def lognormal(self, median: float, spread: float, *key: Key) -> float:
         """Return a log-normal number with a median; `spread` is the standard deviation of its logarithm."""
-        uniform = min(max(self.uniform(*key), 1e-9), 1 - 1e-9)
+        uniform = min(max(self._draw(key), 1e-9), 1 - 1e-9)
         return median * math.exp(spread * _NORMAL.inv_cdf(uniform))
 
     def exponential(self, mean: float, *key: Key) -> float:
         """Return an exponential number: the time until the next event of a Poisson process."""
-        return -mean * math.log(1.0 - self.uniform(*key))
+        return -mean * math.log(1.0 - self._draw(key))
 
     def uuid(self, *key: Key) -> str:
         """Return a UUID of version 4."""
