@@ -54,7 +54,7 @@ def test_importing_loads_nothing_heavy() -> None:
     }
     assert not imported_by("import buildframe") & heavy
     fetching = imported_by("import buildframe as bf; bf.connect('a', token='t')")
-    assert not fetching & {"matplotlib", "starlette", "uvicorn", "yaml", "sqlite3"}
+    assert not fetching & {"matplotlib", "starlette", "uvicorn", "yaml", "sqlite3", "asyncio", "tenacity", "tqdm"}
     assert {"pandas", "httpx"} <= fetching
 
 

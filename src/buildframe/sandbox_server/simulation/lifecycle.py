@@ -237,7 +237,7 @@ class Simulation:
         return self._builds.get(id)
 
     def _build(self, id: str) -> BuildRun:
-        build = self._find_build(id)
+        build = self._builds.get(id) or self._find_build(id)
         assert build is not None
         return build
 

@@ -80,15 +80,15 @@ class Simulator(Simulation):
         """Call the handler of an event with the records that the event is about."""
         handle = getattr(self, f"_on_{event.kind}")
         first, *others = event.about
-        if event.kind in ("return", "resize"):
-            handle(first, *others)
-        elif event.kind in ("push", "night", "repair"):
-            handle(self.pipelines[first], *others)
-        elif event.kind in _JOB_STATES:
+        if event.kind in _JOB_STATES:
             build = self._build(first)
             job = build.job(others[0])
             if job.state in _JOB_STATES[event.kind]:
                 handle(build, job, *others[1:])
+        elif event.kind in ("return", "resize"):
+            handle(first, *others)
+        elif event.kind in ("push", "night", "repair"):
+            handle(self.pipelines[first], *others)
         else:
             handle(self._build(first))
 
