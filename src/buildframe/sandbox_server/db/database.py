@@ -249,7 +249,7 @@ class Database:
         with self.transaction():
             if events is not None:
                 self._connection.execute("DELETE FROM events")
-                pending = [(at, seq, kind, msgspec.json.encode(about).decode()) for at, seq, kind, about in events]
+                pending = [(one.at, one.seq, one.kind, msgspec.json.encode(one.about).decode()) for one in events]
                 self._put_rows("events", pending)
             self._put_builds(builds)
             self._count(builds, requests)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -57,7 +57,7 @@ _DELAYS: dict[Action, tuple[float, float, int]] = {
 """Bounds of each random delay, and their unit."""
 
 
-class JobOutcome(NamedTuple):
+class JobOutcome(msgspec.Struct, frozen=True, gc=False):
     """The run time of a job, and how it ends."""
 
     microseconds: int
@@ -189,7 +189,7 @@ class Scenario:
         outcome, step = self._unlimited(entry, build, job), self._step(build, job)
         scale = self.world.run_scale.get(step.key)
         if scale is not None:
-            outcome = outcome._replace(microseconds=round(outcome.microseconds * scale))
+            outcome = msgspec.structs.replace(outcome, microseconds=round(outcome.microseconds * scale))
         minutes = step.timeout_in_minutes
         if minutes is None or outcome.microseconds <= minutes * MINUTE:
             return outcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -16,10 +16,11 @@ BuildState = Literal[
     "scheduled", "running", "failing", "passed", "failed", "canceling", "canceled", "skipped", "not_run"
 ]
 
+_ENDED_STATES = frozenset(ENDED_STATES)
 ACTIVE_JOB_STATES = AGENT_STATES | {"scheduled", "waiting", "blocked"}
 
 
-class ScheduledEvent(NamedTuple):
+class ScheduledEvent(msgspec.Struct, frozen=True, order=True, gc=False):
     """An event of the simulation. `seq` orders simultaneous events; `about[0]` is a build, a pipeline or a queue."""
 
     at: int
@@ -86,8 +87,11 @@ class TriggerCause(msgspec.Struct, frozen=True):
     root: str
 
 
-class JobRun(msgspec.Struct, omit_defaults=True):
-    """One attempt at one slot of the build's plan; `step` is the id of the slot."""
+class JobRun(msgspec.Struct, omit_defaults=True, gc=False):
+    """One attempt at one slot of the build's plan; `step` is the id of the slot.
+
+    Without `gc` the garbage collector does not visit jobs, which belong to no cycle.
+    """
 
     id: str
     step: str
@@ -150,7 +154,7 @@ class BuildRun(msgspec.Struct, omit_defaults=True):
     @property
     def is_over(self) -> bool:
         """Whether the build has ended; only a manual retry reopens it."""
-        return self.state in ENDED_STATES and not self.blocked
+        return self.state in _ENDED_STATES and not self.blocked
 
     def job(self, id: str) -> JobRun:
         """Return a job by its id."""

@@ -32,8 +32,8 @@ class SeededRandom:
     def _draw(self, key: tuple[Key, ...]) -> float:
         hash = self._number.copy()  # half the time of a new one
         hash.update((_JOINED[len(key)] % key).encode())
-        (number,) = _NUMBER.unpack(hash.digest())
-        return float(number >> 11) * 2.0**-53
+        number: int = _NUMBER.unpack(hash.digest())[0]
+        return (number >> 11) * 2.0**-53
 
     def happens(self, probability: float, *key: Key) -> bool:
         """Return True with a probability."""
