@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -15,7 +15,7 @@ _FORMAT = "{desc} {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
 
 
 @functools.cache
-def bar_type() -> type[tqdm[object]]:
+def bar_type() -> type[tqdm[NoReturn]]:
     """Return the class of the bars. It is loaded with the first bar: it imports asyncio."""
     from tqdm.auto import tqdm
 
