@@ -168,15 +168,13 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
     is_there = np.frombuffer(joined, np.uint8)[ends[:-1]] != ord("n")  # only null begins with it
     valid = np.packbits(is_there, bitorder="little")
     buffers = [pa.py_buffer(valid.data), pa.py_buffer(ends.data), pa.py_buffer(joined)]
-    texts = pa.Array.from_buffers(pa.large_binary(), len(values), [*buffers])
-    return texts.cast(ARROW_TYPES["json"], memory_pool=_POOL)
+    return pa.Array.from_buffers(ARROW_TYPES["json"], len(values), [*buffers])  # of a body that is known to be UTF-8
 
 
 def timestamps(values: list[str | None]) -> pa.Array[Any]:
     """Return texts as timestamps; raise Malformed if one is none."""
     try:
-        texts = pc.replace_substring(_array(values, pa.string()), " UTC", "Z")  # in records of old pipelines
-        return texts.cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
+        return _array(values, pa.string()).cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
     except pa.ArrowInvalid:  # a rarer format, which the slower parser knows, or not a time
         read = [None if value is None else Moment.parse(value).us for value in values]
         return pa.array(read, pa.int64()).cast(ARROW_TYPES["timestamp"])

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import numbers
 import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import UUID
 
 import msgspec
+import pyarrow as pa
 
 from buildframe import errors
 from buildframe.errors import BadInput, Malformed
@@ -339,13 +341,22 @@ def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) 
 def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
     """Decode a body with `decode` and raise its errors; a body with half of a surrogate pair is repaired."""
     try:
-        body.decode()  # msgspec skips unknown keys without decoding, so a damaged key would become a null
+        _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         repaired = without_half_surrogates(body)
         if repaired is None:
             raise
         return decode_json(repaired, decode)
+
+
+def _check_utf8(body: bytes) -> None:
+    """Raise UnicodeDecodeError if a body is not UTF-8. Decoding takes much longer: one emoji, and text has 4 bytes each."""
+    ends = pa.py_buffer(struct.pack("=2q", 0, len(body)))
+    try:
+        pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(body)).validate(full=True)
+    except pa.ArrowInvalid:
+        body.decode()
 
 
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
