@@ -115,7 +115,7 @@ def main(quick: bool) -> None:
         )
     reporting.show_times(measured)
     whole, _, loads, part, peer = map(median, measured.values())
-    reporting.judge("buildframe / orjson.loads", whole / loads, at_most=0.6)
+    reporting.judge("buildframe / orjson.loads", whole / loads, at_most=0.5)
     reporting.judge("json_normalize / buildframe", peer / part, at_least=10)
 
 

@@ -319,6 +319,15 @@ def test_a_page_contains_its_rows_its_next_link_and_the_time_of_the_service() ->
     assert page.at == spec.Moment(2026, 11, 1, 12, tzinfo=dt.UTC)
 
 
+@pytest.mark.parametrize("text", [b"\x80", b"\xe2\x82", b"\xc0\xaf", b"\xf4\x90\x80\x80"])
+def test_a_page_that_is_not_utf8_is_malformed_also_in_values_that_no_column_has(text: bytes) -> None:
+    rows = msgspec.json.Decoder(GenericAlias(list, (row_type(spec.Build),)))
+    page = Response(200, DATE, '[{"id":"b1","unknown":"é€🚀"}]'.encode())
+    assert protocol.read_page(REQUEST, page, rows).rows[0].id == "b1"
+    with pytest.raises(Malformed, match="utf-8"):
+        protocol.read_page(REQUEST, page._replace(body=page.body.replace("🚀".encode(), text)), rows)
+
+
 def test_a_damaged_key_is_malformed_and_not_null() -> None:
     rows = msgspec.json.Decoder(GenericAlias(list, (row_type(spec.Build),)))
     request = protocol.request_for(spec.list_builds, "acme")

@@ -168,7 +168,8 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
     is_there = np.frombuffer(joined, np.uint8)[ends[:-1]] != ord("n")  # only null begins with it
     valid = np.packbits(is_there, bitorder="little")
     buffers = [pa.py_buffer(valid.data), pa.py_buffer(ends.data), pa.py_buffer(joined)]
-    return pa.Array.from_buffers(ARROW_TYPES["json"], len(values), [*buffers])  # of a body that is known to be UTF-8
+    texts = pa.Array.from_buffers(pa.large_binary(), len(values), [*buffers])
+    return texts.cast(ARROW_TYPES["json"], memory_pool=_POOL)
 
 
 def timestamps(values: list[str | None]) -> pa.Array[Any]:
