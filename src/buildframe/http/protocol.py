@@ -351,7 +351,7 @@ def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
 
 
 def _check_utf8(body: bytes) -> None:
-    """Raise UnicodeDecodeError if a body is not UTF-8, without decoding it: an emoji would make four bytes of each byte."""
+    """Raise UnicodeDecodeError if a body is not UTF-8. To decode it takes longer: an emoji makes each byte four."""
     ends = pa.py_buffer(struct.pack("=2q", 0, len(body)))
     try:
         pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(body)).validate(full=True)
