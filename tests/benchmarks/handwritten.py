@@ -9,31 +9,28 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from buildframe import metrics
-
-Integers = npt.NDArray[np.int64]
+from tests.benchmarks.handwritten_intervals import CELLS, Durations, Integers, percentile_columns, rated, shift_of
 
 NAT = np.iinfo(np.int64).min
 DAY = 86_400_000_000
-Q = (0.5, 0.95)
 
 
 def us(frame: pd.DataFrame, name: str) -> Integers:
     return frame[name].astype("int64").to_numpy()
 
 
-def is_any(texts: pd.Series[str], *values: str) -> npt.NDArray[np.bool_]:
+def is_any(texts: pd.Series[str], *values: str) -> Any:
     return (texts == values[0] if len(values) == 1 else texts.isin(values)).to_numpy()
 
 
-def flag(flags: pd.Series[bool]) -> npt.NDArray[np.bool_]:
+def flag(flags: pd.Series[bool]) -> Any:
     return flags.to_numpy(bool, na_value=False)
 
 
-def known(texts: pd.Series[str]) -> npt.NDArray[np.bool_]:
+def known(texts: pd.Series[str]) -> Any:
     return texts.notna().to_numpy()
 
 
@@ -72,57 +69,26 @@ def grouped(first: Integers, second: Integers, many: int) -> tuple[Integers, Int
 # Durations
 
 
-def quantiles(values: Any, left: Any) -> list[float]:
-    """The percentiles of one group in seconds: of Kaplan and Meier's curve if rows left it before they ended.
-
-    Both are ordered; `left` has the seconds by which censored rows have left.
-    """
-    n, many = len(values), len(values) + len(left)
-    if len(left):
-        at_risk = many - np.arange(n) - np.searchsorted(left, values, side="right")
-        lasting = np.cumprod(1 - 1 / at_risk)
-    found = []
-    for p in Q:
-        value = np.nan
-        if many * min(p, 1 - p) >= 1 - 1e-9:
-            if not len(left):
-                place = (n - 1) * p
-                below, above = values[int(place)], values[int(np.ceil(place))]
-                value = below + (above - below) * (place - int(place))
-            elif (reached := np.searchsorted(-lasting, -(1 - p) - 1e-9)) < n:
-                value = values[reached]
-        found.append(value)
-    return found
-
-
-def percentile_columns(values: list[Any], left: list[Any]) -> dict[str, Any]:
-    """The percentiles of groups, without intervals."""
-    found = np.array([quantiles(*one) for one in zip(values, left, strict=True)]).reshape(-1, len(Q))
-    return {"p50_s": found[:, 0], "p95_s": found[:, 1]}
-
-
-def _in_groups(codes: Integers, values: Any, n: Integers) -> list[Any]:
-    """The ordered values of each group, after a sort by group that needs no comparisons."""
-    ordered = values[np.argsort(codes.astype(np.int16), kind="stable")]
-    each = np.split(ordered, np.cumsum(n)[:-1])
-    for one in each:
-        one.sort()
-    return each
+def in_groups(codes: Integers, n: Integers, *columns: Any) -> list[list[Any]]:
+    """The rows of each group, after a sort by group that needs no comparisons."""
+    order = np.argsort(codes.astype(np.int16), kind="stable")
+    return [np.split(one[order], np.cumsum(n)[:-1]) for one in columns]
 
 
 def _durations(
-    codes: Integers, many: int, begun: Integers, over: Integers, counted: Any, seen: Integers
+    codes: Integers, many: int, begun: Integers, over: Integers, at: Integers, counted: Any, seen: Integers
 ) -> dict[str, Any]:
-    """Counts and percentiles; `seen` is until when a row was seen that did not end."""
+    """Counts and percentiles; `seen` is until when a row was seen that did not end, and `at` the times of rows."""
     has_begun = (begun != NAT) & counted
     has_ended, has_left = has_begun & (over != NAT), has_begun & (over == NAT)
-    values, own = (over - begun)[has_ended] / 1e6, codes[has_ended]
+    values, own = ((over - begun)[has_ended] // 1000).astype(np.int32), codes[has_ended]
     n = np.bincount(own, minlength=many)
     censored = np.bincount(codes[has_left], minlength=many)
     negative = np.bincount(own[values < 0], minlength=many)
-    left = np.floor((seen - begun)[has_left] / 1e6) + 1
-    columns = percentile_columns(_in_groups(own, values, n), _in_groups(codes[has_left], left, censored))
-    return {"n": n, "n_censored": censored, "n_negative": negative} | columns
+    left = (seen - begun)[has_left] // 1_000_000 + 1
+    ended = in_groups(own, n, values, at[has_ended])
+    rows = Durations(*ended, *in_groups(codes[has_left], censored, left, at[has_left]))
+    return {"n": n, "n_censored": censored, "n_negative": negative} | percentile_columns(rows)
 
 
 def _seen(jobs: pd.DataFrame) -> Integers:
@@ -133,7 +99,8 @@ def _seen(jobs: pd.DataFrame) -> Integers:
 def percentiles_by_queue(jobs: pd.DataFrame) -> pd.DataFrame:
     codes, queues = factorized(jobs["queue"])
     scripts = is_any(jobs["type"], "script")
-    result = _durations(codes, len(queues), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts, _seen(jobs))
+    at = us(jobs, "runnable_at")
+    result = _durations(codes, len(queues), at, us(jobs, "started_at"), at, scripts, _seen(jobs))
     return _there(pd.DataFrame({"queue": queues} | result), codes[scripts])
 
 
@@ -147,15 +114,17 @@ def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
     step, texts = steps(jobs)
     codes, there = grouped(pipeline, step, len(texts))
     scripts = is_any(jobs["type"], "script")
-    result = _durations(codes, len(there), us(jobs, "runnable_at"), us(jobs, "started_at"), scripts, _seen(jobs))
+    at = us(jobs, "runnable_at")
+    result = _durations(codes, len(there), at, us(jobs, "started_at"), at, scripts, _seen(jobs))
     keys = {"pipeline": pipelines[there // len(texts)].array, "step": texts[there % len(texts)].array}
     return _there(pd.DataFrame(keys | result), codes[scripts])
 
 
 def trend(jobs: pd.DataFrame) -> pd.DataFrame:
-    day = us(jobs, "created_at") // DAY
+    at = us(jobs, "created_at")
+    day = at // DAY
     first, many = day.min(), day.max() - day.min() + 1
-    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), True, _seen(jobs))
+    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), at, True, _seen(jobs))
     return in_days(us(jobs, "fetched_at").max(), first, many, result)
 
 
@@ -168,29 +137,38 @@ def in_days(fetched_at: int, first: int, many: int, result: dict[str, Any]) -> p
 # Rates
 
 
-def rated(x: Any, n: Any) -> dict[str, Any]:
-    with np.errstate(invalid="ignore"):
-        return {"rate": x / n}
+def cells_of(at: Integers) -> tuple[Integers, int]:
+    """The cell of each time, and how many cells there are."""
+    known = at[at != NAT]
+    shift = shift_of(int(known.min()), int(known.max()))
+    first = int(known.min()) >> shift
+    return (at >> shift) - first, (int(known.max()) >> shift) - first + 1
 
 
-def _settled(builds: pd.DataFrame, codes: Integers, many: int) -> dict[str, Any]:
+def _settled(builds: pd.DataFrame, codes: Integers, many: int, size: int) -> dict[str, Any]:
+    """Counts and rates of groups; `codes` are numbers of cells of time, so many for each group."""
     open_again = ~flag(builds["blocked"])
-    passed, failed = (
-        np.bincount(codes[open_again & is_any(builds["state"], state)], minlength=many)
+    cells = {
+        state: np.bincount(codes[open_again & is_any(builds["state"], state)], minlength=many * size).reshape(-1, size)
         for state in ("passed", "failed")
-    )
-    return {"passed": passed, "failed": failed, "n": passed + failed} | rated(passed, passed + failed)
+    }
+    passed, failed = (one.sum(axis=1) for one in cells.values())
+    counts = {"passed": passed, "failed": failed, "n": passed + failed}
+    return counts | rated(cells, "passed", ("passed", "failed"), passed, passed + failed)
 
 
 def success_rate(builds: pd.DataFrame) -> pd.DataFrame:
     codes, pipelines = factorized(builds["pipeline"])
-    return pd.DataFrame({"pipeline": pipelines} | _settled(builds, codes, len(pipelines)))
+    cell, size = cells_of(us(builds, "created_at"))
+    return pd.DataFrame({"pipeline": pipelines} | _settled(builds, codes * size + cell, len(pipelines), size))
 
 
 def success_trend(builds: pd.DataFrame) -> pd.DataFrame:
-    day = us(builds, "created_at") // DAY
-    first, many = day.min(), day.max() - day.min() + 1
-    return in_days(us(builds, "fetched_at").max(), first, many, _settled(builds, day - first, many))
+    cell = us(builds, "created_at") // (DAY // CELLS)
+    first = cell.min() // CELLS
+    many = cell.max() // CELLS - first + 1
+    settled = _settled(builds, cell - first * CELLS, many, CELLS)
+    return in_days(us(builds, "fetched_at").max(), first, many, settled)
 
 
 def throughput(builds: pd.DataFrame) -> pd.DataFrame:
@@ -211,15 +189,21 @@ def retry_rate(jobs: pd.DataFrame) -> pd.DataFrame:
     again = known(jobs["retry_type"])
     found = pd.Index(jobs["id"].array[again]).get_indexer(first)
     kinds = np.append(jobs["retry_type"].array[again].to_numpy(object), "")[found]
-    of = {name: np.bincount(codes[it], minlength=len(pipelines)) for name, it in (("n", execution), ("r", retried))}
-    kind = {k: np.bincount(codes[retried][kinds == k], minlength=len(pipelines)) for k in ("automatic", "manual")}
+    cell, size = cells_of(us(jobs, "started_at"))
+    many, cell = len(pipelines), codes * size + cell
+    cells = {
+        name: np.bincount(cell[it], minlength=many * size).reshape(many, size)
+        for name, it in (("executions", execution), ("retried", retried))
+    }
+    n, of = (one.sum(axis=1) for one in cells.values())
+    kind = {k: np.bincount(codes[retried][kinds == k], minlength=many) for k in ("automatic", "manual")}
     result = {
-        "executions": of["n"],
-        "retried": of["r"],
-        "retried_passed": np.bincount(codes[passed], minlength=len(pipelines)),
+        "executions": n,
+        "retried": of,
+        "retried_passed": np.bincount(codes[passed], minlength=many),
         **kind,
-        "of_unknown_kind": of["r"] - kind["automatic"] - kind["manual"],
-        **rated(of["r"], of["n"]),
-        **{f"{name}_rate": count / of["n"] for name, count in kind.items()},
+        "of_unknown_kind": of - kind["automatic"] - kind["manual"],
+        **rated(cells, "retried", ("executions",), of, n),
+        **{f"{name}_rate": count / n for name, count in kind.items()},
     }
     return pd.DataFrame({"pipeline": pipelines} | result)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.handwritten import NAT, Integers, factorized, flag, is_any, us
+from tests.benchmarks.handwritten import NAT, factorized, flag, in_groups, is_any, us
+from tests.benchmarks.handwritten_intervals import Durations, Integers, percentile_columns
 
 BRANCH = "main"
 
@@ -65,6 +66,8 @@ def outages(builds: pd.DataFrame) -> pd.DataFrame:
     failed_at, fixed_at = line.at[red.first], line.at[fix]
     took = np.where(red.is_open, np.nan, (fixed_at - failed_at) / 1e6)
     number = builds["number"].to_numpy(np.int64)[line.rows]
+    good = _last_good(line, red.first, number)
+    is_unknown = good < 0
     return pd.DataFrame(
         {
             "organization": builds["organization"].array.take(line.rows[red.first]),
@@ -79,10 +82,24 @@ def outages(builds: pd.DataFrame) -> pd.DataFrame:
             "failed": red.after - red.first,
             "first_number": number[red.first],
             "last_number": number[red.after - 1],
+            "last_good_number": pd.arrays.IntegerArray(number[good], is_unknown),
+            "last_good_at": _times(np.where(is_unknown, NAT, line.at[good])),
+            "last_good_commit": builds["commit"].array.take(
+                np.where(is_unknown, -1, line.rows[good]), allow_fill=True
+            ),
             "first_bad_commit": builds["commit"].array.take(line.rows[red.first]),
             "fixed_by": pd.arrays.IntegerArray(number[fix], red.is_open),
         }
     )
+
+
+def _last_good(line: _Line, first: Integers, number: Integers) -> Integers:
+    """The passed build with the highest number below that of each first failure; -1 if there is none."""
+    order = line.pipeline * (number.max() + 2) + number
+    passed = np.flatnonzero(~line.failed)
+    passed = passed[np.argsort(order[passed])]
+    good = np.append(passed, -1)[np.searchsorted(order[passed], order[first]) - 1]
+    return np.where((good >= 0) & (line.pipeline[good] == line.pipeline[first]), good, -1)
 
 
 def _of_pipelines(builds: pd.DataFrame, line: _Line, columns: dict[str, Any]) -> pd.DataFrame:
@@ -96,22 +113,12 @@ def recovery_time(builds: pd.DataFrame) -> pd.DataFrame:
     pipeline, many = line.pipeline[red.first], len(line.pipelines)
     closed = ~(red.is_open | line.begins[red.first])
     end = np.where(red.is_open, line.until, line.at[np.where(red.is_open, 0, red.after)])
-    took = (end - line.at[red.first]) / 1e6
-    left = np.where(closed, took, np.floor(took) + 1)
-    order = np.lexsort((~closed, left, pipeline))
-    closed, took, n = closed[order], took[order], np.bincount(pipeline, minlength=many)
-    found = np.full((many, 2), np.nan)
-    for group, (stop, size) in enumerate(zip(np.cumsum(n), n, strict=True)):
-        own = slice(stop - size, stop)
-        lasting = np.cumprod(1 - closed[own] / np.arange(size, 0, -1))
-        for i, p in enumerate((0.5, 0.95)):
-            reached = np.flatnonzero(closed[own] & (lasting <= 1 - p + 1e-9))
-            if size * (1 - p) >= 1 - 1e-9 and len(reached):
-                is_complete = closed[own].all()
-                found[group, i] = np.quantile(took[own], p) if is_complete else took[own][reached[0]]
-    ended = np.bincount(pipeline[order][closed], minlength=many)
-    counts = {"n": ended, "n_censored": n - ended}
-    return _of_pipelines(builds, line, counts | {"p50_s": found[:, 0], "p95_s": found[:, 1]})
+    took, at, is_open = end - line.at[red.first], line.at[red.first], ~closed
+    n, censored = np.bincount(pipeline[closed], minlength=many), np.bincount(pipeline[is_open], minlength=many)
+    ended = in_groups(pipeline[closed], n, took[closed] // 1000, at[closed])
+    left = in_groups(pipeline[is_open], censored, took[is_open] // 1_000_000 + 1, at[is_open])
+    columns = percentile_columns(Durations(*ended, *left))
+    return _of_pipelines(builds, line, {"n": n, "n_censored": censored} | columns)
 
 
 def red_share(builds: pd.DataFrame) -> pd.DataFrame:

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.handwritten import NAT, Integers, factorized, flag, is_any, known, rated, steps, us
+from tests.benchmarks.handwritten import NAT, cells_of, factorized, flag, is_any, known, steps, us
+from tests.benchmarks.handwritten_intervals import Integers, rated
 
+HALF_HOUR = 1_800_000_000
 _VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
+_FLAKY = 4
 
 
 class _Attempts(NamedTuple):
@@ -21,6 +24,8 @@ class _Attempts(NamedTuple):
     passed: Any
     failed: Any
     lost: Any
+    stormy: Any
+    at: Integers
 
 
 def _attempts(jobs: pd.DataFrame) -> _Attempts:
@@ -39,7 +44,36 @@ def _attempts(jobs: pd.DataFrame) -> _Attempts:
         key = key * len(texts) + codes[rows]
     key = key * (int(index.max()) + 2) + shard[rows]
     texts = [*(texts for _, texts in result), pd.Series(range(int(index.max()) + 2))]
-    return _Attempts(rows, key, texts, passed[rows], (failed & ~lost | timed_out)[rows], lost[rows])
+    at, passed, failed, lost = us(jobs, "finished_at")[rows], passed[rows], (failed & ~lost | timed_out)[rows], lost[rows]
+    step, commit = key // (len(texts[3]) * len(texts[4]) * len(texts[5])), result[3][0][rows]
+    stormy = np.zeros(len(rows), np.bool_)
+    for place in ("queue", "agent_id"):
+        stormy |= _stormy(jobs[place], rows, at // HALF_HOUR, step, commit, passed)
+    return _Attempts(rows, key, texts, passed & ~stormy, failed & ~stormy, lost & ~stormy, stormy, at)
+
+
+def _stormy(places: Any, rows: Integers, period: Integers, step: Integers, commit: Integers, passed: Any) -> Any:
+    """The attempts of half hours in which nearly all steps of a place only failed, at several commits."""
+    codes, names = pd.factorize(places)
+    period = period - period.min()
+    many = int(period.max()) + 1
+    cell = codes[rows] * many + period
+    cell[codes[rows] < 0] = len(names) * many
+    failures = np.bincount(cell[~passed], minlength=len(names) * many + 1)[:-1]
+    often = np.flatnonzero(failures >= 5)
+    is_often = np.zeros(len(names) * many + 1, np.bool_)
+    is_often[often] = True
+    own = np.flatnonzero(is_often[cell])
+    total = np.bincount(cell[own], minlength=len(failures))[often]
+    is_often[often] = failures[often] >= 0.5 * total
+    own = own[is_often[cell[own]]]
+    stormy = np.zeros(len(rows), np.bool_)
+    for places in np.split(own[np.argsort(cell[own], kind="stable")], np.flatnonzero(np.diff(np.sort(cell[own]))) + 1):
+        steps, has_passed = np.unique(step[places]), np.unique(step[places][passed[places]])
+        commits = np.unique(commit[places][~passed[places]])
+        is_storm = len(steps) >= 5 and len(steps) - len(has_passed) > 0.8 * len(steps) and len(commits) > 1
+        stormy[places] = is_storm
+    return stormy
 
 
 def _verdicts(passes: Integers, failures: Integers, lost: Integers) -> Integers:
@@ -53,10 +87,12 @@ def outcomes_by_commit(jobs: pd.DataFrame) -> pd.DataFrame:
     order = np.argsort(found.key)
     key = found.key[order]
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    passes, failures, lost = (
-        np.add.reduceat(one[order], starts, dtype=np.int64) for one in (found.passed, found.failed, found.lost)
+    passes, failures, lost, storm = (
+        np.add.reduceat(one[order], starts, dtype=np.int64)
+        for one in (found.passed, found.failed, found.lost, found.stormy)
     )
-    ended = us(jobs, "finished_at")[found.rows][order]
+    ended, left_out = found.at[order], found.stormy[order]
+    counted = passes + failures + lost > 0
     columns, left = {}, key[starts]
     names = ["organization", "pipeline", "step", "commit", "matrix", "parallel_group_index"]
     for name, texts in reversed([*zip(names, found.texts, strict=True)]):
@@ -64,17 +100,23 @@ def outcomes_by_commit(jobs: pd.DataFrame) -> pd.DataFrame:
         columns[name] = texts.array.take(codes)
         if name == "parallel_group_index":
             columns[name] = pd.arrays.IntegerArray(codes, codes == len(texts) - 1)
-    times = {"first_at": np.minimum.reduceat(ended, starts), "last_at": np.maximum.reduceat(ended, starts)}
-    return pd.DataFrame(
+    none = np.iinfo(np.int64).max
+    times = {
+        "first_at": np.minimum.reduceat(np.where(left_out, none, ended), starts),
+        "last_at": np.maximum.reduceat(np.where(left_out, NAT, ended), starts),
+    }
+    result = pd.DataFrame(
         {
             **{name: columns[name] for name in names},
             "passes": passes,
             "failures": failures,
             "lost": lost,
+            "n_storm": storm,
             **{name: pd.DatetimeIndex(at.view("M8[us]"), tz="UTC") for name, at in times.items()},
             "verdict": pd.array(_VERDICTS, dtype="str").take(_verdicts(passes, failures, lost)),
         }
     )
+    return result if counted.all() else result[counted].reset_index(drop=True)
 
 
 def flips(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -83,26 +125,43 @@ def flips(jobs: pd.DataFrame) -> pd.DataFrame:
     order = np.argsort(found.key)
     key = found.key[order]
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    counts = (np.add.reduceat(one[order], starts, dtype=np.int64) for one in (found.passed, found.failed, found.lost))
-    passes, failures, lost = counts
+    counts = (found.passed, found.failed, found.lost, found.stormy)
+    passes, failures, lost, storm = (np.add.reduceat(one[order], starts, dtype=np.int64) for one in counts)
     verdicts = _verdicts(passes, failures, lost)
     at_commit = key[starts] // (n_matrices * n_shards)
     firsts = np.flatnonzero(np.diff(at_commit, prepend=-1))
     verdict = np.maximum.reduceat(verdicts, firsts)
+    first_at = np.minimum.reduceat(found.at[order], starts[firsts])
     passed = np.maximum.reduceat(passes, firsts) > 0
+    counted = passed | (verdict > 0)
     step = at_commit[firsts] // n_commits
     there = np.flatnonzero(np.bincount(step))
     many = there[-1] + 1
-    commits, commits_passed = np.bincount(step)[there], np.bincount(step[passed], minlength=many)[there]
+    commits, commits_passed = (np.bincount(step[one], minlength=many)[there] for one in (counted, passed))
     by_verdict = {name: np.bincount(step[verdict == i], minlength=many)[there] for i, name in enumerate(_VERDICTS)}
-    rates = rated(by_verdict["flaky"], commits_passed)
+    number = np.zeros(many, np.int64)
+    number[there] = np.arange(len(there))
+    cell, size = cells_of(first_at)
+    cell += number[step] * size
+    cells = {
+        name: np.bincount(cell[of], minlength=len(there) * size).reshape(-1, size)
+        for name, of in (("passed", passed), ("flaky", verdict == _FLAKY))
+    }
+    rates = rated(cells, "flaky", ("passed",), by_verdict["flaky"], commits_passed)
     names = {"organization": there // n_steps // n_pipelines, "pipeline": there // n_steps % n_pipelines}
     names["step"] = there % n_steps
     result = {name: texts.array.take(codes) for (name, codes), texts in zip(names.items(), found.texts, strict=False)}
     result |= {"commits": commits, "commits_passed": commits_passed}
     result |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "infrastructure")}
-    result |= {"n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates["rate"]}
-    return pd.DataFrame(result)
+    storms = np.bincount(step, np.add.reduceat(storm, firsts), many)[there].astype(np.int64)
+    result |= {"n_storm": storms, "n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates.pop("rate")}
+    return ranked(pd.DataFrame(result | rates))
+
+
+def ranked(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps in order of their keys, by the lower end of the interval."""
+    order = np.lexsort((-steps["flake_rate"].fillna(-1), -steps["low"].fillna(0)))
+    return steps.take(order).reset_index(drop=True)
 
 
 def waste(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -137,9 +196,11 @@ def waste(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _repeated(jobs: pd.DataFrame, builds: Integers, many: int) -> Any:
-    """Of each build, whether the one before it at its commit ended as it did."""
-    one = np.empty(many, np.int64)
-    one[builds[::-1]] = np.arange(len(builds))[::-1]
+    """Of each build, as it was fetched last, whether the one before it at its commit ended as it did."""
+    seen, last, one = us(jobs, "fetched_at"), np.full(many, NAT), np.empty(many, np.int64)
+    np.maximum.at(last, builds, seen)
+    newest = np.flatnonzero(seen == last[builds])
+    one[builds[newest]] = newest
     names = ["organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number"]
     each = jobs[names].take(one).reset_index(drop=True)
     each = each[each["build_state"].isin(["passed", "failed"]) & each["commit"].ne("HEAD") & each["commit"].notna()]

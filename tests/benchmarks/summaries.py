@@ -17,7 +17,7 @@ import pandas as pd
 import polars as pl
 
 from buildframe import metrics
-from tests.benchmarks import handwritten, handwritten_builds, handwritten_engines, handwritten_jobs, reporting, rows
+from tests.benchmarks import handwritten, handwritten_builds, handwritten_duckdb, handwritten_jobs, handwritten_polars, reporting, rows
 from tests.benchmarks.reporting import Stopwatch, Times
 
 Summary = Callable[[Any], Any]
@@ -64,12 +64,12 @@ def pairs(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, Pair]:
     """Of every engine, each summary that has a peer there; `builds` need not be those of the jobs."""
     on_pandas = _on((handwritten, handwritten_jobs, handwritten_builds), builds, jobs)
     builds, jobs = metrics.with_seconds(builds), metrics.with_seconds(jobs)
-    polars = _on((handwritten_engines,), pl.from_pandas(builds), pl.from_pandas(jobs))
+    polars = _on((handwritten_polars,), pl.from_pandas(builds), pl.from_pandas(jobs))
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("CREATE TABLE builds AS SELECT * FROM builds")
     connection.execute("CREATE TABLE jobs AS SELECT * FROM jobs")
-    sql, of_builds, of_jobs = handwritten_engines.Sql(connection), connection.table("builds"), connection.table("jobs")
+    sql, of_builds, of_jobs = handwritten_duckdb.Sql(connection), connection.table("builds"), connection.table("jobs")
     in_duckdb = {
         name: Pair(functools.partial(summary, of_jobs if name in OF_JOBS else of_builds), getattr(sql, name))
         for name, summary in (OF_JOBS | OF_BUILDS).items()
