@@ -225,7 +225,7 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
     texts are slow to filter.
     """
-    check_states(jobs, "state")
+    jobs = check_states(jobs, "state")
     groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
     flags = {
         "is_attempt": expressions.IS_ATTEMPT,
@@ -344,7 +344,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     2   docker         151        3  0.020
     3    macos         161        0  0.000
     """
-    check_states(jobs, "state")
+    jobs = check_states(jobs, "state")
     engine = engine_of(jobs)
     every = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
     rows = engine.filter_groups(every, expressions.IS_SCRIPT)

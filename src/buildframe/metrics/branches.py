@@ -411,7 +411,7 @@ def _summarize_branches(
     listed = None
     if pipelines is not None:
         listed = engine_of(pipelines).collect_columns(pipelines, ["slug", "default_branch"], ["id", "organization"])
-    check_states(builds, "state")
+    builds = check_states(builds, "state")
     engine = engine_of(builds)
     rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
     names = engine.combinations(rows, _existing_columns(rows.collect_schema(), "pipeline", *_WANTS))

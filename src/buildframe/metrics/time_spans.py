@@ -6,7 +6,7 @@ alone: other rows of the frame never change its spans. Groups that are short for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ def sum_by_span(
     groups, cells = rows.engine.part_sums(numbered, _CELL, n_cells, **counts)
     cells = cells[cells[_CELL] < n_cells]
     cells = cells.assign(**{_CELL: cells[_CELL].to_numpy(np.int64) + (first[0] >> shift[0])})
-    return _put_together(rows, groups, cells, at, counts, counted)
+    return _put_together(lambda: rows, groups, cells, at, counts, counted)
 
 
 def sum_by_group_and_bucket(
@@ -83,19 +83,21 @@ def sum_by_bucket(
     place, cell = np.divmod(np.arange(len(cells)), max(parts, 1))
     numbers = pd.DataFrame({GROUP: range(len(buckets))})
     groups = GroupSums(numbers[[]], numbers, sums.groupby(place).sum())
-    bucketed = buckets.group_by_bucket(rows, at)
-    return _put_together(bucketed, groups, sums.assign(**{PLACE: place, _CELL: cell}), at, counts, counted)
+    return _put_together(lambda: buckets.group_by_bucket(rows, at), groups, sums.assign(**{PLACE: place, _CELL: cell}), at, counts, counted)
 
 
 def _put_together(
-    rows: GroupedRows,
+    group: Callable[[], GroupedRows],
     groups: GroupSums,
     cells: pd.DataFrame,
     at: str,
     counts: Mapping[str, nw.Expr],
     counted: Sequence[str],
 ) -> SpanSums:
-    """Return sums of spans from those of cells; groups that have few cells are counted again."""
+    """Return sums of spans from those of cells; groups that have few cells are counted again.
+
+    `group` returns the rows, which only these need.
+    """
     n_groups, n = len(groups.sums), groups.sums[[*counted]].sum(axis=1).to_numpy(np.int64)
     own = cells[cells[[*counted]].sum(axis=1) > 0].astype(np.int64)
     place, cell = own[PLACE].to_numpy(), own[_CELL].to_numpy()
@@ -109,6 +111,7 @@ def _put_together(
     spans = {name: _sum_spans(place, span, own[name].to_numpy(), n_groups) for name in counts}
     short = np.flatnonzero((last - first < _CELLS_OF_GROUP - 1) & (n > N_SPANS / 2))  # others have too few spans anyway
     if len(short):
+        rows = group()
         is_counted = nw.any_horizontal(*(counts[name] for name in counted), ignore_nulls=True)
         own_rows = replace(rows, frame=rows.frame.filter(is_counted & ~nw.col(at).is_null()))
         for name, exact in _sum_short(own_rows, groups.groups.iloc[short], at, counts).items():

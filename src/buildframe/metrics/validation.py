@@ -33,22 +33,24 @@ _SPELLINGS = {
 _SPELLINGS |= {state.replace("_", ""): state for state in KNOWN}
 
 
-def check_states(frame: Frame, *names: str) -> None:
+def check_states(frame: Frame, *names: str) -> Frame:
     """Raise BadInput if a column of states, on any engine, holds states that would silently not count.
+
+    Returns the frame with its states encoded, if its engine compares them faster then.
 
     These are other spellings of known states ("Passed", "success"), and all states if none is known. A new state of the
     service beside known ones is accepted: it is neither passed nor failed.
     """
-    engine = engine_of(frame)
-    for name in names:
-        values = engine.combinations(engine.select_columns(frame, [name]), [name])[name]
-        states = [state for state in values.unique() if isinstance(state, str)]
+    frame, texts = engine_of(frame).encode_texts(frame, names)
+    for name, values in texts.items():
+        states = [state for state in values if isinstance(state, str)]
         check_spellings(states, name)
         if states and not KNOWN & set(states):
             raise BadInput(
                 f"The column {name!r} contains no known state, only {_list_states(states)}, so nothing would be "
                 f"counted. Convert them to known states: {_list_states(KNOWN)}."
             )
+    return frame
 
 
 def check_finite(rows: GroupedRows) -> None:

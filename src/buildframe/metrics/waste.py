@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.expressions import IS_SUPERSEDED
+from buildframe.metrics.engines.attribution import CLASSES
 from buildframe.metrics.engines.protocol import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.validation import check_states
-
-_CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
 
 
 @checked_names
@@ -81,29 +78,10 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
        machine_s  retried_s  after_failure_s  useful_s
     0   411818.0     2749.0          15554.0  389175.0
     """
-    check_states(jobs, "state", "build_state")
-    rows = engine_of(jobs).attribute_run_time(jobs, by)
-    rows = rows.with_columns(retried=IS_SUPERSEDED, canceled=(nw.col("state") == "canceled").fill_null(False))
-    counted = rows.engine.group_sums(
-        rows, n=nw.col("ran"), **_split_spans(), n_running=nw.col("running"), n_negative=nw.col("span") < 0
-    )
+    jobs = check_states(jobs, "state", "build_state")
+    counted = engine_of(jobs).sum_run_time(jobs, by)
     sums = counted.sums
-    seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in _CLASSES}
+    seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in CLASSES}
     result = sums.assign(**seconds)
-    result.insert(1, "machine_s", sums[list(_CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6)
+    result.insert(1, "machine_s", sums[list(CLASSES)].sum(axis=1).to_numpy(np.float64) / 1e6)
     return join_keys(counted.keys, result)
-
-
-def _split_spans() -> dict[str, nw.Expr]:
-    """Return the microseconds of each class; for a job they add up to its `span`, which is 0 unless it ran."""
-    retried, canceled, repeated = (nw.col(name).cast(nw.Int64) for name in ("retried", "canceled", "repeated"))
-    remaining = (1 - retried) * (1 - canceled)
-    early = nw.col("span") - nw.col("late")
-    parts = (
-        nw.col("span") * retried,
-        nw.col("span") * canceled * (1 - retried),
-        nw.col("late") * remaining,
-        early * remaining * repeated,
-        early * remaining * (1 - repeated),
-    )
-    return dict(zip(_CLASSES, parts, strict=True))

@@ -17,11 +17,17 @@ NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_
 FAILS_BUILD = HAS_FAILED_HARD & ~IS_SUPERSEDED
 """Jobs whose failure fails their build."""
 
+CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
+"""Classes of run time; a job is in the first that fits."""
+
 LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
 
 def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFrame[Any]:
-    """Add the columns of `Engine.attribute_run_time` by queries; `is_dated` if the jobs have `fetched_at`."""
+    """Add `span` in microseconds, flags, and the part of the span that is `late`; `is_dated` if jobs have `fetched_at`.
+
+    The flags are `ran`, `running`, and of the build whether it `repeated` an outcome.
+    """
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
     seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
     builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish)))
@@ -35,6 +41,22 @@ def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFra
         late=late.fill_null(0),
         repeated=nw.col("repeated").fill_null(False),
     )
+
+
+def split_spans() -> dict[str, nw.Expr]:
+    """Return the microseconds of each class; for a job they add up to its `span`, which is 0 unless it ran."""
+    is_canceled = (nw.col("state") == "canceled").fill_null(False)
+    retried, canceled, repeated = (flag.cast(nw.Int64) for flag in (IS_SUPERSEDED, is_canceled, nw.col("repeated")))
+    remaining = (1 - retried) * (1 - canceled)
+    early = nw.col("span") - nw.col("late")
+    parts = (
+        nw.col("span") * retried,
+        nw.col("span") * canceled * (1 - retried),
+        nw.col("late") * remaining,
+        early * remaining * repeated,
+        early * remaining * (1 - repeated),
+    )
+    return dict(zip(CLASSES, parts, strict=True))
 
 
 def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:

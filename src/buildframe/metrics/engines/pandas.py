@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from buildframe.metrics.columns import (
     check_aligned,
     check_unique_ids,
     column,
+    encoded_column,
     microseconds,
     seconds,
     timestamp_micros,
@@ -45,7 +46,7 @@ from buildframe.metrics.engines.protocol import (
     SplitBy,
 )
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
-from buildframe.metrics.grouping import By, Key, compact_codes, compute_key, find_groups
+from buildframe.metrics.grouping import By, Key, compute_key, find_groups
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 DAY = pd.ArrowDtype(pa.date32())
@@ -70,7 +71,7 @@ class PandasEngine(Engine):
 
     def select_columns(self, frame: Frame, needs: Sequence[str], wants: Sequence[str] = ()) -> Rows:
         names = [*needs, *(name for name in wants if name in frame)]
-        typed = {name: typed_column(frame, name) for name in names}
+        typed = {name: encoded_column(frame, name) for name in names}
         return _to_rows(pd.DataFrame(typed, index=frame.index, copy=False))
 
     def collect(self, rows: Rows) -> pd.DataFrame:
@@ -85,6 +86,14 @@ class PandasEngine(Engine):
 
     def append(self, rows: Rows, others: Rows) -> Frame:
         return pd.concat([_to_pandas(rows), _to_pandas(others)], ignore_index=True)
+
+    def encode_texts(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, list[Any]]]:
+        encoded, texts = {}, {}
+        for name in names:
+            codes, values = pd.factorize(typed_column(frame, name))
+            texts[name] = values.tolist()
+            encoded[name] = pd.Categorical.from_codes(codes, texts[name])
+        return frame.assign(**encoded), texts
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         return _to_pandas(rows)[[*names]]  # they are in memory; dropping duplicates would take longer
@@ -114,7 +123,7 @@ class PandasEngine(Engine):
     ) -> GroupedRows:
         groups = find_groups(frame, by)
         names = [*needs, *(name for name in wants if name in frame and name not in needs)]
-        columns = {name: _without_mask(typed_column(frame, name)) for name in names}
+        columns = {name: _without_mask(encoded_column(frame, name)) for name in names}
         columns |= {name: np.asarray(new) for name, new in more.items()} | {GROUP: groups.codes}
         rows = _to_rows(pd.DataFrame(columns, copy=False))
         return GroupedRows(self, rows, [GROUP], list(groups.keys.columns), [groups.keys])
@@ -133,17 +142,20 @@ class PandasEngine(Engine):
             value = np.where(is_blocked(frame), np.nan, value)
         return frame, value
 
-    def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
-        native, keys = _to_pandas(rows.frame.filter(chosen)), _keys(rows)
-        codes = native[GROUP].to_numpy(np.intp)
-        present = np.flatnonzero(np.bincount(codes, minlength=len(keys)))
-        numbered = native.assign(**{GROUP: compact_codes(codes, len(keys))[0]})
+    def filter_groups(self, rows: GroupedRows, chosen: nw.Expr, names: Iterable[str] = ()) -> GroupedRows:
+        native, keys = _to_pandas(rows.frame), _keys(rows)
+        places = np.flatnonzero(_to_pandas(rows.frame.select(chosen=chosen))["chosen"])
+        names = [name for name in dict.fromkeys(names) if name != GROUP] or [name for name in native if name != GROUP]
+        codes = native[GROUP].to_numpy(np.intp)[places]
+        is_present = np.bincount(codes, minlength=len(keys)) > 0
+        present, codes = np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[codes]
+        numbered = pd.DataFrame({name: native[name].array.take(places) for name in names} | {GROUP: codes}, copy=False)
         return replace(rows, frame=_to_rows(numbered), keys=[keys.take(present).reset_index(drop=True)])
 
     def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> GroupedRows:
         codes, keys = zip(*(find_groups(frame, list(level)) for level in levels), strict=True)
         number = np.ravel_multi_index(codes, [max(len(of_level), 1) for of_level in keys])
-        columns = {name: _without_mask(typed_column(frame, name)) for name in needs}
+        columns = {name: _without_mask(encoded_column(frame, name)) for name in needs}
         rows = _to_rows(pd.DataFrame(columns | {GROUP: number}, copy=False))
         return GroupedRows(self, rows, [GROUP], [str(name) for of_level in keys for name in of_level], keys)
 
@@ -202,7 +214,7 @@ class PandasEngine(Engine):
         native = _to_pandas(rows.frame)
         if span is None or "censored" not in native:
             return None
-        few = replace(rows, frame=_to_rows(native[native["censored"].to_numpy(bool)]))
+        few = replace(rows, frame=_to_rows(native.take(np.flatnonzero(native["censored"]))))
         table = _to_pandas(self.ranking_columns(few, span, at))
         seen = (
             table[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in table else np.full(len(table), np.nan)
@@ -291,24 +303,32 @@ class PandasEngine(Engine):
             return None
         return replace(attempts, frame=_to_rows(native.assign(**{storms.STORM: is_stormy.astype(np.int64)})))
 
-    def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
-        table = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",))
+    def sum_run_time(self, jobs: Frame, by: By) -> GroupSums:
+        table, groups = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",)), find_groups(jobs, by)
         begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
-        ran, running = (begin != NAT) & (finish != NAT), (begin != NAT) & (finish == NAT)
-        build, ids = pd.factorize(table["build_id"], sort=True)  # null is -1, the last element of the arrays below
-        flags = _to_pandas(_to_rows(table).select(fails=attribution.FAILS_BUILD))["fails"].to_numpy(bool)
-        fails = flags & (finish != NAT) & (build >= 0)
+        is_started, is_over = begin != NAT, finish != NAT
+        build, ids = pd.factorize(table["build_id"])  # null is -1, the last element of the arrays below
+        flags = {"fails": attribution.FAILS_BUILD, "retried": attribution.IS_SUPERSEDED}
+        found = _to_pandas(_to_rows(table).select(**flags))
+        fails = np.flatnonzero(found["fails"].to_numpy(bool) & is_over & (build >= 0))
         failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
         np.minimum.at(failed_at, build[fails], finish[fails])
-        repeated = np.append(_find_repeats(table, build), False)
-        columns = {
-            "span": np.where(ran, finish - begin, 0),
-            "ran": ran,
-            "running": running,
-            "late": np.where(ran & (finish > failed_at[build]), finish - np.maximum(begin, failed_at[build]), 0),
-            "repeated": repeated[build],
-        }
-        return self.group_rows(jobs, ("state", "retried"), by, **columns)
+        repeated = np.append(_find_repeats(table, build, ids), False)
+        place = np.where(repeated, 3, 4).astype(np.int8)[build]
+        place[(table["state"] == "canceled").to_numpy(bool)] = 1
+        place[found["retried"].to_numpy(bool)] = 0
+        ran = np.flatnonzero(is_started & is_over)
+        build, place, codes, begin, finish = (one[ran] for one in (build, place, groups.codes, begin, finish))
+        span, first = finish - begin, failed_at[build]
+        late = np.where((finish > first) & (place > 1), finish - np.maximum(begin, first), 0)
+        n_classes = len(attribution.CLASSES)
+        cells, parts = codes * n_classes, np.zeros(len(groups.keys) * n_classes, np.int64)
+        np.add.at(parts, cells + place, span - late)
+        np.add.at(parts, cells + 2, late)
+        sums = {"n": codes} | dict(zip(attribution.CLASSES, parts.reshape(-1, n_classes).T, strict=True))
+        counted = {"n": codes, "n_running": groups.codes[is_started & ~is_over], "n_negative": codes[span < 0]}
+        sums |= {name: np.bincount(own, minlength=len(groups.keys)) for name, own in counted.items()}
+        return GroupSums(groups.keys, _group_numbers(groups.keys), pd.DataFrame(sums, dtype="Int64"))
 
 
 def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Integers:
@@ -392,25 +412,43 @@ def _sum_agents(groups: Integers, agents: Integers, begin: Integers, finish: Int
     return {"agents": np.bincount(of, minlength=n), "busy": busy, "seen": seen}
 
 
-def _find_repeats(jobs: pd.DataFrame, build: Integers) -> Flags:
-    """Return for each build whether it repeated the outcome of the one before it."""
-    n_builds = build.max(initial=-1) + 1
-    seen = timestamp_micros(jobs, "fetched_at") if "fetched_at" in jobs else np.zeros(len(jobs), np.int64)
-    last = np.full(n_builds + 1, NAT)
-    np.maximum.at(last, build, seen)
-    rows_of = np.flatnonzero((build >= 0) & (seen == last[build]))
-    row = np.zeros(n_builds, np.int64)
-    row[build[rows_of]] = rows_of
-    state = _find_smallest(jobs["build_state"].take(rows_of), build[rows_of], n_builds)
-    builds = jobs[list(attribution.OF_BUILD)].take(row).assign(build=range(n_builds), build_state=state)
-    line = find_groups(builds, attribution.LINE).codes
-    repeated = _to_pandas(attribution.with_repeats(_to_rows(builds.assign(line=line)), ["line"]))["repeated"]
-    return repeated.to_numpy(bool)
+def _find_repeats(jobs: pd.DataFrame, build: Integers, ids: Any) -> Flags:
+    """Return for each build, as it was fetched last, whether it repeated the outcome of the one before it."""
+    rows, row = np.arange(len(jobs)), np.zeros(len(ids) + 1, np.int64)  # null is the last element
+    if "fetched_at" in jobs:
+        seen, last = timestamp_micros(jobs, "fetched_at"), np.full(len(row), NAT)
+        np.maximum.at(last, build, seen)
+        rows = np.flatnonzero(seen == last[build])
+    row[build[rows]] = rows
+    builds = jobs[list(attribution.OF_BUILD)].take(row[:-1])
+    has_failed = _find_first_states(jobs["build_state"], build, rows, len(ids))
+    created, commit = timestamp_micros(builds, "build_created_at"), builds["commit"]
+    is_known = (commit.notna() & (commit != "HEAD")).to_numpy(bool) & (created != NAT)
+    own = np.flatnonzero(is_known & (has_failed >= 0))
+    number = builds["build_number"].to_numpy(np.int64, na_value=NAT)
+    line, rank = _number_rows(builds[attribution.LINE].take(own)), pd.Index(ids).argsort().argsort()
+    order = np.lexsort((rank[own], number[own], created[own], line))
+    own, line = own[order], line[order]
+    repeated = np.zeros(len(ids), bool)
+    repeated[own[1:]] = (line[1:] == line[:-1]) & (has_failed[own[1:]] == has_failed[own[:-1]])
+    return repeated
 
 
-def _find_smallest(texts: pd.Series[str], build: Integers, n_builds: int) -> Any:
-    """Return the smallest text of each build, null if all are null."""
-    codes, values = pd.factorize(texts, sort=True)
-    smallest = np.full(n_builds, len(values))
-    np.minimum.at(smallest, build[codes >= 0], codes[codes >= 0])
-    return pd.Series(values, dtype="str").reindex(smallest).array
+def _find_first_states(states: pd.Series[str], build: Integers, rows: Integers, n_builds: int) -> Integers:
+    """Return whether each build failed (1) or passed (0), by the first of its states in order; -1 for other states."""
+    codes, values = pd.factorize(states)
+    texts = pd.Index(values, dtype="str")
+    rank = np.append(texts.argsort().argsort(), len(texts))  # null is last
+    first = np.full(n_builds + 1, len(texts))
+    np.minimum.at(first, build[rows], rank[codes[rows]])
+    outcome = {"failed": 1, "passed": 0}
+    return np.array([*(outcome.get(text, -1) for text in texts.sort_values()), -1])[first[:-1]]
+
+
+def _number_rows(keys: pd.DataFrame) -> Integers:
+    """Return the same number for rows with equal keys."""
+    numbers = np.zeros(len(keys), np.int64)
+    for name in keys:
+        codes, values = pd.factorize(keys[name], use_na_sentinel=False)
+        numbers, _ = pd.factorize(numbers * len(values) + codes)
+    return numbers

@@ -274,6 +274,11 @@ class Engine(ABC):
         counts = rows.group_by(*names).agg(nw.len().alias(ROWS))  # `unique` numbers all rows in DuckDB
         return self.collect(counts.select(*names))
 
+    def encode_texts(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, list[Any]]]:
+        """Return the distinct values of columns, and a frame in which they are encoded if that makes flags faster."""
+        values = self.combinations(self.select_columns(frame, names), names)
+        return frame, {name: values[name].unique().tolist() for name in names}
+
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         """Add timestamps as whole microseconds: engines differ in what a difference of timestamps is."""
         check_zones(rows, names)
@@ -328,7 +333,10 @@ class Engine(ABC):
             return self.group_rows(frame, needs, by, value=value)
         grouped = self.group_rows(frame, [*dict.fromkeys((*needs, *span.needs))], by, (*span.wants, *SEEN), value=value)
         grouped = grouped.with_columns(censored=expressions.is_censored(span, available))
-        return self.filter_groups(grouped, expressions.IS_SCRIPT) if span.scripts_only else grouped
+        if not span.scripts_only:
+            return grouped
+        used = [name for name in ("value", "censored", *needs, span.start, *SEEN) if name in grouped.frame.columns]
+        return self.filter_groups(grouped, expressions.IS_SCRIPT, used)
 
     def measure_rows(self, frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, Any]:
         """Return a frame, and the seconds of its rows for `group_rows`; a stored column is read, if there is one."""
@@ -343,9 +351,10 @@ class Engine(ABC):
         require_columns(schema, span.needs)
         return self.with_micros(rows, (span.start, span.end)).to_native(), expressions.seconds_of(span, schema)
 
-    def filter_groups(self, rows: GroupedRows, chosen: nw.Expr) -> GroupedRows:
-        """Return the chosen rows, and only the groups that have some of them."""
-        return replace(rows, frame=rows.frame.filter(chosen))
+    def filter_groups(self, rows: GroupedRows, chosen: nw.Expr, names: Iterable[str] = ()) -> GroupedRows:
+        """Return the chosen rows with these columns, by default all, and only the groups that have some of them."""
+        filtered = replace(rows, frame=rows.frame.filter(chosen))
+        return filtered.select(*dict.fromkeys(names)) if names else filtered
 
     def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> GroupedRows:
         """Return rows grouped by the keys of all levels, coarsest first, for `without_level`."""
@@ -601,16 +610,17 @@ class Engine(ABC):
 
     # Builds of jobs
 
-    def attribute_run_time(self, jobs: Frame, by: By) -> GroupedRows:
-        """Return jobs with their run time as `metrics.waste` splits it.
+    def sum_run_time(self, jobs: Frame, by: By) -> GroupSums:
+        """Sum the run time of jobs as `metrics.waste` splits it: microseconds of each of `CLASSES`.
 
-        Columns: `span` in microseconds, flags `ran` and `running`, the part of the span that is `late` (after the
-        build's first failure), and the flag `repeated` of its build.
+        Also counts the jobs that ran (`n`), those that are running (`n_running`), and negative run times.
         """
         fetched = [name for name in self.column_names(jobs) if name == "fetched_at"]
         rows = self.group_rows(jobs, (*attribution.NEEDS, *fetched), by, build=nw.col("build_id"))
         rows = rows.with_micros(("started_at", "finished_at", *fetched))
-        return replace(rows, frame=attribution.attribute_run_time(rows.frame, is_dated=bool(fetched)))
+        rows = replace(rows, frame=attribution.attribute_run_time(rows.frame, is_dated=bool(fetched)))
+        counts = {"n_running": nw.col("running"), "n_negative": nw.col("span") < 0}
+        return self.group_sums(rows, n=nw.col("ran"), **attribution.split_spans(), **counts)
 
 
 def _with_keys(by: Sequence[str], of: FrameFunction, rows: pd.DataFrame) -> pd.DataFrame:

@@ -191,7 +191,11 @@ def _select_groups(rows: CensoredRows, n_groups: int) -> CensoredRows:
 def _count_leaving(rows: CensoredRows, more: dict[str, Any]) -> pd.DataFrame:
     """Count censored rows by group, by the second by which they have left, and by `more`."""
     keys = {PLACE: rows.codes, SECOND: np.floor(rows.seen).astype(np.int64) + 1, **more}
-    return pd.DataFrame(keys).groupby(list(keys)).size().rename(ROWS).reset_index()
+    order = np.lexsort([*reversed(keys.values())])
+    ordered = {name: own[order] for name, own in keys.items()}
+    starts = np.flatnonzero(np.append(True, np.any([np.diff(own) != 0 for own in ordered.values()], axis=0))[: len(order)])
+    counted = {name: own[starts] for name, own in ordered.items()}
+    return pd.DataFrame(counted | {ROWS: np.diff(starts, append=len(order))})
 
 
 def _to_milliseconds(seconds: Floats) -> NDArray[np.int32] | None:
