@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
@@ -346,15 +347,17 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
     jobs = check_states(jobs, "state")
     engine = engine_of(jobs)
-    every = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
-    rows = engine.filter_groups(every, expressions.IS_SCRIPT)
-    execution = ~nw.col("started_at").is_null()
-    retried = execution & expressions.IS_SUPERSEDED
-    flags = {"executions": execution, "retried": retried, "retried_passed": retried & expressions.HAS_PASSED}
-    spans = sum_by_span(rows, "started_at", flags, ["executions"], every.frame)
+    rows = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
+    rows = rows.with_columns(scripts=expressions.IS_SCRIPT)
+    rows = rows.with_columns(executions=nw.col("scripts") & ~nw.col("started_at").is_null())
+    retried = nw.col("executions") & expressions.IS_SUPERSEDED
+    flags = {name: nw.col(name) for name in ("scripts", "executions")} | {"retried": retried}
+    flags["retried_passed"] = retried & expressions.HAS_PASSED
+    counted = sum_by_span(rows, "started_at", flags, ["executions"])
+    spans = counted.filter(counted.groups.sums["scripts"].to_numpy(np.int64) > 0)
     counts = spans.groups
     kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
-    sums = pd.concat([counts.sums, counts.align(kinds)], axis=1)
+    sums = pd.concat([counts.sums.drop(columns="scripts"), counts.align(kinds)], axis=1)
     unknown = sums["retried"] - sums["automatic"] - sums["manual"]
     parts = {f"{kind}_rate": shares(sums[kind], sums["executions"]) for kind in _KINDS}
     rates = [sums.assign(of_unknown_kind=unknown), rate_columns(spans, "retried", ["executions"])]

@@ -14,7 +14,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import NAT, TIMESTAMP, Integers, microseconds
+from buildframe.metrics.columns import NAT, TIMESTAMP, Flags, Integers, microseconds
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.protocol import GROUP, N_SPANS, PLACE, GroupedRows, GroupSums, Rows
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
@@ -34,6 +34,10 @@ class SpanSums(NamedTuple):
 
     groups: GroupSums
     spans: dict[str, Integers]
+
+    def filter(self, chosen: Flags) -> SpanSums:
+        """Return the sums of the chosen groups."""
+        return SpanSums(self.groups.filter(chosen), {name: own[chosen] for name, own in self.spans.items()})
 
 
 def sum_by_span(

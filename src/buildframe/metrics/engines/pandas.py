@@ -335,7 +335,9 @@ def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Inte
     """Sum flags or whole numbers in numbered groups."""
     if pd.api.types.is_bool_dtype(counts.dtype):
         flags = counts.to_numpy(bool, na_value=False)
-        return np.bincount(codes if flags.all() else codes[flags], minlength=n_groups)
+        n = np.count_nonzero(flags)
+        chosen = codes if n == len(flags) else codes[np.flatnonzero(flags) if n < len(flags) / 4 else flags]
+        return np.bincount(chosen, minlength=n_groups)
     sums = np.zeros(n_groups, np.int64)
     np.add.at(sums, codes, counts.to_numpy(np.int64, na_value=0))
     return sums

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
+from buildframe.metrics.columns import Flags, Floats, Integers, column, require_columns, timestamps
 from buildframe.metrics.durations import SEEN, RowMetric, Span, check_column_of, span_of
 from buildframe.metrics.engines import attribution, expressions, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
@@ -94,6 +94,11 @@ class GroupSums:
     def n_values(self) -> Integers:
         """Number of values of each group."""
         return self.sums["n"].to_numpy(np.int64)
+
+    def filter(self, chosen: Flags) -> GroupSums:
+        """Return the sums of the chosen groups."""
+        frames = (frame[chosen].reset_index(drop=True) for frame in (self.keys, self.groups, self.sums))
+        return GroupSums(*frames)
 
     def align(self, other: GroupSums) -> pd.DataFrame:
         """Return the sums of the same groups in another result, 0 for groups that it lacks."""
