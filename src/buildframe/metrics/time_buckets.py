@@ -95,7 +95,8 @@ def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:
     if seconds is not None:
         bucket = numbers[seconds[PLACE].to_numpy(np.int64)]
         seconds = seconds.assign(**{PLACE: bucket})[bucket < number]
-    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole, seconds)
+    ranked = counts.ranked if np.array_equal(numbers, np.arange(number)) else None
+    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole, seconds, ranked)
 
 
 def resolve_window(start: When | None, end: When | None, now: Moment | None) -> tuple[Moment | None, Moment | None]:

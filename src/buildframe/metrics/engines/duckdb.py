@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import Integers
+from buildframe.metrics.columns import NAT, Floats, Integers
+from buildframe.metrics.durations import Span
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
-from buildframe.metrics.engines.protocol import GROUP, Frame, FrameFunction, Rows
+from buildframe.metrics.engines.intervals import AT
+from buildframe.metrics.engines.protocol import (
+    GROUP,
+    PLACE,
+    SEEN_FOR,
+    Engine,
+    Frame,
+    FrameFunction,
+    GroupedRows,
+    GroupSums,
+    RankedRows,
+    RankedValues,
+    Rows,
+    SplitBy,
+)
 from buildframe.metrics.engines.ranks import CountingEngine
+from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
+from buildframe.metrics.grouping import find_groups
 
 _LISTS = {"int64": "BIGINT[]", "float64": "DOUBLE[]", "str": "VARCHAR[]"}
+MAX_IN_MEMORY = 4_000_000
+"""Values that are ranked in memory, some 300 MB; more are counted by DuckDB, within its limit of memory."""
+
+_LEFT_AT = "time of a censored row"
 _SEPARATOR = "\x1f"
 
 
@@ -65,6 +90,55 @@ class DuckDBEngine(CountingEngine):
         result = result if result[by].is_unique else self.map_whole_groups(rows, [by], of_frame)
         return result.set_index(by).iloc[:, 0].sort_index()
 
+    def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
+        """Read few rows into memory, which takes a third of the time of queries that count and rank them."""
+        if self.to_arrow(rows.frame.select(nw.len()))[0][0].as_py() > MAX_IN_MEMORY:
+            return super().count_values(rows, span, at)
+        return self._read_ranked(rows, span, at)
+
+    def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
+        return self.rank_rows(rows, counts) if _is_small(counts) else super().rank_values(rows, counts)
+
+    def rank_rows(
+        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
+    ) -> RankedRows:
+        return super().rank_rows(rows, counts, span, at) if counts.ranked is None else counts.ranked
+
+    def _read_ranked(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
+        """Read the values and times of each group as lists."""
+        columns = self.ranking_columns(rows, span, at).to_native()
+        keys, is_value = ", ".join(f'"{name}"' for name in rows.by), '"value" IS NOT NULL'
+        lists = {"value": ("value", is_value), AT: (AT, is_value), SEEN_FOR: (SEEN_FOR, "censored")}
+        lists |= {_LEFT_AT: (AT, "censored")} if span is not None else {}
+        sums = (f'list("{of}") FILTER ({those}) AS "{name}"' for name, (of, those) in lists.items() if of in columns.columns)
+        table = columns.aggregate(f"{keys}, {', '.join(sums)}", keys).to_arrow_table()
+        codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
+        table = table.take(np.argsort(codes))  # each group is one row
+        places, values = _flatten(table["value"])
+        times = _flatten_times(table, AT)
+        sums = {"n": np.bincount(places, minlength=len(groups))}
+        sums["n_negative"] = np.bincount(places[values < 0], minlength=len(groups))
+        censored = None
+        if span is not None:
+            left, seen = _flatten(table[SEEN_FOR])
+            sums["n_censored"] = np.bincount(left, minlength=len(groups))
+            of_left = _flatten_times(table, _LEFT_AT)
+            censored = CensoredRows(left, seen, of_left)
+        ranked = SortedRows(places, values, sums["n"], times, censored, at)
+        return GroupSums(rows.name_keys(groups), groups, pd.DataFrame(sums, dtype="Int64"), ranked=ranked)
+
+    def map_ranked(
+        self,
+        rows: GroupedRows,
+        counts: GroupSums,
+        of: Callable[[RankedRows, Integers], Floats],
+        span: Span | None = None,
+        at: SplitBy = None,
+    ) -> Floats:
+        ranking: Any = Engine if _is_small(counts) else CountingEngine
+        mapped: Floats = ranking.map_ranked(self, rows, counts, of, span, at)
+        return mapped
+
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         others = [other for other in rows.to_native().columns if other != name]
         return self.read(rows.to_native().select(*others, _bucket_number(at, edges).alias(name)))
@@ -81,6 +155,20 @@ class DuckDBEngine(CountingEngine):
 
         added = (ConstantExpression(one).alias(name) for name, one in constants.items())
         return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP), *added))
+
+
+def _flatten(lists: pa.ChunkedArray) -> tuple[Integers, Floats]:
+    """Return the rows of lists, null as NaN, and the place of the list of each."""
+    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    return np.repeat(np.arange(len(sizes)), sizes), pc.list_flatten(lists).to_numpy()
+
+
+def _flatten_times(table: pa.Table, name: str) -> Integers | None:
+    return pc.list_flatten(table[name]).fill_null(NAT).to_numpy() if name in table.column_names else None
+
+
+def _is_small(counts: GroupSums) -> bool:
+    return counts.ranked is not None
 
 
 def _list_of(column: pd.Series[Any]) -> Any:

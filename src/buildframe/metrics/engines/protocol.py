@@ -82,13 +82,15 @@ class GroupedRows:
 class GroupSums:
     """Sums of groups, row by row: `keys` for users, `groups` as the engine identifies them, and `sums` (Int64).
 
-    `seconds` has counts of the same rows by the place of their group and by second, if the engine made them for ranks.
+    If the engine made them for ranks, `seconds` has counts of the same rows by the place of their group and by second,
+    and `ranked` the rows.
     """
 
     keys: pd.DataFrame
     groups: pd.DataFrame
     sums: pd.DataFrame
     seconds: pd.DataFrame | None = None
+    ranked: RankedRows | None = None
 
     @property
     def n_values(self) -> Integers:
