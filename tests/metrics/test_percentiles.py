@@ -14,6 +14,7 @@ from tests.metrics import engine_frames
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from buildframe.metrics.engines import duckdb as duckdb_engine
 from buildframe.metrics.engines import ranks
 from buildframe.metrics.estimates import Method
 
@@ -204,6 +205,7 @@ def test_one_row_that_was_seen_for_long_is_no_lower_bound_of_a_percentile():
 def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(engine, most, monkeypatch):
     """Waits end and are last seen at quarters of seconds, and seconds in which a row was last seen are rounded down."""
     monkeypatch.setattr(ranks, "_MAX_COUNTED", most)
+    monkeypatch.setattr(duckdb_engine, "MAX_IN_MEMORY", 400 * (most == 2))
     random = np.random.default_rng(5)
     begun, key = pd.Series(at(*[0] * 400)), random.integers(0, 5, 400)
     wait, seen = (begun + pd.to_timedelta(random.integers(0, 80, 400) / 4, unit="s") for _ in range(2))

@@ -15,7 +15,15 @@ from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from buildframe.metrics.engines import duckdb as duckdb_engine
 from buildframe.metrics.engines import ranks, sorted_rows
+
+
+@pytest.fixture(autouse=True)
+def _count_in_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make DuckDB count rows, however few they are."""
+    monkeypatch.setattr(duckdb_engine, "MAX_IN_MEMORY", 0)
+
 
 KEYS: list[Any] = [None, "queue", ["pipeline", metrics.step], "build_id"]
 
@@ -47,6 +55,19 @@ def test_many_groups_are_compared_some_at_a_time(by: Any, made: Any, monkeypatch
     )
     assert expected["n_censored"].sum() > 0
     assert_same(result, expected)
+
+
+@pytest.mark.parametrize("most", [0, 10_000_000], ids=["counted", "in memory"])
+@pytest.mark.parametrize("of", [metrics.queue_time, metrics.run_time, "run_time_s"])
+def test_duckdb_ranks_in_memory_what_it_counts(of: Any, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duckdb_engine, "MAX_IN_MEMORY", most)
+    jobs = metrics.with_seconds(jobs_of("many"))
+    frame = in_duckdb(jobs)
+    for by in KEYS:
+        assert_same(metrics.percentiles(frame, of, by, q=(0.25, 0.95)), metrics.percentiles(jobs, of, by, (0.25, 0.95)))
+    assert_same(metrics.trend(frame, of), metrics.trend(jobs, of))
+    assert_same(metrics.trend(frame, of, "queue"), metrics.trend(jobs, of, "queue"))
+    assert_same(metrics.survival(frame, of, "queue"), metrics.survival(jobs, of, "queue"))
 
 
 @pytest.mark.parametrize("by", KEYS)
