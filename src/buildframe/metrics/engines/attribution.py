@@ -23,39 +23,34 @@ LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
 
 def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFrame[Any]:
-    """Add `span` in microseconds, flags, and the part of the span that is `late`; `is_dated` if jobs have `fetched_at`.
+    """Add `span` in microseconds, the part of it that is `late`, flags and the `place` of the job among `CLASSES`.
 
-    The flags are `ran`, `running`, and of the build whether it `repeated` an outcome.
+    The flags are `ran` and `running`. `is_dated` if the jobs have `fetched_at`.
     """
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
     seen = nw.col(micros_column("fetched_at")).fill_null(0) if is_dated else nw.lit(0)
     builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish)))
     builds = with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
     started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
-    late = nw.when(started & finished & (finish > failed_at)).then(finish - nw.max_horizontal(begin, failed_at))
-    return jobs.join(builds, on="build", how="left").with_columns(
+    is_late = (nw.col("place") > 1) & started & finished & (finish > failed_at)
+    late = nw.when(is_late).then(finish - nw.max_horizontal(begin, failed_at))
+    other = nw.when(nw.col("repeated")).then(nw.lit(3)).otherwise(nw.lit(4))
+    not_retried = nw.when(nw.col("state") == "canceled").then(nw.lit(1)).otherwise(other)
+    place = nw.when(IS_SUPERSEDED).then(nw.lit(0)).otherwise(not_retried)
+    return jobs.join(builds, on="build", how="left").with_columns(place=place).with_columns(
         span=(finish - begin).fill_null(0),
         ran=started & finished,
         running=started & ~finished,
         late=late.fill_null(0),
-        repeated=nw.col("repeated").fill_null(False),
     )
 
 
 def split_spans() -> dict[str, nw.Expr]:
     """Return the microseconds of each class; for a job they add up to its `span`, which is 0 unless it ran."""
-    is_canceled = (nw.col("state") == "canceled").fill_null(False) & ~IS_SUPERSEDED
-    is_other = ~IS_SUPERSEDED & ~is_canceled
     early = nw.col("span") - nw.col("late")
-    parts = (
-        (IS_SUPERSEDED, nw.col("span")),
-        (is_canceled, nw.col("span")),
-        (is_other, nw.col("late")),
-        (is_other & nw.col("repeated"), early),
-        (is_other & ~nw.col("repeated"), early),
-    )
-    each = (nw.when(belongs).then(own).otherwise(nw.lit(0)) for belongs, own in parts)
-    return dict(zip(CLASSES, each, strict=True))
+    each = (nw.when(nw.col("place") == i).then(early).otherwise(nw.lit(0)) for i, _ in enumerate(CLASSES))
+    parts = dict(zip(CLASSES, each, strict=True))
+    return parts | {CLASSES[2]: nw.col("late")}
 
 
 def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
