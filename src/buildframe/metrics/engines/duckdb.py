@@ -150,11 +150,8 @@ class DuckDBEngine(CountingEngine):
         is_in = (((time >= start) & (time < end)) for start, end in limits)
         return rows.filter(nw.any_horizontal(*is_in, ignore_nulls=True))
 
-    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers, constants: Mapping[str, int]) -> Rows:
-        from duckdb import ConstantExpression
-
-        added = (ConstantExpression(one).alias(name) for name, one in constants.items())
-        return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP), *added))
+    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers) -> Rows:
+        return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP)))
 
 
 def _flatten(lists: pa.ChunkedArray) -> tuple[Integers, Floats]:

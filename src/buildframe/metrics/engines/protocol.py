@@ -400,12 +400,15 @@ class Engine(ABC):
         sums = {name: count.cast(nw.Int64).sum().cast(nw.Int64) for name, count in counts.items()}  # DuckDB's: decimals
         return self.to_arrow(rows.group_by(*names).agg(**sums))
 
+    def _sum_flags(self, flags: nw.Expr) -> nw.Expr:
+        return flags.sum().cast(nw.Int64)
+
     def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
         """Sum flags in each group, and in each part of it: for each value of a column from 0 to size - 1.
 
         Of parts, returns those that have rows, with the place of their group (`PLACE`) and the value, `size` if null.
         """
-        each = {name: count.cast(nw.Float64).sum().cast(nw.Int64) for name, count in counts.items()}  # fast in DuckDB
+        each = {name: self._sum_flags(count) for name, count in counts.items()}
         table = self.to_arrow(rows.frame.group_by(*rows.by, part).agg(**each))
         codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
         numbers: pd.DataFrame = table.drop_columns(rows.by).to_pandas()  # plain ones, which take less time
@@ -512,17 +515,18 @@ class Engine(ABC):
 
     def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str], edges: Integers) -> GroupSums:
         """Count the rows that have a time in each bucket; `at` maps names of counts to columns of times."""
-        each = [
-            self._bucket_numbers(rows.frame, stamp, edges, {name: int(name == own) for name in at})
-            for own, stamp in at.items()
-        ]
-        together = replace(rows, frame=nw.concat(each), by=[GROUP])
-        return self.group_sums(together, **{name: nw.col(name) for name in at})
+        n_buckets = max(len(edges) - 1, 0)
+        counts = {name: np.zeros(n_buckets, np.int64) for name in at}
+        for name, stamp in at.items():
+            numbered = self._bucket_numbers(rows.frame.filter(~nw.col(stamp).is_null()), stamp, edges)
+            table = self.to_arrow(numbered.group_by(GROUP).agg(nw.len().cast(nw.Int64).alias(ROWS)))
+            counts[name][table[GROUP].to_numpy()] = table[ROWS].to_numpy()
+        keys = pd.DataFrame(index=range(n_buckets))
+        return GroupSums(keys, pd.DataFrame({GROUP: range(n_buckets)}), pd.DataFrame(counts, dtype="Int64"))
 
-    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers, constants: Mapping[str, int]) -> Rows:
-        """Return the number of the bucket of each row that has this time, and constants."""
-        numbered = self.with_bucket_numbers(rows.filter(~nw.col(at).is_null()), at, edges)
-        return numbered.select(GROUP, **{name: nw.lit(one) for name, one in constants.items()})
+    def _bucket_numbers(self, rows: Rows, at: str, edges: Integers) -> Rows:
+        """Return the number of the bucket of each row, all of which have this time."""
+        return self.with_bucket_numbers(rows, at, edges).select(GROUP)
 
     def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> tuple[GroupedRows, FrameCoverage]:
         """Return the intervals of jobs in groups, for `levels`, and which times the frame covers."""

@@ -52,6 +52,9 @@ _NO_SECOND = -(2**62)
 class CountingEngine(Engine):
     """Engines whose memory is bounded: few groups are counted by second, many are sorted and streamed."""
 
+    def _sum_flags(self, flags: nw.Expr) -> nw.Expr:
+        return flags.cast(nw.Float64).sum().cast(nw.Int64)  # exact, and takes DuckDB half the time of integers
+
     def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Count by second, which gives the sums of groups, too, without another pass over the rows."""
         counts = self.to_arrow(self._count_seconds(rows, span, at).head(_MAX_SECONDS + 1))
