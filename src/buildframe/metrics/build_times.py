@@ -347,11 +347,14 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
 
 def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    check_spellings(builds.jobs["build_state"].dropna().unique(), "build_state")
-    has_passed = builds.flags((nw.col("build_state") == "passed").fill_null(False))
-    unsettled = ~has_passed | builds.flags(IS_HELD)
+    codes, states = pd.factorize(builds.jobs["build_state"])
+    check_spellings(states, "build_state")
+    has_passed = np.append(states == "passed", False)[codes]  # null is -1
     last = builds.latest(builds.codes, builds.stamps("finished_at"))
-    last[builds.codes[unsettled]] = NAT
+    last[builds.codes[~has_passed]] = NAT
+    few = np.flatnonzero(builds.jobs["state"] == "blocked")
+    held = builds._replace(jobs=builds.jobs[["type", "state"]].take(few)).flags(IS_HELD)
+    last[builds.codes[few[held]]] = NAT
     return builds.series(_subtract(builds.created(), last), "time_to_pass")
 
 
@@ -370,8 +373,8 @@ class _Builds(NamedTuple):
 
     def earliest(self, codes: Integers, times: Integers) -> Integers:
         none = np.iinfo(np.int64).max
-        result = np.full(len(self.ids), none)
-        np.minimum.at(result, codes, np.where(times == NAT, none, times))
+        result, is_missing = np.full(len(self.ids), none), times == NAT
+        np.minimum.at(result, codes, np.where(is_missing, none, times) if is_missing.any() else times)
         return np.where(result == none, NAT, result)
 
     def latest(self, codes: Integers, times: Integers) -> Integers:
