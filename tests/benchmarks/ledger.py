@@ -35,6 +35,13 @@ def copies(frame: pd.DataFrame, n: int, *ids: str) -> pd.DataFrame:
     return pd.concat(months, ignore_index=True)
 
 
+def months(n_builds: int, n: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return n months of a sandbox for replays."""
+    builds, jobs = true_dependencies.month(100, n_builds)
+    builds = copies(builds, n, "id", "rebuilt_from_id", "triggered_from_build_id")
+    return builds, copies(jobs.assign(triggered_build=None), n, "id", "build_id", "retried_in_job_id")
+
+
 def on_engines(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, tuple[Any, Any]]:
     jobs = jobs.assign(step=metrics.step)
     connection = duckdb.connect()

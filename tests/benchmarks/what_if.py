@@ -21,8 +21,7 @@ from buildframe.metrics.replaying.fleets import Fleet
 from buildframe.metrics.replaying.prepared import prepare
 from tests import worlds
 from tests.benchmarks import reporting
-from tests.benchmarks.ledger import copies
-from tests.metrics import true_dependencies
+from tests.benchmarks.ledger import months
 from tests.metrics.test_replay import erlang_c, random_queue, starts_in_simpy
 
 LOOP_S, ALL_S = 4.0, 15.0
@@ -34,12 +33,6 @@ def cpu_of(work: Callable[[], Any]) -> tuple[float, Any]:
     began = time.process_time()
     result = work()
     return time.process_time() - began, result
-
-
-def months(n_builds: int, n: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    builds, jobs = true_dependencies.month(100, n_builds)
-    builds = copies(builds, n, "id", "rebuilt_from_id", "triggered_from_build_id")
-    return builds, copies(jobs.assign(triggered_build=None), n, "id", "build_id", "retried_in_job_id")
 
 
 def show_speed(builds: pd.DataFrame, jobs: pd.DataFrame) -> None:
