@@ -84,9 +84,7 @@ def outages(builds: pd.DataFrame) -> pd.DataFrame:
             "last_number": number[red.after - 1],
             "last_good_number": pd.arrays.IntegerArray(number[good], is_unknown),
             "last_good_at": _times(np.where(is_unknown, NAT, line.at[good])),
-            "last_good_commit": builds["commit"].array.take(
-                np.where(is_unknown, -1, line.rows[good]), allow_fill=True
-            ),
+            "last_good_commit": builds["commit"].array.take(np.where(is_unknown, -1, line.rows[good]), allow_fill=True),
             "first_bad_commit": builds["commit"].array.take(line.rows[red.first]),
             "fixed_by": pd.arrays.IntegerArray(number[fix], red.is_open),
         }

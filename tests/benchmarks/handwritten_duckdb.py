@@ -48,9 +48,7 @@ class Sql:
                    list({seen}) FILTER ({has_left}) AS l2, list(epoch_us({at})) FILTER ({has_left}) AS l3
             FROM jobs WHERE {those} GROUP BY {keys} ORDER BY {order}""").to_arrow_table()
         nothing = np.zeros(0, np.int64)
-        lists = (
-            [one.values.to_numpy() if one.is_valid else nothing for one in table[f"l{i}"]] for i in range(4)
-        )
+        lists = ([one.values.to_numpy() if one.is_valid else nothing for one in table[f"l{i}"]] for i in range(4))
         columns = percentile_columns(Durations(*lists))
         groups = table.drop_columns([f"l{i}" for i in range(4)]).to_pandas()
         return groups, columns
@@ -129,7 +127,9 @@ class Sql:
 
     def _storms(self, place: str) -> list[str]:
         """Conditions for half hours in which nearly all steps of a place only failed, at several commits."""
-        often = f"SELECT {place}, period FROM attempts WHERE NOT passed AND {place} IS NOT NULL GROUP BY {place}, period"
+        often = (
+            f"SELECT {place}, period FROM attempts WHERE NOT passed AND {place} IS NOT NULL GROUP BY {place}, period"
+        )
         if place == "queue":
             often = f"SELECT {place}, period FROM attempts WHERE {place} IS NOT NULL GROUP BY {place}, period"
         few = "AND count_if(NOT passed) >= count_if(passed)" if place == "queue" else ""

@@ -109,7 +109,9 @@ class _Curves:
 
     def ranks(self, shares: Any) -> Integers:
         """The first rank of each group by which these shares have ended; 0 if there is none."""
-        return np.stack([self._ranks(share) for share in np.moveaxis(np.broadcast_to(shares, (len(self.n), 2)), 1, 0)], 1)
+        return np.stack(
+            [self._ranks(share) for share in np.moveaxis(np.broadcast_to(shares, (len(self.n), 2)), 1, 0)], 1
+        )
 
     def _ranks(self, share: Any) -> Integers:
         passed = (self.share_at_end > (1 - share)[:, None] + 1e-12).sum(axis=1)

@@ -44,7 +44,12 @@ def _attempts(jobs: pd.DataFrame) -> _Attempts:
         key = key * len(texts) + codes[rows]
     key = key * (int(index.max()) + 2) + shard[rows]
     texts = [*(texts for _, texts in result), pd.Series(range(int(index.max()) + 2))]
-    at, passed, failed, lost = us(jobs, "finished_at")[rows], passed[rows], (failed & ~lost | timed_out)[rows], lost[rows]
+    at, passed, failed, lost = (
+        us(jobs, "finished_at")[rows],
+        passed[rows],
+        (failed & ~lost | timed_out)[rows],
+        lost[rows],
+    )
     step, commit = key // (len(texts[3]) * len(texts[4]) * len(texts[5])), result[3][0][rows]
     stormy = np.zeros(len(rows), np.bool_)
     for place in ("queue", "agent_id"):

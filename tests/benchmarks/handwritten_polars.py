@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import polars as pl
 
@@ -89,7 +88,9 @@ def success_rate(builds: pl.DataFrame) -> pd.DataFrame:
 
 def success_trend(builds: pl.DataFrame) -> pd.DataFrame:
     cells = builds.lazy().group_by(number=_us("created_at") // (DAY // CELLS)).agg(**_settled())
-    cells = cells.select(c("number") // CELLS, *("passed", "failed"), cell=c("number") % CELLS).rename({"number": "day"})
+    cells = cells.select(c("number") // CELLS, *("passed", "failed"), cell=c("number") % CELLS).rename(
+        {"number": "day"}
+    )
     return _filled(builds, settled(cells.collect().to_pandas(), ["day"], CELLS))
 
 
@@ -166,8 +167,10 @@ def _storms(attempts: pl.DataFrame, place: str) -> list[pl.Expr]:
     often = failing.filter(c("failed") >= 5).collect()
     if often.is_empty():
         return []
-    own = attempts.lazy().filter(c("period").is_in(often["period"].unique().implode())).join(
-        often.lazy(), on=[place, "period"]
+    own = (
+        attempts.lazy()
+        .filter(c("period").is_in(often["period"].unique().implode()))
+        .join(often.lazy(), on=[place, "period"])
     )
     suspicious = own.filter(c("passes").sum().over(place, "period") <= c("failed"))
     steps = suspicious.group_by(place, "period", *_VARIANT[:3]).agg(
@@ -192,8 +195,10 @@ def waste(jobs: pl.DataFrame) -> pd.DataFrame:
     each = builds.hstack(jobs.select(own)[builds["row"]]).lazy()
     settled = c("build_state").is_in(["passed", "failed"]) & (c("commit") != "HEAD").fill_null(value=False)
     same = c("build_state") == c("build_state").shift(1).over(_COMMIT)
-    repeats = each.filter(settled).sort("build_created_at", "build_number").select(
-        "build_id", repeated=same.fill_null(value=False)
+    repeats = (
+        each.filter(settled)
+        .sort("build_created_at", "build_number")
+        .select("build_id", repeated=same.fill_null(value=False))
     )
     each = each.select("build_id", "failed_at").join(repeats, on="build_id", how="left")
     us = _us("finished_at") - _us("started_at")

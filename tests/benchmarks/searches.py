@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import duckdb
-import pandas as pd
 import polars as pl
 
 from buildframe import metrics

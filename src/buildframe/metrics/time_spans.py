@@ -87,7 +87,14 @@ def sum_by_bucket(
     place, cell = np.divmod(np.arange(len(cells)), max(parts, 1))
     numbers = pd.DataFrame({GROUP: range(len(buckets))})
     groups = GroupSums(numbers[[]], numbers, sums.groupby(place).sum())
-    return _put_together(lambda: buckets.group_by_bucket(rows, at), groups, sums.assign(**{PLACE: place, _CELL: cell}), at, counts, counted)
+    return _put_together(
+        lambda: buckets.group_by_bucket(rows, at),
+        groups,
+        sums.assign(**{PLACE: place, _CELL: cell}),
+        at,
+        counts,
+        counted,
+    )
 
 
 def _put_together(

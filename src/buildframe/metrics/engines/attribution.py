@@ -37,11 +37,15 @@ def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFra
     other = nw.when(nw.col("repeated")).then(nw.lit(3)).otherwise(nw.lit(4))
     not_retried = nw.when(nw.col("state") == "canceled").then(nw.lit(1)).otherwise(other)
     place = nw.when(IS_SUPERSEDED).then(nw.lit(0)).otherwise(not_retried)
-    return jobs.join(builds, on="build", how="left").with_columns(place=place).with_columns(
-        span=(finish - begin).fill_null(0),
-        ran=started & finished,
-        running=started & ~finished,
-        late=late.fill_null(0),
+    return (
+        jobs.join(builds, on="build", how="left")
+        .with_columns(place=place)
+        .with_columns(
+            span=(finish - begin).fill_null(0),
+            ran=started & finished,
+            running=started & ~finished,
+            late=late.fill_null(0),
+        )
     )
 
 
@@ -72,7 +76,11 @@ def _unique_builds(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
     """
     state, n_ranks = nw.col("build_state"), 8
     other = nw.when(state < "failed").then(nw.lit(4)).otherwise(nw.when(state < "passed").then(nw.lit(2)))
-    rank = nw.when(state == "passed").then(nw.lit(1)).otherwise(nw.when(state == "failed").then(nw.lit(3)).otherwise(other))
+    rank = (
+        nw.when(state == "passed")
+        .then(nw.lit(1))
+        .otherwise(nw.when(state == "failed").then(nw.lit(3)).otherwise(other))
+    )
     known = jobs.filter(~nw.col("build").is_null()).with_columns(newest=nw.col("seen") * n_ranks + rank.fill_null(0))
     alike = nw.col(*(name for name in OF_BUILD if name != "build_state")).any_value(ignore_nulls=True)
     builds = known.group_by("build").agg(nw.col("failed_at").min(), nw.col("newest").max(), alike)

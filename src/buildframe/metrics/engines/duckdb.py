@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -20,7 +19,6 @@ from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typ
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.protocol import (
     GROUP,
-    PLACE,
     SEEN_FOR,
     Engine,
     Frame,
@@ -110,7 +108,9 @@ class DuckDBEngine(CountingEngine):
         keys, is_value = ", ".join(f'"{name}"' for name in rows.by), '"value" IS NOT NULL'
         lists = {"value": ("value", is_value), AT: (AT, is_value), SEEN_FOR: (SEEN_FOR, "censored")}
         lists |= {_LEFT_AT: (AT, "censored")} if span is not None else {}
-        sums = (f'list("{of}") FILTER ({those}) AS "{name}"' for name, (of, those) in lists.items() if of in columns.columns)
+        sums = (
+            f'list("{of}") FILTER ({those}) AS "{name}"' for name, (of, those) in lists.items() if of in columns.columns
+        )
         table = columns.aggregate(f"{keys}, {', '.join(sums)}", keys).to_arrow_table()
         codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
         table = table.take(np.argsort(codes))  # each group is one row

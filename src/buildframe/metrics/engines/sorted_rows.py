@@ -193,7 +193,9 @@ def _count_leaving(rows: CensoredRows, more: dict[str, Any]) -> pd.DataFrame:
     keys = {PLACE: rows.codes, SECOND: np.floor(rows.seen).astype(np.int64) + 1, **more}
     order = np.lexsort([*reversed(keys.values())])
     ordered = {name: own[order] for name, own in keys.items()}
-    starts = np.flatnonzero(np.append(True, np.any([np.diff(own) != 0 for own in ordered.values()], axis=0))[: len(order)])
+    starts = np.flatnonzero(
+        np.append(True, np.any([np.diff(own) != 0 for own in ordered.values()], axis=0))[: len(order)]
+    )
     counted = {name: own[starts] for name, own in ordered.items()}
     return pd.DataFrame(counted | {ROWS: np.diff(starts, append=len(order))})
 
