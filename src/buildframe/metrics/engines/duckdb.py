@@ -104,28 +104,30 @@ class DuckDBEngine(CountingEngine):
 
     def _read_ranked(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Read the values and times of each group as lists."""
-        columns = self.ranking_columns(rows, span, at).to_native()
-        keys, is_value = ", ".join(f'"{name}"' for name in rows.by), '"value" IS NOT NULL'
-        lists = {"value": ("value", is_value), AT: (AT, is_value), SEEN_FOR: (SEEN_FOR, "censored")}
-        lists |= {_LEFT_AT: (AT, "censored")} if span is not None else {}
-        sums = (
-            f'list("{of}") FILTER ({those}) AS "{name}"' for name, (of, those) in lists.items() if of in columns.columns
-        )
-        table = columns.aggregate(f"{keys}, {', '.join(sums)}", keys).to_arrow_table()
+        table = self._collect_lists(rows, span, at)
         codes, groups = find_groups(to_typed_pandas(table.select(rows.by)), rows.by)
-        table = table.take(np.argsort(codes))  # each group is one row
+        table, n_groups = table.take(np.argsort(codes)), len(groups)  # each group is one row
         places, values = _flatten(table["value"])
-        times = _flatten_times(table, AT)
-        sums = {"n": np.bincount(places, minlength=len(groups))}
-        sums["n_negative"] = np.bincount(places[values < 0], minlength=len(groups))
+        n = np.bincount(places, minlength=n_groups)
+        sums = {"n": n, "n_negative": np.bincount(places[values < 0], minlength=n_groups)}
         censored = None
         if span is not None:
             left, seen = _flatten(table[SEEN_FOR])
-            sums["n_censored"] = np.bincount(left, minlength=len(groups))
-            of_left = _flatten_times(table, _LEFT_AT)
-            censored = CensoredRows(left, seen, of_left)
-        ranked = SortedRows(places, values, sums["n"], times, censored, at)
+            sums["n_censored"] = np.bincount(left, minlength=n_groups)
+            censored = CensoredRows(left, seen, _flatten_times(table, _LEFT_AT))
+        ranked = SortedRows(places, values, n, _flatten_times(table, AT), censored, at)
         return GroupSums(rows.name_keys(groups), groups, pd.DataFrame(sums, dtype="Int64"), ranked=ranked)
+
+    def _collect_lists(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> pa.Table:
+        """Return a row per group with lists of what ranking needs of its rows."""
+        columns = self.ranking_columns(rows, span, at).to_native()
+        is_value, is_left = '"value" IS NOT NULL', "censored"
+        lists = {"value": ("value", is_value), AT: (AT, is_value), SEEN_FOR: (SEEN_FOR, is_left)}
+        lists |= {_LEFT_AT: (AT, is_left)} if span is not None else {}
+        keys, known = ", ".join(f'"{name}"' for name in rows.by), columns.columns
+        collected = (f'list("{of}") FILTER ({those}) AS "{name}"' for name, (of, those) in lists.items() if of in known)
+        table: pa.Table = columns.aggregate(f"{keys}, {', '.join(collected)}", keys).to_arrow_table()
+        return table
 
     def map_ranked(
         self,
@@ -154,14 +156,16 @@ class DuckDBEngine(CountingEngine):
         return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP)))
 
 
-def _flatten(lists: pa.ChunkedArray) -> tuple[Integers, Floats]:
+def _flatten(lists: Any) -> tuple[Integers, Floats]:
     """Return the rows of lists, null as NaN, and the place of the list of each."""
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     return np.repeat(np.arange(len(sizes)), sizes), pc.list_flatten(lists).to_numpy()
 
 
 def _flatten_times(table: pa.Table, name: str) -> Integers | None:
-    return pc.list_flatten(table[name]).fill_null(NAT).to_numpy() if name in table.column_names else None
+    """Return the times in lists, if the table has them."""
+    lists: Any = table[name] if name in table.column_names else None
+    return None if lists is None else pc.list_flatten(lists).fill_null(NAT).to_numpy()
 
 
 def _is_small(counts: GroupSums) -> bool:

@@ -92,7 +92,7 @@ class PandasEngine(Engine):
         for name in names:
             codes, values = pd.factorize(typed_column(frame, name))
             texts[name] = values.tolist()
-            encoded[name] = pd.Categorical.from_codes(codes, texts[name])
+            encoded[name] = pd.Categorical.from_codes(codes, pd.Index(texts[name], dtype="str"))
         return frame.assign(**encoded), texts
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
@@ -145,7 +145,7 @@ class PandasEngine(Engine):
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr, names: Iterable[str] = ()) -> GroupedRows:
         native, keys = _to_pandas(rows.frame), _keys(rows)
         places = np.flatnonzero(_to_pandas(rows.frame.select(chosen=chosen))["chosen"])
-        names = [name for name in dict.fromkeys(names) if name != GROUP] or [name for name in native if name != GROUP]
+        names = [*dict.fromkeys(names)] or [str(name) for name in native if name != GROUP]
         codes = native[GROUP].to_numpy(np.intp)[places]
         is_present = np.bincount(codes, minlength=len(keys)) > 0
         present, codes = np.flatnonzero(is_present), (np.cumsum(is_present) - 1)[codes]
@@ -307,28 +307,24 @@ class PandasEngine(Engine):
         table, groups = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",)), find_groups(jobs, by)
         begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
         is_started, is_over = begin != NAT, finish != NAT
-        build, ids = pd.factorize(table["build_id"])  # null is -1, the last element of the arrays below
-        flags = {"fails": attribution.FAILS_BUILD, "retried": attribution.IS_SUPERSEDED}
-        found = _to_pandas(_to_rows(table).select(**flags))
-        fails = np.flatnonzero(found["fails"].to_numpy(bool) & is_over & (build >= 0))
-        failed_at = np.full(len(ids) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(failed_at, build[fails], finish[fails])
-        repeated = np.append(_find_repeats(table, build, ids), False)
-        place = np.where(repeated, 3, 4).astype(np.int8)[build]
+        build, ids = pd.factorize(table["build_id"])  # null is -1, the last element of arrays of builds
+        retried = table["retried"].to_numpy(bool, na_value=False)
+        place = np.append(np.where(_find_repeats(table, build, ids), 3, 4), 4)[build]
         place[(table["state"] == "canceled").to_numpy(bool)] = 1
-        place[found["retried"].to_numpy(bool)] = 0
-        ran = np.flatnonzero(is_started & is_over)
-        build, place, codes, begin, finish = (one[ran] for one in (build, place, groups.codes, begin, finish))
-        span, first = finish - begin, failed_at[build]
+        place[retried] = 0
+        first = _find_first_failures(table, build, finish, len(ids))[build]
+        ran, n_groups, n_classes = np.flatnonzero(is_started & is_over), len(groups.keys), len(attribution.CLASSES)
+        codes, place, begin, finish, first = (one[ran] for one in (groups.codes, place, begin, finish, first))
+        span = finish - begin
         late = np.where((finish > first) & (place > 1), finish - np.maximum(begin, first), 0)
-        n_classes = len(attribution.CLASSES)
-        cells, parts = codes * n_classes, np.zeros(len(groups.keys) * n_classes, np.int64)
+        cells, parts = codes * n_classes, np.zeros(n_groups * n_classes, np.int64)
         np.add.at(parts, cells + place, span - late)
         np.add.at(parts, cells + 2, late)
-        sums = {"n": codes} | dict(zip(attribution.CLASSES, parts.reshape(-1, n_classes).T, strict=True))
+        sums = dict(zip(attribution.CLASSES, parts.reshape(-1, n_classes).T, strict=True))
         counted = {"n": codes, "n_running": groups.codes[is_started & ~is_over], "n_negative": codes[span < 0]}
-        sums |= {name: np.bincount(own, minlength=len(groups.keys)) for name, own in counted.items()}
-        return GroupSums(groups.keys, _group_numbers(groups.keys), pd.DataFrame(sums, dtype="Int64"))
+        counts = {name: np.bincount(own, minlength=n_groups) for name, own in counted.items()}
+        summed = pd.DataFrame({"n": counts.pop("n"), **sums, **counts}, dtype="Int64")
+        return GroupSums(groups.keys, _group_numbers(groups.keys), summed)
 
 
 def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Integers:
@@ -414,6 +410,15 @@ def _sum_agents(groups: Integers, agents: Integers, begin: Integers, finish: Int
     return {"agents": np.bincount(of, minlength=n), "busy": busy, "seen": seen}
 
 
+def _find_first_failures(jobs: pd.DataFrame, build: Integers, finish: Integers, n_builds: int) -> Integers:
+    """Return when the first failure of each build ended; the largest number if it has none."""
+    fails = _to_pandas(_to_rows(jobs).select(fails=attribution.FAILS_BUILD))["fails"].to_numpy(bool)
+    places = np.flatnonzero(fails & (finish != NAT) & (build >= 0))
+    failed_at = np.full(n_builds + 1, np.iinfo(np.int64).max)
+    np.minimum.at(failed_at, build[places], finish[places])
+    return failed_at
+
+
 def _find_repeats(jobs: pd.DataFrame, build: Integers, ids: Any) -> Flags:
     """Return for each build, as it was fetched last, whether it repeated the outcome of the one before it."""
     rows, row = np.arange(len(jobs)), np.zeros(len(ids) + 1, np.int64)  # null is the last element
@@ -444,7 +449,9 @@ def _find_first_states(states: pd.Series[str], build: Integers, rows: Integers, 
     first = np.full(n_builds + 1, len(texts))
     np.minimum.at(first, build[rows], rank[codes[rows]])
     outcome = {"failed": 1, "passed": 0}
-    return np.array([*(outcome.get(text, -1) for text in texts.sort_values()), -1])[first[:-1]]
+    outcomes = np.array([*(outcome.get(text, -1) for text in texts.sort_values()), -1])
+    of_builds: Integers = outcomes[first[:-1]]
+    return of_builds
 
 
 def _number_rows(keys: pd.DataFrame) -> Integers:

@@ -99,8 +99,8 @@ class GroupSums:
 
     def filter(self, chosen: Flags) -> GroupSums:
         """Return the sums of the chosen groups."""
-        frames = (frame[chosen].reset_index(drop=True) for frame in (self.keys, self.groups, self.sums))
-        return GroupSums(*frames)
+        keys, groups, sums = (one[chosen].reset_index(drop=True) for one in (self.keys, self.groups, self.sums))
+        return GroupSums(keys, groups, sums)
 
     def align(self, other: GroupSums) -> pd.DataFrame:
         """Return the sums of the same groups in another result, 0 for groups that it lacks."""
