@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.confidence import design_effect, share_interval, size_for_interval
@@ -142,23 +141,28 @@ class Sample:
         """Count the rows up to each rank, with a censored row that left before as the share that ends between."""
         n, hits = splits.ended.copy(), splits.hits.astype(np.float64)
         n_hits, n_ended = splits.hits.sum(-1), splits.ended.sum(-1)
-        leaving = splits.leaving.sort_values([PLACE, SECOND, SPAN]).merge(self._leaving_shares(), on=[PLACE, SECOND])
-        place, part, rows = (leaving[name].to_numpy(np.int64) for name in (PLACE, SPAN, ROWS))
+        columns = [splits.leaving[name].to_numpy(np.int64) for name in (PLACE, SECOND, SPAN, ROWS)]
+        order = np.lexsort([*reversed(columns[:3])])  # so that sums round equally in each engine
+        place, second, part, rows = (column[order] for column in columns)
+        known = self._find_leaving(place, second)
         np.add.at(n, (place, part), rows)
         share, _ = self.curves.at_ranks(ranks)
-        left = leaving["events"].to_numpy(np.int64)[:, None] < ranks[place]
+        left = self._before[known][:, None] < ranks[place]
+        lasting = self.curves.share[self.curves.position[known]][:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
-            ends = np.where(left, 1 - share[place] / leaving["share"].to_numpy()[:, None], 0.0)
+            ends = np.where(left, 1 - share[place] / lasting, 0.0)
             np.add.at(hits.transpose(0, 2, 1), (place, part), ends * rows[:, None])
             mean = hits.sum(-1) / n.sum(-1)[:, None]
             squares = n_hits * (1 - mean) ** 2 + (n_ended[:, None] - n_hits) * mean**2
             np.add.at(squares, place, rows[:, None] * (ends - mean[place]) ** 2)
             return SplitHits(n, hits, squares / n.sum(-1)[:, None])
 
-    def _leaving_shares(self) -> pd.DataFrame:
-        """Return for each time at which rows leave the events before, and the share that lasts."""
-        shares = {"events": self._before, "share": self.curves.share[self.curves.position]}
-        return self.rows.leaving[[PLACE, SECOND]].assign(**shares)
+    def _find_leaving(self, place: Integers, second: Integers) -> Integers:
+        """Return the places in `rows.leaving` of these groups and seconds, all of which it has."""
+        of_all = [self.rows.leaving[name].to_numpy(np.int64) for name in (PLACE, SECOND)]
+        first, last = of_all[1].min(initial=0), of_all[1].max(initial=0)
+        keys, own = (group * (last - first + 1) + at - first for group, at in (of_all, (place, second)))
+        return np.asarray(np.searchsorted(keys, own), np.int64)
 
     def _find_ends(
         self, q: Sequence[float], sizes: Floats, middle: Floats, is_known: Flags, confidence: float
