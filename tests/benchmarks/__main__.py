@@ -8,7 +8,7 @@ import sys
 from tests.benchmarks.reporting import ROOT
 
 NAMES = (
-    "starting", "decoding", "memory", "listing", "quota", "peers", "summaries", "interval_costs", "ledger",
+    "starting", "decoding", "memory", "listing", "quota", "peers", "summaries", "searches", "ledger",
     "explanations", "what_if", "reruns", "contention_ranking", "calibration", "looks", "storing", "receiving",
     "recovery",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Time of the summaries that search or simulate, beside the bare computation in numpy or a bare loop.
+"""Time of the summaries that no single query gives: those that search or simulate, and comparisons of periods.
 
-`change_points` gets the two million jobs of `summaries`. The others get months of the sandbox: `time_ledger` and
-`replay` 309,000 jobs, `explain` the halves of their ledger.
+Beside the former is the bare computation in numpy, or a bare loop. Those of jobs or builds get the two million rows of
+`summaries`, `time_ledger` and `replay` some 310,000 jobs of months of the sandbox, and `explain` the halves of their
+ledger.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from functools import partial
 from typing import Any
 
 import duckdb
+import narwhals as nw
+import pandas as pd
 import polars as pl
 
 from buildframe import metrics
@@ -23,6 +26,26 @@ from tests.benchmarks.reporting import Stopwatch
 
 def _change_points(jobs: Any) -> Any:
     return metrics.change_points(jobs, metrics.run_time, "queue")
+
+
+MIDDLE = rows.BEGIN + pd.Timedelta(rows.DAYS / 2, "D")
+
+
+def _halves(frame: Any) -> tuple[Any, Any]:
+    """The rows of the second and of the first half of the time."""
+    native = nw.from_native(frame)
+    is_new = nw.col("created_at") >= MIDDLE.to_pydatetime()
+    return native.filter(is_new).to_native(), native.filter(~is_new).to_native()
+
+
+ALONE: dict[str, Callable[[Any], Any]] = {
+    "survival": lambda jobs: metrics.survival(jobs, by="queue"),
+    "flake_score": metrics.flake_score,
+    "percentile_change": lambda jobs: metrics.percentile_change(*_halves(jobs), metrics.run_time, "queue"),
+    "job_failure_change": lambda jobs: metrics.job_failure_change(*_halves(jobs), "queue"),
+    "days_to_see": lambda jobs: metrics.days_to_see(jobs, metrics.run_time, "queue"),
+}
+"""Summaries of jobs that have no counterpart: their intervals and models are all of their work."""
 
 
 def _replay(builds: Any, jobs: Any) -> Any:
@@ -43,6 +66,10 @@ def contestants(n_jobs: int, n_builds: int, n_months: int) -> dict[str, dict[str
     halves = halves_of(ledger)
     n = f"{len(months_jobs):,} jobs"
     return {
+        **{
+            f"{name}, {n_jobs:,} jobs": {engine: partial(summary, frame) for engine, frame in many.items()}
+            for name, summary in ALONE.items()
+        },
         f"change_points, {n_jobs:,} jobs": {
             **{name: partial(_change_points, frame) for name, frame in many.items()},
             "floor": partial(handwritten_searches.change_points, jobs),
@@ -76,11 +103,12 @@ def main(quick: bool) -> None:
     for what, ways in contestants(*sizes).items():
         measured = reporting.in_turn(runs, {name: partial(_timed, way) for name, way in ways.items()})
         least = {name: min(one.cpu for one in times) for name, times in measured.items()}
-        cells = (
-            f"{least[name]:.2f} s, {least[name] / least['floor']:.1f}" if name in least else ""
-            for name in ("pandas", "Polars", "DuckDB")
-        )
-        print(f"| {what} | {' | '.join(cells)} | {least['floor']:.2f} s |", flush=True)
+        floor = least.get("floor")
+        cells = [f"{least[name]:.2f} s" if name in least else "" for name in ("pandas", "Polars", "DuckDB", "floor")]
+        if floor is not None:
+            ratios = (f"{least[name] / floor:.1f}" if name in least else "" for name in ("pandas", "Polars", "DuckDB"))
+            cells[:3] = [f"{cell}, {ratio}" if cell else "" for cell, ratio in zip(cells, ratios, strict=False)]
+        print(f"| {what} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ def _unique_builds(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
         .otherwise(nw.when(state == "failed").then(nw.lit(3)).otherwise(other))
     )
     known = jobs.filter(~nw.col("build").is_null()).with_columns(newest=nw.col("seen") * n_ranks + rank.fill_null(0))
-    alike = nw.col(*(name for name in OF_BUILD if name != "build_state")).any_value(ignore_nulls=True)
-    builds = known.group_by("build").agg(nw.col("failed_at").min(), nw.col("newest").max(), alike)
+    alike = nw.col(*(name for name in OF_BUILD if name != "build_state"), "failed_at").min()
+    builds = known.group_by("build").agg(nw.col("newest").max(), alike)
     rank = nw.col("newest") % n_ranks
     return builds.with_columns(
         build_state=nw.when(rank == 1).then(nw.lit("passed")).otherwise(nw.when(rank == 3).then(nw.lit("failed")))
