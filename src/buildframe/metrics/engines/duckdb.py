@@ -36,7 +36,7 @@ from buildframe.metrics.grouping import find_groups
 
 _LISTS = {"int64": "BIGINT[]", "float64": "DOUBLE[]", "str": "VARCHAR[]"}
 MAX_IN_MEMORY = 4_000_000
-"""Values that are ranked in memory, some 300 MB; more are counted by DuckDB, within its limit of memory."""
+"""Values that are ranked in memory, some 400 MB; more are counted by DuckDB, within its limit of memory."""
 
 _LEFT_AT = "time of a censored row"
 _SEPARATOR = "\x1f"
@@ -158,7 +158,7 @@ class DuckDBEngine(CountingEngine):
 
 def _flatten(lists: Any) -> tuple[Integers, Floats]:
     """Return the rows of lists, null as NaN, and the place of the list of each."""
-    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    sizes = pc.list_value_length(lists).fill_null(0).to_numpy()
     return np.repeat(np.arange(len(sizes)), sizes), pc.list_flatten(lists).to_numpy()
 
 
