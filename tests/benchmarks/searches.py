@@ -41,11 +41,13 @@ def _halves(frame: Any) -> tuple[Any, Any]:
 ALONE: dict[str, Callable[[Any], Any]] = {
     "survival": lambda jobs: metrics.survival(jobs, by="queue"),
     "flake_score": metrics.flake_score,
-    "percentile_change": lambda jobs: metrics.percentile_change(*_halves(jobs), metrics.run_time, "queue"),
-    "job_failure_change": lambda jobs: metrics.job_failure_change(*_halves(jobs), "queue"),
     "days_to_see": lambda jobs: metrics.days_to_see(jobs, metrics.run_time, "queue"),
 }
-"""Summaries of jobs that have no counterpart: their intervals and models are all of their work."""
+OF_HALVES: dict[str, Callable[[Any, Any], Any]] = {
+    "percentile_change": lambda new, old: metrics.percentile_change(new, old, metrics.run_time, "queue"),
+    "job_failure_change": lambda new, old: metrics.job_failure_change(new, old, "queue"),
+}
+"""Summaries of jobs without a counterpart: their intervals and models are all of their work."""
 
 
 def _replay(builds: Any, jobs: Any) -> Any:
@@ -69,6 +71,10 @@ def contestants(n_jobs: int, n_builds: int, n_months: int) -> dict[str, dict[str
         **{
             f"{name}, {n_jobs:,} jobs": {engine: partial(summary, frame) for engine, frame in many.items()}
             for name, summary in ALONE.items()
+        },
+        **{
+            f"{name}, {n_jobs:,} jobs": {engine: partial(summary, *_halves(frame)) for engine, frame in many.items()}
+            for name, summary in OF_HALVES.items()
         },
         f"change_points, {n_jobs:,} jobs": {
             **{name: partial(_change_points, frame) for name, frame in many.items()},
