@@ -7,6 +7,7 @@ from typing import Any
 
 import narwhals as nw
 
+from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED
 from buildframe.metrics.grouping import Key
@@ -28,7 +29,7 @@ def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFra
     The flags are `ran` and `running`. `is_dated` if the jobs have `fetched_at`.
     """
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
-    seen = nw.col(micros_column("fetched_at")).fill_null(0) if is_dated else nw.lit(0)
+    seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
     builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish)))
     builds = with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
     started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
@@ -69,22 +70,9 @@ def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame
 
 
 def _unique_builds(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
-    """Return each build once: its first failure, and the state in the rows that were fetched last.
-
-    If these have several states, the first in order counts. In all else the rows of a build are alike. The time of the
-    fetch and the place of the state in the order are one number, so that one pass over the rows is enough.
-    """
-    state, n_ranks = nw.col("build_state"), 8
-    other = nw.when(state < "failed").then(nw.lit(4)).otherwise(nw.when(state < "passed").then(nw.lit(2)))
-    rank = (
-        nw.when(state == "passed")
-        .then(nw.lit(1))
-        .otherwise(nw.when(state == "failed").then(nw.lit(3)).otherwise(other))
-    )
-    known = jobs.filter(~nw.col("build").is_null()).with_columns(newest=nw.col("seen") * n_ranks + rank.fill_null(0))
-    alike = nw.col(*(name for name in OF_BUILD if name != "build_state"), "failed_at").min()
-    builds = known.group_by("build").agg(nw.col("newest").max(), alike)
-    rank = nw.col("newest") % n_ranks
-    return builds.with_columns(
-        build_state=nw.when(rank == 1).then(nw.lit("passed")).otherwise(nw.when(rank == 3).then(nw.lit("failed")))
-    )
+    """Return each build once: its first failure, and the values of the rows that were fetched last."""
+    known = jobs.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
+    each = known.group_by("build", "seen").agg(nw.col(*OF_BUILD, "failed_at").min())
+    last = nw.col("seen") == nw.col("seen").max().over("build")
+    first_failure = nw.col("failed_at").min().over("build")
+    return each.with_columns(failed_at=first_failure, last=last).filter(nw.col("last"))
