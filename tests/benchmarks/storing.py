@@ -30,6 +30,7 @@ from buildframe.store import frames, retained_columns, transactions
 from buildframe.store.delta import TableChange, TableVersion
 from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
+from buildframe.store.sync_state import SyncState
 from buildframe.store.transactions import SyncBatch
 from tests.benchmarks import memory, reporting, summaries, year
 from tests.benchmarks.reporting import ROOT, Stopwatch
@@ -94,9 +95,12 @@ def newest(place: Location, name: str) -> pd.DataFrame:
 
 
 def commit(place: Location, batch: Frames) -> None:
-    """Through the store."""
-    as_of = year.as_of(batch.builds) if len(batch.builds) else bf.Store(place.url).as_of
-    transactions.commit(place, Retention(), SyncBatch(*batch, as_of))
+    """Through the store, as a sync whose requests began at its newest state."""
+    table = TableVersion.at(place, "builds")
+    assert table is not None
+    state = SyncState.newest(table)
+    as_of = year.as_of(batch.builds) if len(batch.builds) else state.as_of
+    transactions.commit(place, Retention(), SyncBatch(*batch, as_of, base_state=state))
 
 
 def merge(place: Location, batch: Frames) -> None:

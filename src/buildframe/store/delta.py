@@ -14,8 +14,10 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -41,11 +43,16 @@ _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null
 _LOG = "_delta_log"
 _LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
 
-_MAX_ROWS = 10_000
+_MAX_ROWS = 5_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
 open for a full scan."""
 
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
+_SAMPLE_ROWS = 500  # of a file, which show whether the values of a column repeat
+
+_WORKERS = 4
+"""Days that are written at once, with one file each in memory: a flush to disk or an object store lets others wait."""
+
 _ANY = pc.scalar(True)
 _TABLE_CONFIGURATION = {
     "delta.logRetentionDuration": "interval 36500 days",
@@ -121,7 +128,7 @@ class TableVersion:
         """The version number."""
         return int(self._delta.version())
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema."""
         return pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
@@ -154,7 +161,7 @@ class TableVersion:
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
         """Read a file without its partition column."""
         with self.location.files(self.name).open_input_file(file.path) as source:
-            return pq.ParquetFile(source).read(columns)
+            return pq.ParquetFile(source).read(columns, use_threads=False)  # several days are read at once
 
     def read_days(
         self, days: Collection[str | None], columns: list[str] | None = None, condition: pc.Expression = _ANY
@@ -322,25 +329,33 @@ class TableChange:
     def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
         """Replace the rows of these days whose `key` is in `ids` by `rows`."""
         files, day_of_rows = self.table.files_by_day(), rows["day"].cast(pa.string())
-        for day in days:
-            own = files.get(day, [])
-            affected = [file for file in own if pc.any(pc.is_in(self.table.read(file, [key])[key], ids)).as_py()]
-            new = rows.filter(pc.is_null(day_of_rows) if day is None else pc.equal(day_of_rows, pa.scalar(day)))
-            if not new.num_rows and not affected:
-                continue
-            small = [file for file in own if file.rows < _MAX_ROWS // 2 and file not in affected]
-            if len(small) >= _MAX_SMALL_FILES:
-                affected += small
-            self._replace_in(day, affected, new, key, ids)
 
-    def _replace_in(
-        self, day: str | None, affected: Sequence[DataFile], new: pa.Table, key: str, ids: pa.Array[Any]
+        parts = [TableChange(self.table, started_paths=self.started_paths) for _ in days]
+
+        def replace_in(part: TableChange, day: str | None) -> None:
+            new = rows.filter(pc.is_null(day_of_rows) if day is None else pc.equal(day_of_rows, pa.scalar(day)))
+            part._replace_in_day(day, files.get(day, []), new.drop_columns(["day"]), key, ids)
+
+        with ThreadPoolExecutor(_WORKERS) as pool:
+            list(pool.map(replace_in, parts, days))  # raises what a day raised
+        for part in parts:
+            self.added.extend(part.added)
+            self.removed.extend(part.removed)
+
+    def _replace_in_day(
+        self, day: str | None, own: Sequence[DataFile], new: pa.Table, key: str, ids: pa.Array[Any]
     ) -> None:
         """Rewrite files without the replaced rows. A file that stays large remains separate.
 
         Only one large file is in memory at a time, and rows that change often end up in the same small file.
         """
-        small_tables = [new.drop_columns(["day"])]
+        affected = [file for file in own if pc.any(pc.is_in(self.table.read(file, [key])[key], ids)).as_py()]
+        if not new.num_rows and not affected:
+            return
+        small = [file for file in own if file.rows < _MAX_ROWS // 2 and file not in affected]
+        if len(small) >= _MAX_SMALL_FILES:
+            affected += small
+        small_tables = [new]
         for file in affected:
             rows = self.table.read(file)
             remaining = rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids)))
@@ -382,10 +397,19 @@ def _write_parquet(location: Location, table: str, path: str, rows: pa.Table) ->
     if location.is_local:
         local.parent.mkdir(parents=True, exist_ok=True)
     with files.open_output_stream(path) as sink:
-        pq.write_table(rows, sink, compression="zstd", store_schema=False)
+        repeating = _repeating_columns(rows)
+        pq.write_table(rows, sink, compression="zstd", use_dictionary=repeating, store_schema=False)  # type: ignore[arg-type]
     if location.is_local:
         flush(local, local.parent)
     return int(files.get_file_info(path).size)
+
+
+def _repeating_columns(rows: pa.Table) -> list[str]:
+    """Return the columns whose values repeat. Of others, such as ids and URLs, a dictionary would be a second copy."""
+    if rows.num_rows < _SAMPLE_ROWS:
+        return rows.column_names
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    return [name for name in rows.column_names if pc.count_distinct(sample[name]).as_py() <= sample.num_rows // 2]
 
 
 def _split(rows: pa.Table) -> Iterator[pa.Table]:

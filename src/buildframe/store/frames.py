@@ -33,6 +33,9 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 _FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # Spark must not skip rows
 
+_DAY_OF_FILE = "TRY_CAST(regexp_extract(filename, '/day=([^/]*)/[^/]*$', 1) AS DATE)"
+"""Day in the path, in SQL. Before version 2.0.1, DuckDB cannot read partitions if it is given a schema."""
+
 _READ_ONLY = {"SELECT", "MULTI"}  # the second is PIVOT
 _GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
 _MAX_MESSAGE = 600
@@ -132,18 +135,26 @@ def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> l
         connection.register(table.name, table.dataset())
         return []
     empty = connection.from_arrow(table.schema.empty_table())
-    columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in zip(empty.columns, empty.types, strict=True))
-    by_day = "true, hive_types = {day: DATE}" if "day" in empty.columns else "false"
+    types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
+    # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before it runs the query.
+    schema = ", ".join(
+        f"{_quoted(name)}: {{name: {_quoted(name)}, type: '{kind}', default_value: NULL}}"
+        for name, kind in types.items()
+    )
+    day = f", {_DAY_OF_FILE} AS day" if "day" in empty.columns else ""
     connection.execute(
-        # Files of earlier versions can lack columns.
-        f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false UNION ALL BY NAME "  # noqa: S608
-        f"SELECT * FROM read_parquet({_literal(files)}, union_by_name = true, hive_partitioning = {by_day})"
+        f"CREATE VIEW {table.name} AS SELECT *{day} "  # noqa: S608
+        f"FROM read_parquet({_literal(files)}, schema = MAP {{{schema}}}, hive_partitioning = false)"
     )
     return files
 
 
 def _literal(texts: Sequence[str]) -> str:
-    return "[" + ", ".join("'" + text.replace("'", "''") + "'" for text in texts) + "]"
+    return f"[{', '.join(map(_quoted, texts))}]"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def check_spark(session: Any) -> None:
