@@ -252,8 +252,9 @@ class TableVersion:
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
         try:
-            lines = map(json.loads, (self.log_entry(version) or b"").splitlines())
-            return [line[kind] for line in lines if kind in line]
+            lines = (self.log_entry(version) or b"").splitlines()
+            actions = [json.loads(line) for line in lines if kind.encode() in line]  # most are of files
+            return [action[kind] for action in actions if kind in action]
         except (ValueError, TypeError, KeyError):
             raise StoreFailed(
                 f"The store at {self.location.url} is damaged: {self.name}/{_log_path(version)} is not a log entry. "

@@ -110,8 +110,10 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
     try:
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            files = [file for table in tables.values() for file in _name_table(connection, table)]
-            connection.execute(f"SET allowed_paths = {_literal(files)}")
+            folders = [
+                table.location.table_url(table.name) for table in tables.values() if _name_table(connection, table)
+            ]
+            connection.execute(f"SET allowed_directories = {_literal(folders)}")  # a list of files takes 40 ms
             connection.execute("SET enable_external_access = false; SET lock_configuration = true")
             if any(one.type.name not in _READ_ONLY for one in connection.extract_statements(sql)):
                 raise BadInput("DuckDB rejects the query: it must consist of SELECT statements, which only read.")
@@ -125,15 +127,15 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
         raise BadInput(f"DuckDB rejects the query: {why}") from None
 
 
-def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> list[str]:
-    """Make a table known by its name, and return the files that DuckDB reads itself.
+def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> bool:
+    """Make a table known by its name, and return whether DuckDB reads its files itself.
 
     Its own reader of local files takes half the time of a dataset of Arrow, which reaches object stores as well.
     """
     files = table.uris()
     if not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
         connection.register(table.name, table.dataset())
-        return []
+        return False
     empty = connection.from_arrow(table.schema.empty_table())
     types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
     # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before it runs the query.
@@ -146,7 +148,7 @@ def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> l
         f"CREATE VIEW {table.name} AS SELECT *{day} "  # noqa: S608
         f"FROM read_parquet({_literal(files)}, schema = MAP {{{schema}}}, hive_partitioning = false)"
     )
-    return files
+    return True
 
 
 def _literal(texts: Sequence[str]) -> str:
