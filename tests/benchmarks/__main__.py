@@ -9,8 +9,8 @@ from tests.benchmarks.reporting import ROOT
 
 NAMES = (
     "starting", "decoding", "memory", "listing", "quota", "peers", "summaries", "searches", "ledger",
-    "explanations", "what_if", "reruns", "contention_ranking", "calibration", "looks", "storing", "receiving",
-    "recovery",
+    "explanations", "what_if", "reruns", "contention_ranking", "calibration", "looks", "storing", "first_sync",
+    "receiving", "recovery",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from email.utils import formatdate
 from types import TracebackType
@@ -21,7 +22,7 @@ from urllib.request import urlopen
 import msgspec
 
 from tests.benchmarks.reporting import ROOT
-from tests.benchmarks.world import World
+from tests.benchmarks.world import PIPELINE_BODIES, World
 
 DEFAULT_PAGE, LARGEST_PAGE = 30, 100
 
@@ -120,7 +121,11 @@ class Service:
         self._older = [-stamp for stamp in reversed(settings.world.created())]  # ascends, for bisect
         self._whole: list[bytes] = []
         self._alone: list[bytes] = []
+        self._states: list[str] = []
+        self._finished: list[str] = []
         for build in settings.world.newest_first():
+            self._states.append(build["state"])
+            self._finished.append(build["finished_at"] or "")
             self._whole.append(msgspec.json.encode(build))
             self._alone.append(msgspec.json.encode({key: build[key] for key in build if key != "jobs"}))
         self.url = ""
@@ -174,10 +179,19 @@ class Service:
         start, end = self._between(request.stamp("created_from"), request.stamp("created_to"))
         page, size = max(1, request.number("page", 1)), min(LARGEST_PAGE, request.number("per_page", DEFAULT_PAGE))
         builds = self._alone if request.query.get("exclude_jobs") == ["true"] else self._whole
-        first = start + (page - 1) * size
-        chosen = builds[first : min(end, first + size)]
-        last = max(1, math.ceil((end - start) / size))
+        if request.path.endswith("/pipelines"):
+            return "", [b"[", b",".join(map(msgspec.json.encode, PIPELINE_BODIES)), b"]"]
+        listed = self._filtered(request, range(start, end))
+        chosen = [builds[n] for n in listed[(page - 1) * size : page * size]]
+        last = max(1, math.ceil(len(listed) / size))
         return self._links(request, page, last), [b"[", b",".join(chosen), b"]"]
+
+    def _filtered(self, request: ListRequest, listed: range) -> Sequence[int]:
+        """Those of these builds that have one of the states, and finished late enough."""
+        states, since = {*request.query.get("state[]", ())}, request.query.get("finished_from", [""])[-1]
+        if not states and not since:
+            return listed
+        return [n for n in listed if (not states or self._states[n] in states) and self._finished[n] >= since]
 
     def _between(self, created_from: float | None, created_to: float | None) -> tuple[int, int]:
         """Where the builds created at `created_from` or later, and before `created_to`, begin and end."""

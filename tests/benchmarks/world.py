@@ -169,6 +169,7 @@ def _pipeline(slug: str) -> Body:
 
 
 _PIPELINES = {slug: _pipeline(slug) for slug in PIPELINES}
+PIPELINE_BODIES = [*_PIPELINES.values()]
 
 
 def _build(chance: random.Random, pipeline: str, number: int, created: int, jobs: int) -> Body:

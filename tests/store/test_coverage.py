@@ -8,6 +8,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.spec import Moment
+from buildframe.store import sync
 from tests.store.scripted_service import BUILDS, NOW, PIPELINES, Service
 
 pytestmark = pytest.mark.slow
@@ -43,6 +44,25 @@ def test_the_first_sync_goes_back_to_since_without_a_gap(service, ws, store):
     times = covered(service)
     assert (times[0][0], times[-1][1]) == (done.since, NOW)
     assert [end for _, end in times[:-1]] == [start for start, _ in times[1:]]
+
+
+def test_a_busy_day_behind_quiet_weeks_is_stored_in_parts(service, ws, store, monkeypatch):
+    service.size = 5
+    monkeypatch.setattr(sync, "_MANY_JOBS", 20)
+    monkeypatch.setattr(sync, "_PAGE", service.size)
+    for number in range(150):
+        service.add(number, "passed", days=20 + number / 150)
+    sizes, commit = [], sync.transactions.commit
+
+    def recorded(location, retention, batch):
+        sizes.append(len(batch.jobs))
+        return commit(location, retention, batch)
+
+    monkeypatch.setattr(sync.transactions, "commit", recorded)
+    done = store.sync(ws, since="30d", progress=False)
+    assert (done.complete, done.since) == (True, ago(service, days=30))
+    assert numbers(store) == list(range(150))
+    assert max(sizes) <= sync._FEWEST_REQUESTS * service.size
 
 
 def test_a_wider_since_fills_in_and_says_so(service, ws, store):

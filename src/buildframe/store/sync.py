@@ -36,7 +36,11 @@ _AROUND, _MARGIN = dt.timedelta(minutes=10), dt.timedelta(minutes=1)
 """Length of the time ranges in which missed builds are looked for, and how far each extends on both sides."""
 
 _FIRST_RANGE = dt.timedelta(hours=30)  # more than a day, so that a daily sync needs only one time range
-_MANY_JOBS = 100_000  # in a time range, above which the next range is shorter, to limit memory
+_MANY_JOBS = 100_000
+"""Jobs that a time range should have, to limit memory. A listing of more than twice as many is given up."""
+
+_SHORTEST_RANGE = dt.timedelta(minutes=10)  # is listed completely, however many jobs it has
+_PAGE, _FEWEST_REQUESTS = 100, 10  # builds of a response; requests after which no listing is given up
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ class Sync:
         self._requests = 0 if self._pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[CommitResult] = []
+        self._jobs_per_build = 1.0  # of the last listing that had builds
 
     @property
     def progress_summary(self) -> str:
@@ -227,10 +232,10 @@ class Sync:
         length = _FIRST_RANGE
         while coverage.until < self._clock.now and not self._why:
             until = _end(coverage.until, length, self._clock.now)
-            history = self._fetch_created(coverage.until, until, self._clock.now)
+            history, since, until = self._fetch_bounded(coverage.until, until, at_end=False)
             longer = self._clock.coverage(coverage.since, until, coverage)
             self._commit([history], coverage=longer, base=coverage)
-            coverage, length = longer, _next_length(length, history)
+            coverage, length = longer, _next_length(until - since, history)
         return coverage
 
     def _fetch_earlier(self, coverage: Coverage, start: Moment) -> Coverage:
@@ -238,12 +243,12 @@ class Sync:
         length = _FIRST_RANGE
         while coverage.since > start and not self._why:
             since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
-            history = self._fetch(created_from=since, created_to=coverage.since)
+            history, since, until = self._fetch_bounded(since, coverage.since, at_end=True)
             if not self._check_current(history, Moment.of(coverage.resync_from - OVERLAP)):
                 break
             longer = self._clock.coverage(since, coverage.until, coverage)
             self._commit([history], coverage=longer, base=coverage)
-            coverage, length = coverage if self._why else longer, _next_length(length, history)
+            coverage, length = coverage if self._why else longer, _next_length(until - since, history)
         return coverage
 
     def _check_current(self, history: History, at: Moment) -> bool:
@@ -308,15 +313,37 @@ class Sync:
         """Fetch builds created from `since` to `until`, without an upper bound if `until` is now."""
         return self._fetch(created_from=since, created_to=until if until < now else None)
 
+    def _fetch_bounded(self, since: Moment, until: Moment, *, at_end: bool) -> tuple[History, Moment, Moment]:
+        """Fetch builds created in a time range, or in a part at its start or end if the range has too many jobs.
+
+        A stopped listing is not stored: without its end, the service's count of builds cannot verify it.
+        """
+        while True:
+            pages = int(2 * _MANY_JOBS / (_PAGE * max(1.0, self._jobs_per_build)))
+            limit = None if until - since <= _SHORTEST_RANGE else max(_FEWEST_REQUESTS, pages)
+            created_to = until if at_end or until < self._clock.now else None
+            history = self._fetch(created_from=since, created_to=created_to, max_requests=limit)
+            if not _is_stopped(history, limit):
+                return history, since, until
+            length = (until - since) / 4
+            since, until = (Moment.of(until - length), until) if at_end else (since, Moment.of(since + length))
+
     def _fetch(
-        self, of: Workspace | PipelineWorkspace | None = None, *, is_quiet: bool = False, **filters: Any
+        self,
+        of: Workspace | PipelineWorkspace | None = None,
+        *,
+        is_quiet: bool = False,
+        max_requests: int | None = None,
+        **filters: Any,
     ) -> History:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
         progress = False if is_quiet else self._progress
         began = self._clock.elapsed
-        found = (of or self._ci).history(progress=progress, **filters)
+        found = (of or self._ci).history(progress=progress, max_requests=max_requests, **filters)
         self._clock.read_listing(self._count_requests(found.builds), began)
-        if not found.builds.attrs["complete"]:
+        if len(found.builds):
+            self._jobs_per_build = len(found.jobs) / len(found.builds)
+        if not found.builds.attrs["complete"] and not _is_stopped(found, max_requests):
             self._why.append(found.builds.attrs["why"])
         return found
 
@@ -411,6 +438,12 @@ def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
     return now if now - since <= length else Moment.of(since + length)
 
 
+def _is_stopped(history: History, max_requests: int | None) -> bool:
+    """Whether a listing ended because of its number of requests."""
+    metadata = history.builds.attrs
+    return max_requests is not None and not metadata["complete"] and metadata["requests"] >= max_requests
+
+
 def _next_length(length: dt.timedelta, history: History) -> dt.timedelta:
     """Return the length of the next time range."""
-    return length / 2 if len(history.jobs) > _MANY_JOBS else length * 2
+    return length * min(2.0, _MANY_JOBS / max(1, len(history.jobs)))
