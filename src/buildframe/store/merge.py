@@ -25,6 +25,9 @@ _METADATA_COLUMNS = frozenset({"fetched_at", "valid_from", "valid_to"})
 def latest_builds(listings: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return each build once, from the last listing that contains it, with its jobs from the same listing."""
     listings = [listing for listing in listings if len(listing[0])] or listings[:1]  # most of a sync are empty
+    if len(listings) == 1:
+        only_builds, only_jobs = listings[0]
+        return pd.DataFrame(only_builds), pd.DataFrame(only_jobs)  # without attrs
     builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*listings, strict=True))
     builds.attrs, jobs.attrs = {}, {}  # pandas would copy them for each column that is read
     of_build, of_job = (np.repeat(range(len(listings)), [*map(len, frames)]) for frames in zip(*listings, strict=True))

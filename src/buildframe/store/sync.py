@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, Incomplete
@@ -36,7 +37,7 @@ _AROUND, _MARGIN = dt.timedelta(minutes=10), dt.timedelta(minutes=1)
 """Length of the time ranges in which missed builds are looked for, and how far each extends on both sides."""
 
 _FIRST_RANGE = dt.timedelta(hours=30)  # more than a day, so that a daily sync needs only one time range
-_MANY_JOBS = 100_000
+_MANY_JOBS = 25_000
 """Jobs that a time range should have, to limit memory. A listing of more than twice as many is given up."""
 
 _SHORTEST_RANGE = dt.timedelta(minutes=10)  # is listed completely, however many jobs it has
@@ -151,7 +152,8 @@ class Sync:
         again = max(start, Moment.of(now - _FIRST_RANGE)) if basis is None else Moment.of(basis.resync_from - OVERLAP)
         until = _end(again, _FIRST_RANGE, now)
         ended = [] if basis is None else [self._fetch(finished_from=again, created_to=again)]
-        histories = [still_open, *ended, self._fetch_created(again, until, now)]
+        newest, again, until = self._fetch_bounded(again, until, now, at_end=basis is None)
+        histories = [still_open, *ended, newest]
         lists = self._fetch_lists(suites)
         self._refuse_another_service(lists)
         gone = self._fetch_missed_builds(histories, lists)
@@ -232,10 +234,11 @@ class Sync:
         length = _FIRST_RANGE
         while coverage.until < self._clock.now and not self._why:
             until = _end(coverage.until, length, self._clock.now)
-            history, since, until = self._fetch_bounded(coverage.until, until, at_end=False)
+            history, since, until = self._fetch_bounded(coverage.until, until, self._clock.now, at_end=False)
             longer = self._clock.coverage(coverage.since, until, coverage)
             self._commit([history], coverage=longer, base=coverage)
             coverage, length = longer, _next_length(until - since, history)
+            del history  # memory for the next
         return coverage
 
     def _fetch_earlier(self, coverage: Coverage, start: Moment) -> Coverage:
@@ -243,12 +246,13 @@ class Sync:
         length = _FIRST_RANGE
         while coverage.since > start and not self._why:
             since = start if coverage.since - start <= length else Moment.of(coverage.since - length)
-            history, since, until = self._fetch_bounded(since, coverage.since, at_end=True)
+            history, since, until = self._fetch_bounded(since, coverage.since, self._clock.now, at_end=True)
             if not self._check_current(history, Moment.of(coverage.resync_from - OVERLAP)):
                 break
             longer = self._clock.coverage(since, coverage.until, coverage)
             self._commit([history], coverage=longer, base=coverage)
             coverage, length = coverage if self._why else longer, _next_length(until - since, history)
+            del history  # memory for the next
         return coverage
 
     def _check_current(self, history: History, at: Moment) -> bool:
@@ -286,6 +290,7 @@ class Sync:
             base=base,
             **more,
         )
+        _release_memory()
         done = transactions.commit(self._location, self._retention, batch)
         self._done.append(done)
         self._known = done.state
@@ -309,19 +314,19 @@ class Sync:
 
     # --- lists
 
-    def _fetch_created(self, since: Moment, until: Moment, now: Moment) -> History:
-        """Fetch builds created from `since` to `until`, without an upper bound if `until` is now."""
-        return self._fetch(created_from=since, created_to=until if until < now else None)
-
-    def _fetch_bounded(self, since: Moment, until: Moment, *, at_end: bool) -> tuple[History, Moment, Moment]:
+    def _fetch_bounded(
+        self, since: Moment, until: Moment, now: Moment, *, at_end: bool
+    ) -> tuple[History, Moment, Moment]:
         """Fetch builds created in a time range, or in a part at its start or end if the range has too many jobs.
 
-        A stopped listing is not stored: without its end, the service's count of builds cannot verify it.
+        There is no upper bound if `until` is now. A stopped listing is not stored, as the count of builds, by which
+        the service verifies a listing, comes last.
         """
         while True:
+            _release_memory()
             pages = int(2 * _MANY_JOBS / (_PAGE * max(1.0, self._jobs_per_build)))
             limit = None if until - since <= _SHORTEST_RANGE else max(_FEWEST_REQUESTS, pages)
-            created_to = until if at_end or until < self._clock.now else None
+            created_to = until if until < now else None
             history = self._fetch(created_from=since, created_to=created_to, max_requests=limit)
             if not _is_stopped(history, limit):
                 return history, since, until
@@ -436,6 +441,12 @@ def _require_past(since: Moment, now: Moment) -> Moment:
 def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
     """Return the end of a time range."""
     return now if now - since <= length else Moment.of(since + length)
+
+
+def _release_memory() -> None:
+    """Return freed memory to the system, which allocators would keep: a long sync would grow with each commit."""
+    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+        pool.release_unused()
 
 
 def _is_stopped(history: History, max_requests: int | None) -> bool:
