@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -104,6 +105,17 @@ class SyncResult:
         )
 
 
+@contextmanager
+def _memory_of_the_system() -> Iterator[None]:
+    """Let Arrow use the allocator of the system. Mimalloc keeps the memory of ended threads."""
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+
+
 class Sync:
     """One sync of a store with an organization, or with one of its pipelines."""
 
@@ -134,6 +146,7 @@ class Sync:
             "the next sync continues from there."
         )
 
+    @_memory_of_the_system()
     def run(self, since: When, suites: Sequence[str]) -> SyncResult:
         """Request and commit data; the time before the coverage of the store comes last."""
         with store_errors("read", self._location):
@@ -444,9 +457,8 @@ def _end(since: Moment, length: dt.timedelta, now: Moment) -> Moment:
 
 
 def _release_memory() -> None:
-    """Return freed memory to the system, which allocators would keep: a long sync would grow with each commit."""
-    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
-        pool.release_unused()
+    """Return freed memory to the system."""
+    pa.system_memory_pool().release_unused()
 
 
 def _is_stopped(history: History, max_requests: int | None) -> bool:
