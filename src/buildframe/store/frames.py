@@ -33,7 +33,7 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 _FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}  # Spark must not skip rows
 
-_DAY_OF_FILE = "TRY_CAST(regexp_extract(filename, '/day=([^/]*)/[^/]*$', 1) AS DATE)"
+_DAY_OF_FILE = r"TRY_CAST(regexp_extract(filename, '.*[/\\]day=([^/\\]*)', 1) AS DATE)"
 """Day in the path, in SQL. Before version 2.0.1, DuckDB cannot read partitions if it is given a schema."""
 
 _READ_ONLY = {"SELECT", "MULTI"}  # the second is PIVOT
