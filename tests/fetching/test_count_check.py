@@ -56,6 +56,42 @@ def test_builds_that_begin_to_match_are_found_by_counts() -> None:
     assert len(queries) < 51 + 25
 
 
+@pytest.mark.parametrize(("only_grows", "most_counts"), [(True, 1), (False, 1_000)])
+def test_a_list_that_only_grows_is_counted_when_it_begins(only_grows: bool, most_counts: int) -> None:
+    """Builds that begin to match while others are read would make a later count differ in all parts of the list."""
+    fake, queries = service_of(*range(0, 500 * DAY, DAY), size=10), []
+    late = fake.builds[::5]
+    for build in late:
+        build.matches = False
+    waiting = late[::2] + late[1::2]
+
+    def respond(query: PageQuery) -> Page | Invalid:
+        for build in waiting[:2]:
+            build.matches = True
+        del waiting[:2]
+        return fake.respond(query)
+
+    pagination = TimePagination(TimeRange(), is_steady=False, only_grows=only_grows)
+    found = {row.id for row in read(pagination, respond, queries)}
+    assert found >= {build.id for build in fake.builds} - {build.id for build in late}
+    assert pagination.state.unverified == []
+    counts = sum(query.only_count for query in queries)
+    assert counts <= most_counts
+    assert only_grows or counts > 10
+
+
+def test_a_build_that_is_missing_from_a_growing_list_is_found_by_counts() -> None:
+    fake, queries = service_of(*range(0, 500 * DAY, DAY), size=10), []
+
+    def respond(query: PageQuery) -> Page | Invalid:
+        fake.builds[100].matches = query.only_count or len(queries) > 53
+        return fake.respond(query)
+
+    pagination = TimePagination(TimeRange(), is_steady=False, only_grows=True)
+    assert len(read(pagination, respond, queries)) == 500
+    assert pagination.state.unverified == []
+
+
 def test_a_time_range_that_cannot_be_counted_again_is_unverified() -> None:
     """The first count exceeds the builds found, and the service refuses further counts."""
     fake, counts = service_of(*(n * DAY for n in range(1, 8)), -100 * DAY, 8 * DAY, 9 * DAY, size=3), []

@@ -122,7 +122,12 @@ class _Listing:
         chosen = TimeRange(self._filters.get("created_from"), self._filters.get("created_to"))
         if chosen.is_empty:
             raise BadInput(f"The time range is empty: {chosen}. Swap created_from and created_to?")
-        self.pagination = TimePagination(chosen, overlap=options.overlap, is_steady=not self._changing)
+        self.pagination = TimePagination(
+            chosen,
+            overlap=options.overlap,
+            is_steady=not self._changing,
+            only_grows=self._changing == ["finished_from"] and chosen.end is not None,
+        )
         self._why: str | None = None
         self._reported = 0  # batches that were passed to `on_rows`
 

@@ -40,15 +40,20 @@ class CountCheck:
         state = self._state
         if not state.has_pages or state.unverified or self._begun == 2:
             return False
-        if state.is_steady and not self._begun:
+        if state.is_counted_early and not self._begun:
             return state.reports_pages or not state.active_readers
-        if state.active_readers or (state.is_steady and self._counted is None):
+        if state.active_readers or (state.is_counted_early and self._counted is None):
             return False
-        return not state.is_steady or state.is_disordered or self._differs(self._counted, self._found)
+        return not state.is_counted_early or state.is_disordered or self._differs(self._counted, self._found)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a check that is wanted cannot wait: later, the service would count builds that joined the list."""
+        return self._state.only_grows and not self._begun
 
     def begin(self) -> Reader:
         """Return a reader that makes the check."""
-        bound, is_first = self._state.bound, self._state.is_steady and not self._begun
+        bound, is_first = self._state.bound, self._state.is_counted_early and not self._begun
         assert bound is not None
         self._begun, self._is_running = (1, False) if is_first else (2, True)
         steps = self._count_once() if is_first else self._reconcile()
@@ -68,7 +73,7 @@ class CountCheck:
 
     def unsettled(self, is_reading: bool) -> list[TimeRange]:
         """Return the time range that a check may still read again; `is_reading` if other ranges are being read."""
-        is_waiting = not is_reading and self.is_wanted and (self._begun > 0 or not self._state.is_steady)
+        is_waiting = not is_reading and self.is_wanted and (self._begun > 0 or not self._state.is_counted_early)
         return [self._countable] if self._is_running or is_waiting else []
 
     # --- steps of the checks

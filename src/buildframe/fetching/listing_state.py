@@ -68,10 +68,11 @@ class ListingState:
     a response. `unverified` are time ranges that may lack builds, each with the reason.
     """
 
-    def __init__(self, whole: TimeRange, overlap: dt.timedelta, is_steady: bool) -> None:
+    def __init__(self, whole: TimeRange, overlap: dt.timedelta, is_steady: bool, only_grows: bool = False) -> None:
         self.whole = whole
         self.overlap = overlap
         self.is_steady = is_steady
+        self.only_grows = only_grows
         self.created: list[Moment] = []
         self.page_size = 0
         self.disorder = dt.timedelta(0)
@@ -93,6 +94,11 @@ class ListingState:
     def counted_before(self) -> Moment:
         """Builds before this time can be counted."""
         return self.bound.counted_before if self.bound else _MAX
+
+    @property
+    def is_counted_early(self) -> bool:
+        """Whether a count while builds are listed is a lower bound of what the listing must find."""
+        return self.is_steady or self.only_grows
 
     @property
     def is_disordered(self) -> bool:

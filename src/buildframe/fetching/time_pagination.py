@@ -24,14 +24,20 @@ class TimePagination:
     """Lists every build that existed from the first response to the last, once each.
 
     `start` returns readers, which may be used at the same time; `end` takes each back when it has finished. `is_steady`
-    says that no build starts or stops matching the filters during the listing. `state` is what was found, and `check`
-    compares it with the number of builds that the service reports.
+    says that no build starts or stops matching the filters during the listing, `only_grows` that builds start to match
+    and hardly any stops. `state` is what was found, and `check` compares it with the number of builds that the service
+    reports.
     """
 
     def __init__(
-        self, time_range: TimeRange, *, overlap: dt.timedelta = dt.timedelta(seconds=1), is_steady: bool = True
+        self,
+        time_range: TimeRange,
+        *,
+        overlap: dt.timedelta = dt.timedelta(seconds=1),
+        is_steady: bool = True,
+        only_grows: bool = False,
     ) -> None:
-        self.state = ListingState(time_range, overlap, is_steady)
+        self.state = ListingState(time_range, overlap, is_steady, only_grows)
         self.check = CountCheck(self.state)
         self._first: Reader | None = RangeReader(self.state, time_range)
         self._active: list[Reader] = []
@@ -45,11 +51,10 @@ class TimePagination:
         return reader
 
     def _next_reader(self, max_readers: int) -> Reader | None:
-        if self._active and len(self._active) >= max_readers:
-            return None
-        if self.check.is_wanted:
+        is_full = bool(self._active) and len(self._active) >= max_readers
+        if self.check.is_wanted and (not is_full or self.check.is_urgent):
             return self.check.begin()
-        if not self._active or self.state.stalled > _MAX_STALLED_TO_SPLIT:
+        if is_full or not self._active or self.state.stalled > _MAX_STALLED_TO_SPLIT:
             return None
         return max(self._active, key=attrgetter("estimated_pages")).split()
 
