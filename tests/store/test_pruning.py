@@ -1,21 +1,28 @@
-"""Reading opens no files of other days, and loses no row by that."""
+"""Reads and commits open no files that cannot contain the rows, and lose no row by that."""
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import buildframe as bf
-from buildframe.store import transactions
+from buildframe import webhooks
+from buildframe.store import delta, transactions
+from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.transactions import SyncBatch
-from tests.benchmarks import year
+from tests.benchmarks import busy_day, receiving, year
 
 COLUMNS = ["id", "created_at"]
+TABLES = ("builds", "jobs")
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +79,41 @@ def test_files_of_other_days_are_not_opened(place: Location, tmp_path: Path) -> 
         if not "day=2026-10-10" <= path.split("/")[-2] <= "day=2026-10-16":
             open(path, "w").close()
     pd.testing.assert_frame_equal(bf.Store(copy).jobs(**week), before)
+
+
+def test_commits_read_no_file_without_the_changed_builds(tmp_path: Path) -> None:
+    """Ids of builds begin with the time of creation. A process opens a file once for the range of its ids."""
+    place, hours = Location.of(tmp_path / "hours", None), 3
+    busy_day.fill(place, 60, hours)
+    store = bf.Store(place.url)
+    events = [webhooks.parse(body) for body in receiving.bodies(store, builds=5, of_each=2)]
+    older = {name: sorted(store.files(name), key=lambda path: path.split("/")[-1])[: hours - 1] for name in TABLES}
+    before = store.jobs(columns=["id"])
+    assert store.receive(events[:5]).jobs == 5
+    kept = {path: Path(path).read_bytes() for paths in older.values() for path in paths}
+    for path in kept:
+        open(path, "w").close()
+    assert store.receive(events[5:]).jobs == 5
+    for path, data in kept.items():
+        Path(path).write_bytes(data)
+    jobs = store.jobs(columns=["id", "state"]).set_index("id")["state"]
+    assert jobs.index.is_unique
+    assert set(jobs.index) == set(before["id"])
+    assert (jobs[[event.job.id for event in events]] == "passed").all()
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_rows_are_found_with_and_without_ranges_in_the_footers(tmp_path: Path, statistics: bool) -> None:
+    place = Location.of(tmp_path / "store", None)
+    with pytest.MonkeyPatch.context() as patch:
+        if not statistics:
+            patch.setattr(delta.pq, "write_table", functools.partial(pq.write_table, write_statistics=False))
+        busy_day.fill(place, 60, 3)
+    table = TableVersion.at(place, "jobs")
+    assert table is not None
+    whole = table.dataset().to_table()
+    for build in (whole["build_id"][0], whole["build_id"][-1], pa.scalar("0")):
+        ids = pa.array([build.as_py()], pa.string())
+        expected = whole.filter(pc.is_in(whole["build_id"], ids))
+        assert table.read_rows([str(busy_day.DAY.date()), "2026-10-30"], "build_id", ids).equals(expected)
+        assert table.read_rows([None], "build_id", ids).num_rows == 0

@@ -6,6 +6,7 @@ raises CommitConflict if another writer committed the same version number first.
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
 import json
 import math
@@ -47,6 +48,8 @@ _MAX_ROWS = 5_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
 open for a full scan."""
 
+_KEY_RANGES: dict[tuple[str, str, str], tuple[str, str] | None] = {}
+_MAX_KEY_RANGES = 100_000  # about 30 MiB of memory
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
 _SAMPLE_ROWS = 500  # of a file, which show whether the values of a column repeat
 
@@ -170,7 +173,38 @@ class TableVersion:
         dates = pa.array([day for day in days if day is not None], pa.string()).cast(pa.date32())
         in_days = pc.field("day").isin(dates)
         in_days = in_days | pc.field("day").is_null() if None in days else in_days
-        return self.dataset().to_table(columns, filter=in_days & condition)
+        return self.dataset(*_first_and_last(days)).to_table(columns, filter=in_days & condition)
+
+    def read_rows(self, days: Collection[str | None], key: str, values: pa.Array[Any]) -> pa.Table:
+        """Read the rows of these days whose `key` is one of the values, from files that contain such rows."""
+        files = self.files_by_day()
+        paths = {file.path for day in days for file in self.files_with(key, values, files.get(day, []))}
+        whole = self.dataset(*_first_and_last(days))
+        fragments = [fragment for fragment in whole.get_fragments() if unquote(fragment.path) in paths]
+        found = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+        return found.to_table(filter=pc.field(key).isin(values))
+
+    def files_with(self, key: str, values: pa.Array[Any], files: Sequence[DataFile]) -> list[DataFile]:
+        """Return the files that contain rows whose `key` is one of the values.
+
+        Ids of builds begin with the time of creation, so most files are excluded by the range of their ids.
+        """
+        ordered: list[str] = sorted(values.to_pylist())
+        possible = [file for file in files if _contains_any(self._key_range(file, key), ordered)]
+        return [file for file in possible if pc.any(pc.is_in(self.read(file, [key])[key], values)).as_py()]
+
+    def _key_range(self, file: DataFile, key: str) -> tuple[str, str] | None:
+        """Return the least and greatest value of `key` in a file; None if its footer has none.
+
+        Files never change, so a process opens each once for its range.
+        """
+        name = (self.location.table_url(self.name), file.path, key)
+        if name not in _KEY_RANGES:
+            if len(_KEY_RANGES) >= _MAX_KEY_RANGES:
+                _KEY_RANGES.clear()
+            with self.location.files(self.name).open_input_file(file.path) as source:
+                _KEY_RANGES[name] = _range_in_footer(pq.ParquetFile(source).metadata, key)
+        return _KEY_RANGES[name]
 
     def roll_back_to(self, version: int) -> TableVersion:
         """Commit a new version with the rows of an older one, unless this one has the same."""
@@ -330,7 +364,6 @@ class TableChange:
     def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
         """Replace the rows of these days whose `key` is in `ids` by `rows`."""
         files, day_of_rows = self.table.files_by_day(), rows["day"].cast(pa.string())
-
         parts = [TableChange(self.table, started_paths=self.started_paths) for _ in days]
 
         def replace_in(part: TableChange, day: str | None) -> None:
@@ -350,7 +383,7 @@ class TableChange:
 
         Only one large file is in memory at a time, and rows that change often end up in the same small file.
         """
-        affected = [file for file in own if pc.any(pc.is_in(self.table.read(file, [key])[key], ids)).as_py()]
+        affected = self.table.files_with(key, ids, own)
         if not new.num_rows and not affected:
             return
         small = [file for file in own if file.rows < _MAX_ROWS // 2 and file not in affected]
@@ -380,6 +413,31 @@ class TableChange:
             if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS):
                 self._write_sorted(day, [self.table.read(file) for file in own])
                 self.removed.extend(own)
+
+
+def _first_and_last(days: Collection[str | None]) -> tuple[str | None, str | None]:
+    """Return the bounds of days; no bounds if one of them is null."""
+    known = [day for day in days if day is not None]
+    return (min(known), max(known)) if known and len(known) == len(days) else (None, None)
+
+
+def _range_in_footer(footer: pq.FileMetaData, key: str) -> tuple[str, str] | None:
+    """Return the least and greatest value of a column in a file, if the footer has them for all row groups."""
+    position = footer.schema.names.index(key)
+    groups = (footer.row_group(n).column(position).statistics for n in range(footer.num_row_groups))
+    ranges = [(one.min, one.max) if one is not None and one.has_min_max else None for one in groups]
+    whole = [one for one in ranges if one is not None]
+    if not whole or len(whole) < len(ranges):
+        return None
+    return min(least for least, _ in whole), max(greatest for _, greatest in whole)
+
+
+def _contains_any(bounds: tuple[str, str] | None, ordered: Sequence[str]) -> bool:
+    """Whether one of the sorted values lies within the bounds; True without bounds."""
+    if bounds is None:
+        return True
+    position = bisect.bisect_left(ordered, bounds[0])
+    return position < len(ordered) and ordered[position] <= bounds[1]
 
 
 def _log_path(version: int) -> str:

@@ -194,7 +194,7 @@ class _Transaction(ExitStack):
         created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
         days: list[str | None] = [str(day) for day in sorted(set(created.dt.date))]
         ids = pa.array(pd.concat([received.builds["id"], received.jobs["build_id"]]).unique(), pa.string())
-        stored = self._builds.read_days(days, condition=pc.field("id").isin(ids))
+        stored = self._builds.read_rows(days, "id", ids)
         rows = self._rows(self._builds, metrics.with_seconds(received.builds))
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
@@ -273,9 +273,9 @@ class _Transaction(ExitStack):
         rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]))
         if superseded.num_rows:
             days, theirs = distinct_days(superseded), superseded["id"].combine_chunks()
-            stored = table.read_days(days, condition=pc.field("build_id").isin(theirs))
+            stored = table.read_rows(days, "build_id", theirs)
             rows = merge.upsert(merge.jobs_updated_since(stored, superseded), rows)
-            rows = merge.with_build_columns(rows, self._builds.read_days(days, condition=pc.field("id").isin(theirs)))
+            rows = merge.with_build_columns(rows, self._builds.read_rows(days, "id", theirs))
         self._new_change(table).replace(rows, "build_id", ids, distinct_days(both))
         return rows.num_rows
 
@@ -284,7 +284,7 @@ class _Transaction(ExitStack):
     ) -> pa.Table:
         """Store newer jobs of these builds and return them; jobs of `changed` builds get their new build columns."""
         table, ids = self._open_table("jobs"), builds["id"].combine_chunks()
-        stored = table.read_days(days, condition=pc.field("build_id").isin(ids))
+        stored = table.read_rows(days, "build_id", ids)
         rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]))
         rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
