@@ -8,9 +8,9 @@ import sys
 from tests.benchmarks.reporting import ROOT
 
 NAMES = (
-    "starting", "decoding", "memory", "listing", "quota", "peers", "summaries", "searches", "ledger",
+    "starting", "decoding", "memory", "listing", "quota", "sync_requests", "peers", "summaries", "searches", "ledger",
     "explanations", "what_if", "reruns", "contention_ranking", "calibration", "looks", "storing", "first_sync",
-    "receiving", "recovery",
+    "receiving", "busy_day", "two_receivers", "object_requests", "recovery",
 )  # fmt: skip
 
 if __name__ == "__main__":
