@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import json
+import secrets
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ import buildframe as bf
 from buildframe import webhooks
 from buildframe.spec import Moment
 from buildframe.store import transactions
-from buildframe.store.delta import TableVersion
+from buildframe.store.delta import DataFile, TableChange, TableVersion
 from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync_state import Coverage
@@ -243,8 +244,37 @@ def in_a_copy(place: Location, what: str, size: int = 0, batches: int = 1, activ
           f"{one['read']:7.1f} read {one['written']:7.1f} written {one['rows']:9,} rows", flush=True)  # fmt: skip
 
 
+def many_days(days: int, files: int) -> None:
+    """Print what a log takes that lists the files of jobs of so many days. The files themselves are not written."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Location.of(folder, None)
+        table = TableVersion.open_or_create(place, "jobs", Retention().schema("jobs"))
+        for n in range(days):
+            day = str((DAY - pd.Timedelta(days=n)).date())
+            names = (f"day={day}/{time.time_ns():x}-{secrets.token_hex(6)}.parquet" for _ in range(files))
+            table.commit(TableChange(table, [DataFile(name, 1_600_000, 10_000, day) for name in names]))
+            table = TableVersion(place, "jobs")
+        log = Path(folder, "jobs", "_delta_log")
+        checkpoint = max(path.stat().st_size for path in log.glob("*.checkpoint.parquet"))
+        steps: dict[str, Callable[[], object]] = {
+            "open": lambda: TableVersion(place, "jobs"),
+            "list files": table.files,
+            "prepare to read a day": lambda: table.dataset(str(DAY.date()), str(DAY.date())),
+            "prepare to read all days": table.dataset,
+        }
+        size = sum(path.stat().st_size for path in log.iterdir()) / MIB
+        print(f"{days * files:,} files of {days} days: log {size:.0f} MiB, checkpoint {checkpoint / MIB:.1f} MiB")
+        for name, step in steps.items():
+            watch = Stopwatch()
+            with watch.running():
+                step()
+            print(f"{name:28} {watch.cpu:7.2f} s CPU", flush=True)
+
+
 def main(quick: bool) -> None:
-    builds, hours, active, sizes = (200, 2, 50, (10, 50)) if quick else (BUILDS_AN_HOUR, HOURS, 10_000, (1_000, 5_000))
+    many_days(*((21, 10) if quick else (100, 1_020)))
+    builds, hours, active = (200, 2, 50) if quick else (BUILDS_AN_HOUR, HOURS, 10_000)
+    sizes = (10, 50) if quick else (1_000, 5_000, 20_000)
     place = filled(builds, hours)
     for name in ("builds", "jobs"):
         table = TableVersion.at(place, name)
@@ -256,7 +286,7 @@ def main(quick: bool) -> None:
         in_a_copy(place, what)
     in_a_copy(place, "sync", active)
     for size in sizes:
-        for batches in (1, 2, 4):
+        for batches in (1, 4):
             in_a_copy(place, "receive", size, batches, active)
 
 

@@ -116,4 +116,7 @@ def test_rows_are_found_with_and_without_ranges_in_the_footers(tmp_path: Path, s
         ids = pa.array([build.as_py()], pa.string())
         expected = whole.filter(pc.is_in(whole["build_id"], ids))
         assert table.read_rows([str(busy_day.DAY.date()), "2026-10-30"], "build_id", ids).equals(expected)
-        assert table.read_rows([None], "build_id", ids).num_rows == 0
+        for without_rows in ([None], []):
+            assert (
+                table.read_rows(without_rows, "build_id", ids).num_rows == table.read_days(without_rows).num_rows == 0
+            )

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _KEY = "buildframe"  # of our metadata in the commit info
 _ID = "buildframe_change"  # key of the change id there; the writer uses it to recognize its own commit
+_NO_DAY = "0001-01-01"  # of no rows
 _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null day, as query engines name it
 
 _LOG = "_delta_log"
@@ -180,6 +181,7 @@ class TableVersion:
         files = self.files_by_day()
         paths = {file.path for day in days for file in self.files_with(key, values, files.get(day, []))}
         whole = self.dataset(*_first_and_last(days))
+        assert isinstance(whole, ds.FileSystemDataset)
         fragments = [fragment for fragment in whole.get_fragments() if unquote(fragment.path) in paths]
         found = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
         return found.to_table(filter=pc.field(key).isin(values))
@@ -189,7 +191,7 @@ class TableVersion:
 
         Ids of builds begin with the time of creation, so most files are excluded by the range of their ids.
         """
-        ordered: list[str] = sorted(values.to_pylist())
+        ordered = sorted(str(value) for value in values.to_pylist())
         possible = [file for file in files if _contains_any(self._key_range(file, key), ordered)]
         return [file for file in possible if pc.any(pc.is_in(self.read(file, [key])[key], values)).as_py()]
 
@@ -416,20 +418,19 @@ class TableChange:
 
 
 def _first_and_last(days: Collection[str | None]) -> tuple[str | None, str | None]:
-    """Return the bounds of days; no bounds if one of them is null."""
+    """Return the bounds of days: none if one of them is null, and those of a day without rows for no days."""
     known = [day for day in days if day is not None]
-    return (min(known), max(known)) if known and len(known) == len(days) else (None, None)
+    return (min(known, default=_NO_DAY), max(known, default=_NO_DAY)) if len(known) == len(days) else (None, None)
 
 
 def _range_in_footer(footer: pq.FileMetaData, key: str) -> tuple[str, str] | None:
     """Return the least and greatest value of a column in a file, if the footer has them for all row groups."""
     position = footer.schema.names.index(key)
-    groups = (footer.row_group(n).column(position).statistics for n in range(footer.num_row_groups))
-    ranges = [(one.min, one.max) if one is not None and one.has_min_max else None for one in groups]
-    whole = [one for one in ranges if one is not None]
-    if not whole or len(whole) < len(ranges):
+    groups = [footer.row_group(n).column(position).statistics for n in range(footer.num_row_groups)]
+    ranges = [(str(one.min), str(one.max)) for one in groups if one is not None and one.has_min_max]
+    if not ranges or len(ranges) < len(groups):
         return None
-    return min(least for least, _ in whole), max(greatest for _, greatest in whole)
+    return min(least for least, _ in ranges), max(greatest for _, greatest in ranges)
 
 
 def _contains_any(bounds: tuple[str, str] | None, ordered: Sequence[str]) -> bool:
