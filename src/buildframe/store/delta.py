@@ -45,7 +45,7 @@ _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null
 _LOG = "_delta_log"
 _LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
 
-_MAX_ROWS = 5_000
+_MAX_ROWS = 10_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
 open for a full scan."""
 
