@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -174,11 +175,14 @@ def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
 
 def timestamps(values: list[str | None]) -> pa.Array[Any]:
     """Return texts as timestamps; raise Malformed if one is none."""
-    try:
-        return _array(values, pa.string()).cast(ARROW_TYPES["timestamp"], memory_pool=_POOL)
-    except pa.ArrowInvalid:  # a rarer format, which the slower parser knows, or not a time
-        read = [None if value is None else Moment.parse(value).us for value in values]
-        return pa.array(read, pa.int64()).cast(ARROW_TYPES["timestamp"])
+    texts, kind = _array(values, pa.string()), ARROW_TYPES["timestamp"]
+    with contextlib.suppress(pa.ArrowInvalid):
+        return texts.cast(kind, memory_pool=_POOL)
+    with contextlib.suppress(pa.ArrowInvalid):  # records of old pipelines
+        return pc.replace_substring(texts, " UTC", "Z").cast(kind, memory_pool=_POOL)
+    # A rarer format, which the slower parser knows, or not a time
+    read = [None if value is None else Moment.parse(value).us for value in values]
+    return pa.array(read, pa.int64()).cast(kind)
 
 
 _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
