@@ -282,6 +282,7 @@ def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     assert "INCOMPLETE" in exported(tmp_path / "b.csv", "jobs", "--store", own, status=3)
 
 
+@pytest.mark.slow
 def test_a_store_reports_until_when_it_is_complete(tmp_path: Path) -> None:
     with worlds.sandbox(builds=60, days=2) as ci:
         store = bf.Store(tmp_path / "s")

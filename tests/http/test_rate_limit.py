@@ -51,6 +51,7 @@ def simulated_requests(draw: st.DrawFn) -> SimulatedRequests:
     )
 
 
+@pytest.mark.slow
 @given(simulated_requests(), st.floats(0, 60))
 @settings(deadline=None, max_examples=300)
 def test_at_most_one_request_is_refused_per_window(simulated: SimulatedRequests, start: float) -> None:

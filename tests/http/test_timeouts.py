@@ -452,6 +452,7 @@ def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: 
     assert not file.exists()
 
 
+@pytest.mark.slow
 def test_a_sync_ends_at_its_deadline_and_reports_that_nothing_was_committed(scripted: Start, tmp_path: Path) -> None:
     url = scripted(DRIPPING["headers"]).url
     run = command("sync", str(tmp_path / "ci"), "--deadline", "1s", BUILDFRAME_URL=url)

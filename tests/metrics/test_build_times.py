@@ -265,6 +265,7 @@ def test_against_the_plain_definitions(rows, random):
         assert measured[build_times.idle_time][build] == (None if idle is None else len(idle))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(drawn_jobs)
 def test_idle_blocked_and_running_time_make_up_the_span(rows):

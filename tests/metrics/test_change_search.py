@@ -97,6 +97,7 @@ def test_a_burst_is_as_certain_wherever_it_lies(first: int) -> None:
     assert np.median([one.p for one in found]) < 1e-4
 
 
+@pytest.mark.slow
 def test_correlated_days_make_the_search_more_careful() -> None:
     found = [search(Series(correlated(60, 0.6, seed), np.ones(60))) for seed in range(30)]
     assert np.mean([bool(one.changes) for one in found]) < 0.5  # three of four without the correction
@@ -104,6 +105,7 @@ def test_correlated_days_make_the_search_more_careful() -> None:
     assert np.mean([one.inflation > 1.5 for one in found if one.changes]) > 0.5
 
 
+@pytest.mark.slow
 def test_a_long_series_is_searched_for_short_segments() -> None:
     days = 1500
     series = Series(noise(days) + 3 * ((np.arange(days) >= 700) & (np.arange(days) < 730)), np.ones(days))

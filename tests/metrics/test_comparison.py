@@ -106,6 +106,7 @@ def test_groups_share_how_days_spread():
     assert sizes[-1] < 10
 
 
+@pytest.mark.slow
 @given(st.lists(counted, min_size=2, max_size=20), st.floats(0.5, 0.999))
 def test_effective_sizes_never_exceed_the_rows(days, confidence):
     hits, sizes = zip(*days, strict=True)

@@ -214,6 +214,7 @@ rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=75, deadline=None)
 @given(rows)
 def test_it_is_what_a_naive_loop_finds_and_sums_to_queue_time_exactly(drawn):

@@ -32,6 +32,7 @@ def smallest(frame: pd.DataFrame, of: Any = "x_s", **options: Any) -> float:
     return float(metrics.days_to_see(frame, of, **options)["smallest_change"].iloc[0])
 
 
+@pytest.mark.slow
 def test_larger_changes_of_steadier_days_show_sooner() -> None:
     by_size = [days(builds(0.1), change) for change in (0.02, 0.2, 0.4, 1.0)]
     assert by_size == sorted(by_size, reverse=True)

@@ -53,6 +53,7 @@ def test_intervals_contain_nine_of_ten_rates_and_probabilities_beat_rates_and_bo
     assert score < min(raw, wilson)
 
 
+@pytest.mark.slow
 def test_intervals_hold_for_few_steps() -> None:
     """They account for not knowing what the steps have in common; the best prior of each draw contains fewer."""
     random = np.random.default_rng(1)
@@ -179,6 +180,7 @@ def test_a_step_that_never_passed_has_no_rate_and_no_influence(way: str) -> None
     pd.testing.assert_frame_equal(scores.head(1), alone)
 
 
+@pytest.mark.slow
 @every_way
 def test_suspected_flakes_failed_once_between_two_commits_that_passed(way: str) -> None:
     failing = {2, 5, 6, 9, 11}
@@ -278,6 +280,7 @@ def count_stormy(way: str, *groups: dict[str, Any]) -> int:
     return int(metrics.flake_score(WAYS[way](attempts(*listed, *again)))["n_storm"].sum())
 
 
+@pytest.mark.slow
 @every_way
 def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> None:
     """A third of the steps of a queue is no storm of the queue, but all steps of an agent are one of the agent."""
@@ -287,6 +290,7 @@ def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> No
     assert count_stormy(way, *calm, *({"agent_id": name, "steps": 2, "failing": 2} for name in "cde")) == 0
 
 
+@pytest.mark.slow
 @every_way
 def test_limits_of_storms(way: str) -> None:
     """More than 80 % of at least 5 steps, in one half hour of the clock."""
@@ -331,6 +335,7 @@ def test_engines_agree(engine: str, world: str) -> None:
     assert_same(metrics.flake_score(WAYS[engine](jobs), branch="main"), metrics.flake_score(jobs, branch="main"))
 
 
+@pytest.mark.slow
 def test_equal_steps_are_ordered_by_key() -> None:
     """Their posteriors can differ in the last digits, because sums of matrices depend on the place of a row."""
     for steps, commits in ((5, 7), (5, 31), (17, 20), (33, 31)):

@@ -116,6 +116,7 @@ def random_graph(random: np.random.Generator, runs: int = 20) -> tuple[pd.DataFr
     return frame.assign(**usual, **{GROUP: 0}), frame.set_index("id")["before"]
 
 
+@pytest.mark.slow
 def test_predecessors_in_random_graphs_of_twenty_runs_are_right():
     random, right = np.random.default_rng(7), []
     for _ in range(40):

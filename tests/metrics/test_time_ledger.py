@@ -226,6 +226,7 @@ def test_of_jobs_that_run_at_an_upload_it_is_the_one_that_always_does():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_thousands_of_uploads_in_a_build_need_little_memory():
     """Each job is added while half of all others run: as pairs, they would need 50 MB."""
     n = 2000
@@ -300,6 +301,7 @@ def drawn_frames(builds: list[Any], jobs: list[Any]) -> tuple[pd.DataFrame, pd.D
     return frames([build(finished, id=id, created_at=created) for id, created, finished in times], rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(drawn_builds, drawn_jobs, st.randoms(use_true_random=False))
 def test_seconds_always_add_up_in_any_order_of_rows(builds: list[Any], jobs: list[Any], random: Any):
@@ -380,6 +382,7 @@ def test_engines_give_the_same(engine: str, kind: str):
     assert found.attrs == expected.attrs
 
 
+@pytest.mark.slow
 def test_pipelines_are_divided_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(group_map, "MAX_ROWS", 7)
     builds, jobs = as_stored(builds_of("many")), as_stored(jobs_of("many"))

@@ -259,6 +259,7 @@ def test_a_label_is_wrapped_within_a_word_only_if_no_word_ends_near_its_middle()
     assert wrap_label("x" * 30, 15) == "x" * 15 + "\n" + "x" * 15
 
 
+@pytest.mark.slow
 def test_rows_of_long_names_have_two_lines():
     jobs_of_two = pd.concat([flipping(4).assign(pipeline=name.split(" / ")[0]) for name in _LONG[::4]])
     frame = jobs_of_two.assign(step_key=[f"integration-tests-{name[5:]}-with-postgres" for name in jobs_of_two["name"]])

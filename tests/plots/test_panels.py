@@ -99,6 +99,7 @@ def test_rows_and_columns_of_a_matrix_are_those_that_meet():
     assert (len(chosen), len(others)) == (4, 4)  # a fourth column that has a row of its own
 
 
+@pytest.mark.slow
 def test_the_groups_with_most_rows_have_cells_and_the_others_are_counted():
     small = builds(1, each=3, pipeline="small")
     many = pd.concat([of_pipelines(13, days=1, each=5), small], ignore_index=True)

@@ -46,6 +46,7 @@ def test_the_price_is_below_each_number():
     assert texts[:3] == ["1\n24 h", "2\n48 h", "3\n72 h"]
 
 
+@pytest.mark.slow
 def test_notes_say_how_far_off_the_replay_is():
     rows = queued()
     assert note(drawn(agents_needed, queued).ax).endswith(
@@ -96,6 +97,7 @@ def test_small_axes_have_fewer_steps():
     figure.draw_without_rendering()
 
 
+@pytest.mark.slow
 def test_any_name_is_drawn():
     rows = queued(3 * len(UGLY))
     rows = rows.assign(name=UGLY * 3, queue="$\\frac{<script>" * 9)

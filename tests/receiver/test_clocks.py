@@ -55,6 +55,7 @@ def test_later_deliveries_count_after_that_sync(service: Service, ws: Workspace,
     assert store.jobs()["fetched_at"].tolist() == [service.now]
 
 
+@pytest.mark.slow
 def test_one_that_comes_while_a_sync_reads_stays_until_the_next(
     service: Service, ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def explanation(rows: list[tuple[float, float, bool]]) -> pd.DataFrame:
 SIDE = st.floats(-5, 20_000)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(SIDE, SIDE, st.booleans()), min_size=1, max_size=15))
 def test_rows_and_sentences_add_up_as_they_are_shown(rows: list[tuple[float, float, bool]]) -> None:
     table = explanation(rows)

@@ -119,6 +119,7 @@ def test_failed_jobs_come_first_and_a_log_is_a_region_of_text(live: Workspace) -
     assert detail.log_view.value == ""
 
 
+@pytest.mark.slow
 def test_job_titles_contain_kind_and_notes(live: Workspace) -> None:
     jobs = live.jobs(created_from="30d", progress=False)
     for kind, message in (("manual", "block step: "), ("trigger", "trigger: ")):

@@ -118,6 +118,7 @@ def test_owners_without_names(ci: Workspace) -> None:
     board.close()
 
 
+@pytest.mark.slow
 def test_the_documented_steps_have_a_price(ci: Workspace) -> None:
     (steps,) = re.findall(r"step=(\[.*?\])\)", (Path(__file__).parents[2] / "docs" / "widgets.md").read_text())
     jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
@@ -128,6 +129,7 @@ def test_the_documented_steps_have_a_price(ci: Workspace) -> None:
     assert _describe_price(jobs, ["Specs taxes"]).endswith("so its price is unknown. Did you mean specs-taxes?")
 
 
+@pytest.mark.slow
 def test_the_price_of_a_step(ci: Workspace) -> None:
     jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
     scores = metrics.flake_score(jobs)

@@ -39,6 +39,7 @@ def test_builds_and_jobs_of_an_organization(ci: Workspace) -> None:
     assert (builds["fetched_at"] == ci.sandbox.clock.now()).all()
 
 
+@pytest.mark.slow
 def test_builds_jobs_and_history_return_the_same_rows(ci: Workspace) -> None:
     history = ci.history()
     pd.testing.assert_frame_equal(ci.jobs(), history.jobs)
@@ -247,6 +248,7 @@ def test_history_does_not_warn(ci: Workspace) -> None:
         ci.history(created_from="2d")
 
 
+@pytest.mark.slow
 def test_steps_of_the_same_name_in_two_pipelines_are_drawn_separately(ci: Workspace) -> None:
     axes = plots.step_times(ci.jobs(), top=200)
     labels = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}
