@@ -131,6 +131,7 @@ def test_the_file_equals_the_rows_of_the_library(ci: Workspace, tmp_path: Path) 
     assert sorted(read["number"]) == sorted(builds["number"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", [None, "all", "ids"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_by_default_no_name_and_no_secret_is_written(
@@ -267,6 +268,7 @@ def test_a_column_that_a_store_lacks_is_refused(stores: dict[str, str], tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     ci: Workspace, stores: dict[str, str], tmp_path: Path
 ) -> None:
@@ -313,6 +315,7 @@ def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complet
     exported(tmp_path / "b.csv", "builds", "--from", "9d", "--store", store, status=3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")  # these are of earlier tests
 def test_what_the_service_cannot_list_completely_is_status_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

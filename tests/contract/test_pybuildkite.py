@@ -46,6 +46,7 @@ def paged(list_page: Any, *arguments: Any, **filters: Any) -> list[Body]:
         page = response.next_page
 
 
+@pytest.mark.slow
 def test_all_builds_by_its_paging(sandbox: Sandbox, client: Buildkite) -> None:
     everything = paged(client.builds().list_all)
     assert len(everything) > 200
@@ -57,6 +58,7 @@ def test_all_builds_by_its_paging(sandbox: Sandbox, client: Buildkite) -> None:
     assert [build["id"] for build in paged(few.builds().list_all_for_pipeline, "acme", "web")] == of_web
 
 
+@pytest.mark.slow
 def test_builds_by_its_filters(client: Buildkite) -> None:
     builds = client.builds()
     everything = paged(builds.list_all)
@@ -79,6 +81,7 @@ def test_builds_by_its_filters(client: Buildkite) -> None:
     assert_lists(channel, meta_data={"channel": "stable"})
 
 
+@pytest.mark.slow
 def test_times_with_an_unencoded_plus(client: Buildkite) -> None:
     """It writes `+00:00` into the query as it is, which arrives as a blank."""
     bound = dt.datetime(2026, 10, 29, 12, tzinfo=dt.UTC)

@@ -251,6 +251,7 @@ def test_a_listing_inside_a_running_loop() -> None:
     assert (len(frame), said) == (1200, "went on")
 
 
+@pytest.mark.slow
 def test_listings_in_threads_of_a_loop() -> None:
     async def main() -> list[Any]:
         return await asyncio.gather(*(asyncio.to_thread(ws.builds, workers=2) for _ in range(3)))
@@ -282,6 +283,7 @@ def test_concurrent_threads_get_their_own_results(shared: bool) -> None:
     assert sum(frame.attrs["requests"] for frame in frames) == len(service.requests)
 
 
+@pytest.mark.slow
 def test_a_failing_listing_does_not_disturb_others_of_the_same_workspace() -> None:
     def override(number: int, query: dict[str, str]) -> Responder | None:
         return says(b"{}", 401) if query.get("branch") == "broken" and "created_to" in query else None

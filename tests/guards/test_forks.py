@@ -118,6 +118,7 @@ def test_parent_and_child_get_what_each_requested(scripted: Callable[..., Script
         joined()
 
 
+@pytest.mark.slow
 def test_listings_too(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(one_build))
     list_for(ws, "web")

@@ -136,6 +136,7 @@ def test_addresses_with_a_password_or_a_signature(call: Callable[[Workspace], An
     fails(lambda: call(bf.connect("acme", base_url=URL)), bf.BadInput)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "link",
     [
@@ -290,6 +291,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert SECRET not in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 def test_the_command_when_something_unforeseen_fails(
     store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_at_most_one_request_is_refused_per_window(simulated: SimulatedRequests,
     assert simulated.state.seconds_until_free(simulated.ended_at + 3600.0) == 0.0
 
 
+@pytest.mark.slow
 @given(simulated_requests(), st.sampled_from([0.05, 0.3]))
 @settings(deadline=None, max_examples=100)
 def test_all_requests_succeed_within_the_limit_although_responses_are_lost(

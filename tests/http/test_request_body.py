@@ -46,11 +46,13 @@ def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> A
     return None if sent is None else json.loads(sent)
 
 
+@pytest.mark.slow
 @given(builds)
 def test_any_build_is_sent_unchanged(properties: dict[str, Any]) -> None:
     assert body(spec.create_build, "acme", "web", **properties) == properties
 
 
+@pytest.mark.slow
 @given(st.lists(steps), st.lists(texts), st.none() | st.uuids().map(str))
 def test_any_pipeline_is_sent_unchanged(steps: list[Any], tags: list[str], template: str | None) -> None:
     properties = PIPELINE | {"steps": steps, "tags": tags, "pipeline_template_uuid": template}

@@ -79,6 +79,7 @@ def levels(*parts: tuple[int, float]) -> np.ndarray:
     return np.concatenate([np.full(days, level) for days, level in parts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [3, 4])
 def test_a_late_change_that_is_not_certain_leaves_certain_ones(last: int) -> None:
     """The last days alone cannot be certain, and are not taken for correlated days."""
@@ -112,6 +113,7 @@ def test_a_long_series_is_searched_for_short_segments() -> None:
     assert [change.at for change in search(series).changes] == pytest.approx([700, 730], abs=1)
 
 
+@pytest.mark.slow
 def test_a_clearer_change_has_a_lower_p_value() -> None:
     p = [search(Series(noise(60) + size * (np.arange(60) >= 30), np.ones(60))).p for size in (0.5, 1.5, 2.0, 3.0)]
     assert p == sorted(p, reverse=True)
@@ -133,6 +135,7 @@ def test_few_days_of_failures_are_not_clearer_than_the_orders_that_separate_them
     assert change_search.fewest_days(28, 5.4e-6 / 0.8) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["split", "segment"])
 def test_p_values_beyond_all_shuffles_are_right(kind: str) -> None:
     """Against a hundred times as many shuffles; a factor of four either way is a tenth of the clarity."""

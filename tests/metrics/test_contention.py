@@ -303,6 +303,7 @@ def test_a_planted_monopolizer_comes_first_for_everyone_who_waits(seed):
     assert others[f"p{planted}"].sum() > others.drop(columns=f"p{planted}").sum().max()
 
 
+@pytest.mark.slow
 def test_with_nothing_planted_no_pipeline_stands_out():
     shares = []
     for seed in range(10):

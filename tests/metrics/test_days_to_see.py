@@ -44,6 +44,7 @@ def test_larger_changes_of_steadier_days_show_sooner() -> None:
     assert days(builds(0.1), -0.3) < np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [0.1, 0.3, -0.2])
 def test_a_change_as_large_as_the_smallest_shows_within_a_period(change: float) -> None:
     frame = builds(0.1)
@@ -55,6 +56,7 @@ def test_a_change_as_large_as_the_smallest_shows_within_a_period(change: float) 
     assert days(frame, 1.1 * least, metrics.failed) <= 7
 
 
+@pytest.mark.slow
 def test_rows_without_a_value_do_not_count_and_few_days_say_nothing() -> None:
     frame = builds(0.1)
     row = metrics.days_to_see(frame.assign(x_s=frame["x_s"].mask(frame.index < 12)), "x_s").iloc[0]

@@ -98,6 +98,7 @@ def test_the_order_of_rows_never_matters(summary: str) -> None:
     assert_same(OF_JOBS[summary](shuffled), expected_of(OF_JOBS[summary], "jobs", "many"))
 
 
+@pytest.mark.slow
 def test_timestamps_replace_missing_columns_of_seconds() -> None:
     jobs = jobs_of("many")
     for engine in ENGINES.values():

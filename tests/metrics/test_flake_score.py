@@ -68,6 +68,7 @@ def test_intervals_hold_for_few_steps() -> None:
     assert np.mean(covered) >= 0.87
 
 
+@pytest.mark.slow
 def test_with_many_steps_alike_the_posterior_is_that_of_their_common_rate() -> None:
     """Beta-binomial conjugacy: with a known prior, the mean is (a + x) / (a + b + n)."""
     random = np.random.default_rng(2)
@@ -79,6 +80,7 @@ def test_with_many_steps_alike_the_posterior_is_that_of_their_common_rate() -> N
     np.testing.assert_allclose(mean[usual], (10 + failures[usual]) / 250, rtol=0.15)
 
 
+@pytest.mark.slow
 def test_the_rate_is_that_of_attempts_whatever_the_number_of_retries() -> None:
     """Failures that are retried once flip p / (1 + p) of the commits that pass; the rate is p."""
     for retries in (1, 3):
@@ -93,6 +95,7 @@ def test_the_rate_is_that_of_attempts_whatever_the_number_of_retries() -> None:
         assert row["high"] - row["low"] < 0.05
 
 
+@pytest.mark.slow
 def test_one_flaky_step_among_many_steady_ones_is_not_drawn_to_them() -> None:
     steady = [pd.DataFrame({"step_key": f"s{i}", "commit": range(200), "failed": False}) for i in range(60)]
     e2e = pd.DataFrame({"step_key": "e2e", "commit": range(200), "failed": np.arange(200) % 8 == 0})
@@ -165,6 +168,7 @@ def test_red_builds_are_builds_and_not_failures(way: str) -> None:
     assert scores["red_builds"].to_dict() == {"e2e": 3, "lint": 1, "docs": 0}
 
 
+@pytest.mark.slow
 @every_way
 def test_a_step_that_never_passed_has_no_rate_and_no_influence(way: str) -> None:
     """Broken at each commit, with two attempts: a regression, not a flake. Other steps are estimated as without it."""
@@ -212,6 +216,7 @@ def in_storm(place: str, passing: int) -> pd.DataFrame:
     return attempts(*storm, *passed, *again, *calm, {"commit": 3, "failed": True}, {"commit": 3, "attempt": 1})
 
 
+@pytest.mark.slow
 @every_way
 @pytest.mark.parametrize("place", ["queue", "agent_id"])
 def test_storms_are_left_out_and_counted(way: str, place: str) -> None:
@@ -223,6 +228,7 @@ def test_storms_are_left_out_and_counted(way: str, place: str) -> None:
     assert calm["flaky"].sum() == 7
 
 
+@pytest.mark.slow
 @every_way
 @pytest.mark.parametrize("place", ["queue", "agent_id"])
 def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str, place: str) -> None:
@@ -239,6 +245,7 @@ def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str, place: str) 
     assert stormy["step"].tolist() == [f"s{i}" for i in range(6)]
 
 
+@pytest.mark.slow
 @every_way
 def test_scores_count_shards_and_flips_count_commits(way: str) -> None:
     jobs = WAYS[way](attempts(*({"commit": 1, "parallel_group_index": i} for i in range(3))))
@@ -253,6 +260,7 @@ def test_few_failing_steps_are_no_storm(way: str) -> None:
     assert metrics.flake_score(WAYS[way](few))["n_storm"].sum() == 0
 
 
+@pytest.mark.slow
 @every_way
 def test_a_single_broken_commit_is_no_storm(way: str) -> None:
     """All six steps fail at one commit, in two builds, while the queue runs nothing else."""
@@ -305,6 +313,7 @@ def test_limits_of_storms(way: str) -> None:
     )
 
 
+@pytest.mark.slow
 @every_way
 def test_a_storm_is_found_among_many_periods_in_which_half_of_the_attempts_fail(way: str) -> None:
     suspicious = [{"agent_id": "a", "steps": 10, "failing": 5, "after": 60 * k} for k in range(25)]
@@ -326,6 +335,7 @@ def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) ->
     assert row[["outcomes", "flaky", "undecided", "deterministic", "n_without_commit"]].tolist() == [3, 0, 1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "world"),
     [*(("duckdb", world) for world in WORLDS), ("polars, lazy", "half retried"), ("polars", "planned")],
@@ -344,6 +354,7 @@ def test_equal_steps_are_ordered_by_key() -> None:
         assert scores["step"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 def test_many_attempts_at_one_commit_count_as_five() -> None:
     others = [{"commit": i} for i in range(60)]
     often = [{"commit": 99, "failed": k < 16, "attempt": k} for k in range(20)]

@@ -72,6 +72,7 @@ def test_censored_rows_of_each_metric(metric, begun, ended):
     assert metrics.percentiles(frame, of=metric)[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]]
 
 
+@pytest.mark.slow
 def test_a_percentile_wants_a_row_beyond_it():
     for p, least in ((0.95, 20), (0.5, 2), (0.99, 100), (0.05, 20), (0.999, 1000), (0.75, 4), (0.9, 10)):
         column = f"p{100 * p:g}_s"

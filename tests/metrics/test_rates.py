@@ -28,6 +28,7 @@ def test_wilson_of_arrays_and_of_nothing():
     assert high[2] == 1.0
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10**6), st.data(), st.floats(0.01, 0.999))
 def test_wilson_holds_the_rate_mirrors_and_grows(n, data, confidence):
     x = data.draw(st.integers(0, n))

@@ -118,6 +118,7 @@ def test_a_session_of_another_zone_changes_nothing() -> None:
     assert by_time["build_created_at"].dtype == "datetime64[us, UTC]"
 
 
+@pytest.mark.slow
 def test_frames_of_arrow_types_are_as_those_fetched(tmp_path: Any) -> None:
     metrics.with_seconds(JOBS).to_parquet(tmp_path / "jobs.parquet")
     read = pd.read_parquet(tmp_path / "jobs.parquet", dtype_backend="pyarrow")

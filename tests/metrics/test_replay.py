@@ -130,6 +130,7 @@ def erlang_c(load: float, agents: int) -> float:
     return last / (sum(terms) + last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agents", [3, 5])
 def test_waits_agree_with_erlang(agents: int) -> None:
     """The tolerance is four standard errors, from the means of 25 spans of time; the formulas hold exactly."""

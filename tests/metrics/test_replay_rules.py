@@ -199,6 +199,7 @@ def many(n: int, every: float, run: float, **other: Any) -> tuple[list[Row], lis
     return builds, [job("unit", t, t, t + run, f"b{i}", created_at=t, **other) for i, t in enumerate(at)]
 
 
+@pytest.mark.slow
 def test_load_leaves_out_or_copies_whole_builds() -> None:
     builds, jobs = many(300, 3600, 60)
     builds.append(build("again", 100, 160, rebuilt_from_id="b0", branch="x0"))

@@ -113,6 +113,7 @@ def test_a_small_pipeline():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_retries():
     repeated = job("unit", 0, 1, 10, state="failed", id="unit 1", retried_in_job_id="unit 2")
     again = job("unit", 12, 15, 30, id="unit 2", created_at=12, retry_type="automatic")
@@ -152,6 +153,7 @@ def test_a_limit_of_concurrency():
     assert segments(70, *own, *others)[1] == ("unknown", "deploy", 51)
 
 
+@pytest.mark.slow
 def test_a_limit_of_concurrency_of_a_first_step():
     """Without steps before, a job waits for the limit from the creation of its build."""
     own, other = job("deploy", 60.9, 62, 70), job("deploy", 0, 1, 60, id="a deploy", build_id="a")
@@ -240,6 +242,7 @@ def test_thousands_of_uploads_in_a_build_need_little_memory():
     assert ledger["duration_s"].sum() == 2 * n
 
 
+@pytest.mark.slow
 def test_missing_timestamps_are_unknown():
     assert segments(20, job("test", None, 5, 20)) == [("unknown", "test", 5), ("run", "test", 15)]
     assert segments(20, job("test", 2, None, 20)) == [("setup", "test", 2), ("unknown", "test", 18)]
@@ -369,6 +372,7 @@ def on_engine(engine: str, *frames: pd.DataFrame) -> tuple[Any, ...]:
 KINDS = ("many", "few", "none", "all null")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [*((engine, kind) for engine in ENGINES for kind in KINDS), ("spark", "many"), ("spark", "all null")],
@@ -394,6 +398,7 @@ def test_pipelines_are_divided_one_after_the_other(monkeypatch: pytest.MonkeyPat
         pd.testing.assert_frame_equal(found, metric(builds, jobs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [group_map.MAX_ROWS, 1])
 def test_jobs_of_another_pipeline_than_their_build_are_not_on_its_chain(monkeypatch: pytest.MonkeyPatch, rows: int):
     monkeypatch.setattr(group_map, "MAX_ROWS", rows)

@@ -60,6 +60,7 @@ def test_each_class_by_hand():
     assert minutes(frame) == [51, 10 + 6, 4, 1 + 2 + 1, 7 + 7, 1 + 2 + 2 + 8]
 
 
+@pytest.mark.slow
 def test_what_is_a_failure_of_a_build():
     for failed, after in (
         ({"state": "failed"}, 3),

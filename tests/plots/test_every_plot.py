@@ -273,6 +273,7 @@ def test_rows_of_long_names_have_two_lines():
         }
 
 
+@pytest.mark.slow
 def test_names_of_steps_are_whole_in_cells_of_a_wide_figure():
     frame = pd.concat(
         [flipping(1).assign(name=f"step {k}", pipeline=f"p{k}", step_key="integration") for k in range(3)]
@@ -313,6 +314,7 @@ def test_a_branch_without_builds_is_named_with_the_nearest_one():
     ]
 
 
+@pytest.mark.slow
 def test_the_threshold_of_flake_scores_does_not_lead_through_a_label():
     ax = laid_out(plots.flake_scores(flipping(8, 70), threshold=0.3))
     at_line = ax.transData.transform((30, 0))[0]

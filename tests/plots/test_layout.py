@@ -231,6 +231,7 @@ def test_the_note_counts_rows_that_are_not_shown():
     assert f"the {120 - len(labels(ax))} steps not shown" in note(ax).replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_names_from_right_to_left_leave_the_words_beside_them_in_place():
     name = "\u05e9\u05dc\u05d5\u05dd"
     frame = flipping(1).assign(name=name, queue=name)

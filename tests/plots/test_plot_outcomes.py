@@ -41,6 +41,7 @@ def test_success_on_a_branch_counts_its_builds_only_and_shows_its_outages():
     assert [round(x - DAY, 6) for x, _ in marks(ax, "still failing")] == [2]
 
 
+@pytest.mark.slow
 def test_success_on_default_branches():
     two = pd.concat([builds(pipeline="web"), builds(pipeline="api", branch="trunk")], ignore_index=True)
     pipelines = pd.DataFrame({"slug": ["api", "web"], "default_branch": ["trunk", "main"], "organization": "acme"})
@@ -60,6 +61,7 @@ def test_the_ten_pipelines_broken_for_longest_have_a_lane():
     assert "2 pipelines not shown" in note(ax)
 
 
+@pytest.mark.slow
 def test_days_of_success_begin_in_the_zone():
     late = builds(days=1, created_at=at(*[1430] * 20), finished_at=at(*[1435] * 20))
     ax = plots.success_trend(late, freq="1D", tz="Europe/Berlin", branch="main")
@@ -106,6 +108,7 @@ def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
     assert cells(ax) == [[None, 4], [4, None]]
 
 
+@pytest.mark.slow
 def test_flips_show_the_latest_commits_and_count_the_others():
     ax = plots.flips(flipping(1, 70))
     assert ax.get_xlim() == (0, 60)

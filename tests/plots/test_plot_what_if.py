@@ -26,6 +26,7 @@ from buildframe import metrics, plots
 from buildframe.errors import BadInput
 
 
+@pytest.mark.slow
 def test_the_upper_part_has_shares_and_the_lower_one_waits():
     rows = queued()
     needed = metrics.agents_needed(builds_of(rows), rows, "default", target=0.9)
@@ -58,6 +59,7 @@ def test_notes_say_how_far_off_the_replay_is():
         assert note(draw(one_day)).replace("\n", " ").endswith("error of the replay unknown: it needs two days")
 
 
+@pytest.mark.slow
 def test_a_target_that_no_number_meets_is_said():
     ax = agents_needed(queued().assign(runnable_at=lambda rows: rows["runnable_at"] - pd.Timedelta(9, "min")))
     assert title(ax) == "default: no number of agents starts 90 % of jobs within 5 min"

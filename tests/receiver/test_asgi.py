@@ -301,6 +301,7 @@ def test_a_fault_of_its_own_holds_up_only_that_batch(
     assert "A delivery was dropped. The next sync adds its build" in caplog.text
 
 
+@pytest.mark.slow
 def test_what_failed_is_tried_again_only_after_the_wait_and_once_more_in_the_end(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def from_the_future(service: Service, build: Body) -> webhooks.Event:
     return webhooks.parse(delivery(service, build, AHEAD), received_at=service.now + AHEAD)
 
 
+@pytest.mark.slow
 def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ws: Workspace, tmp_path: Path) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
@@ -43,6 +44,7 @@ def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ws: Workspace, 
     equal(ws, store)
 
 
+@pytest.mark.slow
 def test_later_deliveries_count_after_that_sync(service: Service, ws: Workspace, tmp_path: Path) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)

@@ -264,6 +264,7 @@ def test_a_full_disk_is_a_503_and_a_line_in_the_log(
     assert set(states(store)) == {"build-1", "build-1/1"}
 
 
+@pytest.mark.slow
 def test_what_the_store_has_already_is_replayed_without_a_trace(tmp_path: Path) -> None:
     """The receiver died between the store's commit and the removal."""
     store, folder = synced(tmp_path / "store"), tmp_path / "waiting"
@@ -278,6 +279,7 @@ def test_what_the_store_has_already_is_replayed_without_a_trace(tmp_path: Path) 
     assert files(kept) == []
 
 
+@pytest.mark.slow
 def test_what_was_received_is_replayed_as_it_was_received(tmp_path: Path) -> None:
     stores = [synced(tmp_path / name) for name in ("one", "two")]
     folder = tmp_path / "waiting"

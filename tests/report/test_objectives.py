@@ -195,6 +195,7 @@ def test_verdicts_name_each_group(report: Report) -> None:
     assert found["gone"] == "unknown"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_drawing")
 def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
     html, text = page.render(report), page.summary(report)

@@ -25,6 +25,7 @@ def test_truths_lie_within_the_history() -> None:
         assert (weekend.truth.slower_steps, weekend.truth.broken_branches) == ((), ())
 
 
+@pytest.mark.slow
 def test_progress_grows_to_the_whole(tmp_path) -> None:
     shares: list[float] = []
     with Sandbox(tmp_path / "world.sqlite", builds=200, days=4, on_progress=shares.append):

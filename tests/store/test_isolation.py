@@ -45,6 +45,7 @@ def test_the_same_world_at_another_address_is_no_stranger(store: Store) -> None:
         assert store.sync(again, since="2d", progress=False).gone == 0
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
     ci: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def test_the_first_and_the_last_build_bound_a_range(place: Location) -> None:
     assert sorted(found["created_at"]) == created[20:30].tolist()
 
 
+@pytest.mark.slow
 def test_what_has_no_time_is_in_no_range_but_in_the_whole(place: Location) -> None:
     store = bf.Store(place.url)
     assert "timeless" in set(store.builds()["id"])

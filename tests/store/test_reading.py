@@ -116,6 +116,7 @@ def test_columns_beyond_a_fetch_are_those_of_the_metrics(filled: Filled) -> None
     assert builds["gone_at"].isna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "summary",
     [
@@ -177,6 +178,7 @@ def test_a_store_of_one_pipeline_knows_its_names_from_its_builds(filled: Filled,
 # --- what was then
 
 
+@pytest.mark.slow
 def test_an_earlier_version_is_what_it_was(filled: Filled) -> None:
     then = filled.earlier
     assert then.version == filled.between

@@ -283,6 +283,7 @@ def test_missing_values_are_shown_as_such(scripted: Callable[..., Scripted]) -> 
     board.close()
 
 
+@pytest.mark.slow
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> None:
     tests = [
         {

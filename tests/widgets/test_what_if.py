@@ -231,6 +231,7 @@ def test_every_input_has_a_label_that_screen_readers_read(shown: WhatIf) -> None
     assert all(isinstance(each, ipywidgets.Widget) and each.description for each in inputs)
 
 
+@pytest.mark.slow
 def test_a_fleet_that_changes_by_hour_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     original = scenario.prepare
 

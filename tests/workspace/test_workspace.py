@@ -25,6 +25,7 @@ def names(table: str) -> list[str]:
     return [column.name for column in TABLES[table]]
 
 
+@pytest.mark.slow
 def test_builds_and_jobs_of_an_organization(ci: Workspace) -> None:
     builds, jobs = ci.history()
     assert list(builds) == names("builds")
@@ -85,6 +86,7 @@ def test_one_build_as_a_record(ci: Workspace) -> None:
     assert "Build(id=" in repr(build)
 
 
+@pytest.mark.slow
 def test_retried_jobs_are_included_by_default(ci: Workspace) -> None:
     jobs = ci.jobs()
     last = ci.jobs(include_retried_jobs=False)

@@ -175,6 +175,7 @@ def under_way(http, path):
     return {build["number"] for build in http.get(path).json() if build["state"] in ("running", "scheduled", "failing")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2])
 def test_finish_lets_some_of_the_requested_builds_end(n):
     with Sandbox(builds=120, days=2, seed=11) as sandbox:
@@ -286,6 +287,7 @@ def test_every_route_can_be_met(spoilt, http, route):
     assert http.get("/organizations/acme/nothing").status_code == 404
 
 
+@pytest.mark.slow
 def test_the_share_and_the_order_are_the_same_every_time():
     drawn = []
     for _ in range(2):

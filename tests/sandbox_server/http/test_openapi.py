@@ -33,6 +33,7 @@ def body_of(operation):
     return operation["requestBody"]["content"]["application/json"]["schema"]
 
 
+@pytest.mark.slow
 def test_it_is_valid():
     OpenAPIV31SpecValidator(DOCUMENT).validate()
 

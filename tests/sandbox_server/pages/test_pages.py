@@ -116,6 +116,7 @@ def test_every_url_in_every_response_works(sandbox, sandbox_api):
     assert len(seen_by_pattern) > 20
 
 
+@pytest.mark.slow
 def test_responses_contain_no_foreign_urls(sandbox, sandbox_api):
     responses = responses_of_reads(sandbox, sandbox_api)
     assert list(urls_in(responses, "http://buildframe.invalid")) == []

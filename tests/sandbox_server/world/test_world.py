@@ -310,6 +310,7 @@ def fingerprint(sandbox):
 TINY = {"builds": 60, "days": 2}
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_answers_and_another_does_not():
     prints = []
     for seed in (5, 5, 6):
@@ -318,6 +319,7 @@ def test_the_same_seed_makes_the_same_answers_and_another_does_not():
     assert prints[0] == prints[1] != prints[2]
 
 
+@pytest.mark.slow
 def test_time_in_steps_is_the_same_as_time_at_once():
     with Sandbox(seed=5, **TINY) as steps, Sandbox(seed=5, **TINY) as once:
         for _ in range(24):
@@ -326,6 +328,7 @@ def test_time_in_steps_is_the_same_as_time_at_once():
         assert fingerprint(steps) == fingerprint(once)
 
 
+@pytest.mark.slow
 def test_the_clock_moves_the_world_and_never_back(api_client):
     with Sandbox(seed=5, **TINY) as sandbox:
         api = api_client(sandbox)
