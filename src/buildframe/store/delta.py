@@ -50,6 +50,8 @@ _MAX_ROWS = 10_000
 open for a full scan."""
 
 _KEY_RANGES: dict[tuple[str, str, str], tuple[str, str] | None] = {}
+"""The least and greatest value of a column in a file, by the address of its table, its path and the column."""
+
 _MAX_KEY_RANGES = 100_000  # about 30 MiB of memory
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
 _SAMPLE_ROWS = 500  # of a file, which show whether the values of a column repeat

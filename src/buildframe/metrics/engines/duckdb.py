@@ -20,7 +20,6 @@ from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.protocol import (
     GROUP,
     SEEN_FOR,
-    Engine,
     Frame,
     FrameFunction,
     GroupedRows,
@@ -95,7 +94,7 @@ class DuckDBEngine(CountingEngine):
         return self._read_ranked(rows, span, at)
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
-        return self.rank_rows(rows, counts) if _is_small(counts) else super().rank_values(rows, counts)
+        return super().rank_values(rows, counts) if counts.ranked is None else counts.ranked
 
     def rank_rows(
         self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
@@ -129,18 +128,6 @@ class DuckDBEngine(CountingEngine):
         table: pa.Table = columns.aggregate(f"{keys}, {', '.join(collected)}", keys).to_arrow_table()
         return table
 
-    def map_ranked(
-        self,
-        rows: GroupedRows,
-        counts: GroupSums,
-        of: Callable[[RankedRows, Integers], Floats],
-        span: Span | None = None,
-        at: SplitBy = None,
-    ) -> Floats:
-        ranking: Any = Engine if _is_small(counts) else CountingEngine
-        mapped: Floats = ranking.map_ranked(self, rows, counts, of, span, at)
-        return mapped
-
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         others = [other for other in rows.to_native().columns if other != name]
         return self.read(rows.to_native().select(*others, _bucket_number(at, edges).alias(name)))
@@ -166,10 +153,6 @@ def _flatten_times(table: pa.Table, name: str) -> Integers | None:
     """Return the times in lists, if the table has them."""
     lists: Any = table[name] if name in table.column_names else None
     return None if lists is None else pc.list_flatten(lists).fill_null(NAT).to_numpy()
-
-
-def _is_small(counts: GroupSums) -> bool:
-    return counts.ranked is not None
 
 
 def _list_of(column: pd.Series[Any]) -> Any:

@@ -122,7 +122,7 @@ class CountingEngine(Engine):
         at: SplitBy = None,
     ) -> Floats:
         groups, n = counts.groups, counts.n_values
-        if len(groups) <= _MAX_COUNTED:
+        if counts.ranked is not None or len(groups) <= _MAX_COUNTED:
             return super().map_ranked(rows, counts, of, span, at)
         placed = groups.assign(**{PLACE: range(len(groups))})
         columns = self.ranking_columns(rows, span, at)
