@@ -21,7 +21,7 @@ from PIL import Image
 from buildframe import metrics
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.confidence import size_for_interval
-from buildframe.metrics.engines.protocol import RankedRows
+from buildframe.metrics.engines.rows import RankedRows
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.percentiles import map_ranked, measure_groups
 from buildframe.plots import theme

@@ -37,6 +37,7 @@ def test_the_world_is_the_same_each_time_and_another_by_another_seed() -> None:
 @pytest.mark.slow
 def test_a_page_reads_as_json_normalize_reads_it_in_all_columns() -> None:
     page = page_of(World(200, 30))
+    assert b" UTC" in page
     builds, jobs = frames_of(page)
     assert agreement.differences(page, builds, jobs, FETCHED_AT) == []
     assert [column for column in (*builds, *jobs) if column in builds and builds[column].isna().all()] == []

@@ -24,6 +24,7 @@ END = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 PAGE = 100
 
 PIPELINES = ("web", "api", "ios", "android", "billing", "search", "docs-site", "infra", "data-jobs", "design-kit")
+OLD_PIPELINE = PIPELINES[-1]
 PEOPLE = ("Ada Moreau", "Bo Lindqvist", "Chidi Okoye", "Dana Novák", "Eun-ji Park", "Farid Haddad", "Gus O'Neill")
 STEPS = ("rspec", "lint", "Type check", "build image", "integration", "system", "e2e :chromium:", "deploy preview")
 EMOJIS = (":rspec: ", ":docker: ", ":rocket: ", "🚀 ", "", "", "", "")
@@ -67,7 +68,8 @@ class World:
         pipelines = [_skewed(chance, PIPELINES) for _ in stamps]
         left = Counter(pipelines)
         for n in reversed(range(self.builds)):
-            yield _build(random.Random(f"{self.seed} {n}"), pipelines[n], left[pipelines[n]], stamps[n], self.jobs)
+            build = _build(random.Random(f"{self.seed} {n}"), pipelines[n], left[pipelines[n]], stamps[n], self.jobs)
+            yield _as_old(build) if pipelines[n] == OLD_PIPELINE else build
             left[pipelines[n]] -= 1
 
     def write(self, folder: Path) -> list[Path]:
@@ -112,6 +114,14 @@ def _text(stamp: int | None) -> str | None:
     if stamp is None:
         return None
     return dt.datetime.fromtimestamp(stamp // 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{stamp % 1000:03}Z"
+
+
+def _as_old(build: Body) -> Body:
+    """Write the times of a build and its jobs as in old records: `2013-09-03 13:24:38 UTC`."""
+    for record in (build, *build["jobs"]):
+        times = {key: value for key, value in record.items() if key.endswith("_at") and value}
+        record |= {key: f"{value[:19].replace('T', ' ')} UTC" for key, value in times.items()}
+    return build
 
 
 def _user(name: str) -> Body:

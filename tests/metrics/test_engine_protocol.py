@@ -13,7 +13,7 @@ from buildframe.metrics.engines.protocol import Engine
 
 METRICS = Path(buildframe.metrics.__file__).parent
 OUTSIDE = sorted(METRICS.glob("*.py"))
-SHARED = {"attribution", "dtypes", "expressions", "intervals", "normal_scores", "protocol", "storms"}
+SHARED = {"attribution", "dtypes", "expressions", "intervals", "normal_scores", "protocol", "rows", "storms"}
 """Modules of engines that hold for all of them."""
 OF_ONE_ENGINE = {"implementation", "Implementation", "is_duckdb", "is_pandas", "is_polars", "to_native"}
 

@@ -12,7 +12,7 @@ from tests.metrics.test_time_ledger import block, frames, job
 
 from buildframe import metrics
 from buildframe.metrics import predecessors
-from buildframe.metrics.engines.protocol import GROUP
+from buildframe.metrics.engines.rows import GROUP
 
 SEEDS = (1, 2, 3)
 

@@ -12,7 +12,7 @@ from tests import worlds
 
 from buildframe import metrics
 from buildframe.metrics import predecessors
-from buildframe.metrics.engines.protocol import GROUP
+from buildframe.metrics.engines.rows import GROUP
 from buildframe.sandbox_server.world.model import ORGANIZATIONS
 from buildframe.sandbox_server.world.steps import Plan
 

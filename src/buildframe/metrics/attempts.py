@@ -14,7 +14,7 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, Rows
+from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
 from buildframe.metrics.engines.storms import PLACES, STORM
 from buildframe.metrics.grouping import By, Key, join_keys
 from buildframe.metrics.rates import rate_columns, shares

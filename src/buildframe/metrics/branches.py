@@ -18,7 +18,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import TIMESTAMP, Integers
 from buildframe.metrics.durations import wall_time
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import compact_codes, find_groups, join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
 from buildframe.metrics.steps import step

@@ -19,7 +19,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_SUPERSEDED
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.validation import check_spellings
 
 

@@ -32,7 +32,7 @@ from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import expressions
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.outcomes import failed
 from buildframe.metrics.time_buckets import Buckets

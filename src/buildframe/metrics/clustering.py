@@ -12,7 +12,7 @@ import pandas as pd
 
 from buildframe.metrics.columns import Floats
 from buildframe.metrics.confidence import variance_ratio
-from buildframe.metrics.engines.protocol import Days, GroupedRows
+from buildframe.metrics.engines.rows import Days, GroupedRows
 from buildframe.metrics.time_buckets import Buckets
 
 _FEW = 2

@@ -10,7 +10,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, timestamps
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list, find_groups
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone

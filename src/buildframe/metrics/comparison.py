@@ -26,7 +26,7 @@ from buildframe.metrics.confidence import share_interval
 from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import GROUP, Frame, RankedRows
+from buildframe.metrics.engines.rows import GROUP, Frame, RankedRows
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (

@@ -11,7 +11,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.protocol import Frame, GroupedRows
+from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.shared_waits import ENDS, HAS_QUEUE, KEY, divide_waits

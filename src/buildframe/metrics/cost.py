@@ -12,7 +12,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list
 from buildframe.metrics.waste import waste
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers, check_unique_ids, timestamp_micros
-from buildframe.metrics.engines.protocol import GROUP
+from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import (
     NEAR,
     NONE,

@@ -18,7 +18,7 @@ from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.normal_scores import SCORE
-from buildframe.metrics.engines.protocol import GROUP, Frame, GroupedRows
+from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows
 from buildframe.metrics.grouping import By, find_groups
 from buildframe.metrics.outcomes import failed, outcome_columns
 from buildframe.metrics.time_buckets import Buckets

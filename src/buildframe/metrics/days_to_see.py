@@ -28,7 +28,7 @@ from buildframe.metrics.daily_scores import (
 from buildframe.metrics.discoveries import NIGHTLY
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines.normal_scores import SCORE
-from buildframe.metrics.engines.protocol import Frame, GroupedRows
+from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.outcomes import failed
 

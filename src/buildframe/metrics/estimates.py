@@ -9,7 +9,7 @@ import numpy as np
 
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.confidence import design_effect, share_interval, size_for_interval
-from buildframe.metrics.engines.protocol import PLACE, ROWS, SECOND, SPAN, RankedRows, Splits
+from buildframe.metrics.engines.rows import PLACE, ROWS, SECOND, SPAN, RankedRows, Splits
 from buildframe.metrics.kaplan_meier import Curves, Leaving
 
 Method = Literal[

@@ -12,7 +12,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers, timestamps
 from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds
 from buildframe.metrics.discoveries import RATE, adjust
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone

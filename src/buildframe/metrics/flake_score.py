@@ -27,7 +27,7 @@ from buildframe.metrics.attempts import (
 from buildframe.metrics.columns import Floats
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums
+from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums
 from buildframe.metrics.engines.storms import STORM
 from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate_rates
 from buildframe.metrics.grouping import join_keys

@@ -15,7 +15,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.spec.times import parse_duration
 
 _NAMES = ("id", "scope", "name", "location")

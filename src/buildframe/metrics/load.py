@@ -10,8 +10,8 @@ import pandas as pd
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Integers
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow
-from buildframe.metrics.engines.protocol import Frame, FrameCoverage, IntervalKind
+from buildframe.metrics.engines.intervals import AT, LEVEL, FrameCoverage, IntervalKind, TimeWindow
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.spec.times import Moment, When

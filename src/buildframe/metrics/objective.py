@@ -13,7 +13,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
 from buildframe.metrics.durations import SEEN, RowMetric, span_of
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame, GroupedRows
+from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.rates import rate_columns
 from buildframe.metrics.time_buckets import Buckets

@@ -15,7 +15,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.durations import RowMetric, queue_time, span_of, wall_time
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, GroupedRows, GroupSums, RankedRows, SplitBy
+from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, RankedRows, SplitBy
 from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets

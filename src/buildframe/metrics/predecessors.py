@@ -14,7 +14,7 @@ import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers, check_unique_ids, timestamp_micros
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import GROUP, Frame
+from buildframe.metrics.engines.rows import GROUP, Frame
 
 NEEDS = (
     "id", "build_id", "type", "state", "step", "soft_failed", "retried_in_job_id", "retry_type",

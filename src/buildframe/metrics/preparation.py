@@ -10,7 +10,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import check_is_pandas, column, timestamps
 from buildframe.metrics.durations import RowMetric, dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 
 _JOB_METRICS: tuple[RowMetric, ...] = (queue_time, dependency_wait, run_time, turnaround)
 

@@ -16,7 +16,7 @@ from buildframe.metrics.columns import Floats
 from buildframe.metrics.confidence import design_effect, size_for_interval
 from buildframe.metrics.durations import BLOCKED
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.percentiles import CONFIDENCE
 from buildframe.metrics.time_buckets import Buckets

@@ -12,7 +12,7 @@ import pandas as pd
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import NAT, Floats, Integers, column, timestamp_micros
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import GROUP, Frame
+from buildframe.metrics.engines.rows import GROUP, Frame
 from buildframe.metrics.estimates import has_enough_rows
 from buildframe.metrics.grouping import By
 from buildframe.metrics.percentiles import check_percentiles, percentile_label

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Floats, Integers
-from buildframe.metrics.engines.protocol import GROUP
+from buildframe.metrics.engines.rows import GROUP
 
 KEY, HAS_QUEUE, UNEXPLAINED = "key of the job", "has a queue", "unexplained"
 ENDS = ("wait_from", "wait_to", "held_from", "held_to")

@@ -7,7 +7,7 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import GROUP, Frame
+from buildframe.metrics.engines.rows import GROUP, Frame
 from buildframe.metrics.predecessors import NEEDS, WANTS, find_predecessors, is_refuted, pipeline_keys, read_jobs
 from buildframe.metrics.validation import check_states
 

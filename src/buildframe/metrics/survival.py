@@ -12,7 +12,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.confidence import survival_interval
 from buildframe.metrics.durations import RowMetric, queue_time
-from buildframe.metrics.engines.protocol import PLACE, ROWS, SECOND, Frame, RankedRows
+from buildframe.metrics.engines.rows import PLACE, ROWS, SECOND, Frame, RankedRows
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.percentiles import CONFIDENCE, explain_missing_intervals, map_ranked, measure_groups

@@ -14,7 +14,7 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP, Integers
-from buildframe.metrics.engines.protocol import GROUP, PLACE, GroupedRows, GroupSums
+from buildframe.metrics.engines.rows import GROUP, PLACE, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, find_groups, join_keys
 from buildframe.spec import Moment, When, when
 

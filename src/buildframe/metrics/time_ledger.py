@@ -14,7 +14,8 @@ from buildframe.metrics.columns import check_unique_ids
 from buildframe.metrics.critical_chain import BUILD, split_wall_time
 from buildframe.metrics.durations import BLOCKED
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.protocol import Engine, Frame, Rows
+from buildframe.metrics.engines.protocol import Engine
+from buildframe.metrics.engines.rows import Frame, Rows
 from buildframe.metrics.predecessors import NEEDS, WANTS, pipeline_keys
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES

@@ -16,7 +16,7 @@ import pandas as pd
 
 from buildframe.metrics.columns import NAT, TIMESTAMP, Flags, Integers, microseconds
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.protocol import GROUP, N_SPANS, PLACE, GroupedRows, GroupSums, Rows
+from buildframe.metrics.engines.rows import GROUP, N_SPANS, PLACE, GroupedRows, GroupSums, Rows
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
 
 _CELLS = 128

@@ -9,7 +9,7 @@ import narwhals as nw
 
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import Frame, GroupedRows
+from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.spec.builds import BuildState
 
 _JOB_STATES = (

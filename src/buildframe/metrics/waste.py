@@ -8,7 +8,7 @@ import pandas as pd
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.attribution import CLASSES
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.validation import check_states
 

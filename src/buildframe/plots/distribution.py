@@ -17,7 +17,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.protocol import GROUP as NUMBER
+from buildframe.metrics.engines.rows import GROUP as NUMBER
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, GroupStyle, by_phrase, choose_groups, measured_rows

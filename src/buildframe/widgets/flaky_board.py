@@ -13,7 +13,7 @@ from buildframe import metrics
 from buildframe.errors import BadInput, NotFound
 from buildframe.formatting import format_count, format_duration, format_name, suggest_names
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.engines.protocol import Frame
+from buildframe.metrics.engines.rows import Frame
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
 from buildframe.widgets import components, html

@@ -9,7 +9,8 @@ from buildframe.errors import BadInput
 from buildframe.metrics.engines.duckdb import DuckDBEngine
 from buildframe.metrics.engines.pandas import PandasEngine
 from buildframe.metrics.engines.polars import PolarsEngine
-from buildframe.metrics.engines.protocol import Engine, Frame
+from buildframe.metrics.engines.protocol import Engine
+from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.engines.spark import SparkEngine
 
 _ENGINES: dict[nw.Implementation, Engine] = {

@@ -17,7 +17,8 @@ from buildframe.metrics.durations import Span
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.protocol import (
+from buildframe.metrics.engines.ranks import CountingEngine
+from buildframe.metrics.engines.rows import (
     GROUP,
     SEEN_FOR,
     Frame,
@@ -29,7 +30,6 @@ from buildframe.metrics.engines.protocol import (
     Rows,
     SplitBy,
 )
-from buildframe.metrics.engines.ranks import CountingEngine
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import find_groups
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.metrics.engines.dtypes import to_typed_pandas
-from buildframe.metrics.engines.protocol import FrameFunction
+from buildframe.metrics.engines.rows import FrameFunction
 
 MAX_ROWS = 500_000
 """Rows in memory at once, unless one group has more."""

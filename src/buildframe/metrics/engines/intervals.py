@@ -26,6 +26,32 @@ class TimeWindow(NamedTuple):
     end: int | None
 
 
+class IntervalKind(NamedTuple):
+    """Intervals of jobs: from the timestamp `begins` to the first of `ends` that is not null."""
+
+    name: str
+    begins: str
+    ends: tuple[str, ...]
+    scripts_only: bool = False
+
+    @property
+    def stamps(self) -> list[str]:
+        """Columns of timestamps that are needed to count these intervals."""
+        return list(dict.fromkeys([self.begins, *self.ends, "fetched_at", "build_created_at"]))
+
+
+class FrameCoverage(NamedTuple):
+    """Latest `fetched_at`, first and last creation of builds, and how long after it their last job ended.
+
+    In microseconds; None if unknown.
+    """
+
+    latest: int | None
+    first: int | None
+    last: int | None
+    lasting: int | None
+
+
 class StepFunction(NamedTuple):
     """Number of intervals (`level`) of a group that cover the time from `at` on; ordered by group and time."""
 

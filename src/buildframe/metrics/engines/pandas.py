@@ -29,18 +29,16 @@ from buildframe.metrics.columns import (
 from buildframe.metrics.durations import RowMetric, Span, is_blocked, is_script
 from buildframe.metrics.engines import attribution, storms
 from buildframe.metrics.engines.dtypes import check_zones, micros_column
-from buildframe.metrics.engines.intervals import AT, LEVEL, TimeWindow, count_intervals
+from buildframe.metrics.engines.intervals import AT, LEVEL, FrameCoverage, IntervalKind, TimeWindow, count_intervals
 from buildframe.metrics.engines.normal_scores import SCORE
-from buildframe.metrics.engines.protocol import (
+from buildframe.metrics.engines.protocol import Engine
+from buildframe.metrics.engines.rows import (
     GROUP,
     PLACE,
     SEEN_FOR,
-    Engine,
     Frame,
-    FrameCoverage,
     GroupedRows,
     GroupSums,
-    IntervalKind,
     RankedRows,
     Rows,
     SplitBy,

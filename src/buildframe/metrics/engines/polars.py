@@ -15,18 +15,9 @@ import pyarrow as pa
 from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.protocol import (
-    GROUP,
-    PLACE,
-    SEEN_FOR,
-    Engine,
-    GroupedRows,
-    GroupSums,
-    RankedRows,
-    Rows,
-    SplitBy,
-)
+from buildframe.metrics.engines.protocol import Engine
 from buildframe.metrics.engines.ranks import check_same_rows
+from buildframe.metrics.engines.rows import GROUP, PLACE, SEEN_FOR, GroupedRows, GroupSums, RankedRows, Rows, SplitBy
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 
 

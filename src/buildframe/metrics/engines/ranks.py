@@ -17,7 +17,8 @@ from buildframe.metrics.columns import NAT, Flags, Floats, Integers
 from buildframe.metrics.durations import Span
 from buildframe.metrics.engines.dtypes import to_typed_pandas
 from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.protocol import (
+from buildframe.metrics.engines.protocol import Engine
+from buildframe.metrics.engines.rows import (
     N_SPANS,
     PLACE,
     ROWS,
@@ -25,7 +26,6 @@ from buildframe.metrics.engines.protocol import (
     SEEN_FOR,
     SPAN,
     Days,
-    Engine,
     GroupedRows,
     GroupSums,
     RankedRows,

@@ -10,17 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from buildframe.metrics.columns import NAT, Floats, Integers
-from buildframe.metrics.engines.protocol import (
-    N_SPANS,
-    PLACE,
-    ROWS,
-    SECOND,
-    SPAN,
-    Days,
-    RankedRows,
-    SplitBy,
-    Splits,
-)
+from buildframe.metrics.engines.rows import N_SPANS, PLACE, ROWS, SECOND, SPAN, Days, RankedRows, SplitBy, Splits
 
 _BLOCK = 2**16
 

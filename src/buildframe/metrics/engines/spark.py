@@ -16,8 +16,8 @@ from buildframe.metrics.columns import require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
-from buildframe.metrics.engines.protocol import Frame, FrameFunction, GroupedRows, Rows
 from buildframe.metrics.engines.ranks import CountingEngine
+from buildframe.metrics.engines.rows import Frame, FrameFunction, GroupedRows, Rows
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)

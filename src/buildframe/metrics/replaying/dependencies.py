@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers
-from buildframe.metrics.engines.protocol import GROUP
+from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import (
     FAILURE,
     NEEDS,

@@ -19,7 +19,7 @@ from buildframe.metrics.columns import (
     column,
     timestamp_micros,
 )
-from buildframe.metrics.engines.protocol import GROUP
+from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
