@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,15 @@ def test_a_change_as_large_as_the_smallest_shows_within_a_period(change: float) 
     assert smallest(frame, days=14) < least
     least = smallest(frame, metrics.failed)
     assert days(frame, 1.1 * least, metrics.failed) <= 7
+
+
+@pytest.mark.parametrize("whole_seconds", [False, True])
+def test_a_thousand_quantiles_stand_for_many_rows(monkeypatch: pytest.MonkeyPatch, whole_seconds: bool) -> None:
+    frame = builds(0.1, per_day=80)
+    frame = frame.assign(x_s=(frame["x_s"] / 60).round()) if whole_seconds else frame
+    found = smallest(frame)
+    monkeypatch.setattr(sys.modules["buildframe.metrics.days_to_see"], "_QUANTILES", len(frame))
+    assert found == pytest.approx(smallest(frame), rel=0.02)  # a step of the searched changes is that large
 
 
 @pytest.mark.slow

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -18,17 +16,13 @@ from buildframe.metrics.columns import Flags, Floats
 from buildframe.metrics.daily_scores import (
     HITS,
     ROWS,
-    SUM,
     group_edges,
     measure_rows,
-    number_units,
     score_groups,
-    sum_units,
 )
 from buildframe.metrics.discoveries import NIGHTLY
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines.normal_scores import SCORE
-from buildframe.metrics.engines.rows import Frame, GroupedRows
+from buildframe.metrics.engines.rows import PLACE, Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.outcomes import failed
 
@@ -51,7 +45,8 @@ _CHANGES = np.geomspace(0.005, 10, 400)
 _MEASURED = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Relative changes of durations whose effect on scores is measured; those between are interpolated."""
 
-_CHANGED = "is changed"
+_QUANTILES = 1_000
+"""Quantiles that stand for the durations of a group with more rows."""
 
 
 @checked_names
@@ -132,8 +127,8 @@ def days_to_see(
 
     Limits: the store is taken to hold eight periods, which the longer comparison needs; with fewer, changes that take
     more than three periods may not show. The days in the frame are taken to have no change themselves, and not to
-    depend on each other. `smallest_change` of durations is interpolated between measured
-    sizes. Other changes at the same time make a change clearer.
+    depend on each other. `smallest_change` of durations is interpolated between measured sizes, and more than 1,000
+    rows of a group are represented by 1,000 quantiles. Other changes at the same time make a change clearer.
 
     Examples
     --------
@@ -152,7 +147,7 @@ def days_to_see(
     edges = group_edges(units)
     n = np.array([units[ROWS].to_numpy()[start:stop].sum() for start, stop in edges], np.int64)
     n_days = np.array([stop - start for start, stop in edges], np.int64)
-    shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, change)
+    shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, groups, change)
     level = NIGHTLY / (_TESTS_OF_PIPELINE * max(len(edges), 1) if tests is None else tests)
     fewest_at = level if is_rate else max(level, _LEAST_OF_DURATIONS)
     seen = [
@@ -232,35 +227,41 @@ def _shift_rates(units: pd.DataFrame, edges: Sequence[tuple[int, int]]) -> list[
     return [shift_from(hits[start:stop].sum() / n[start:stop].sum()) for start, stop in edges]
 
 
-def _shift_durations(rows: GroupedRows, change: float) -> list[Callable[[float], float]]:
+def _shift_durations(rows: GroupedRows, groups: pd.DataFrame, change: float) -> list[Callable[[float], float]]:
     """Return for each group by how much the score of days shifts if its durations change by a share of them.
 
     It is measured at `change` and at `_MEASURED`, and interpolated between these by the logarithm.
     """
     sizes = np.unique([*_MEASURED, change])
-    shifts = np.array([_measure_shift(rows, size) for size in sizes])
-    known = np.insert(np.log1p(sizes), (place := int(np.searchsorted(sizes, 0))), 0.0)
-    shifts = np.insert(shifts, place, 0.0, axis=0)
+    place = int(np.searchsorted(sizes, 0))
+    known = np.insert(np.log1p(sizes), place, 0.0)
 
-    def shift_by(own: Floats) -> Callable[[float], float]:
+    def shift_by(values: Floats) -> Callable[[float], float]:
+        own = np.insert([_measure_shift(values, size) for size in sizes], place, 0.0)
         return lambda change: float(np.interp(np.log1p(change), known, own))
 
-    return [shift_by(own) for own in shifts.T]
+    return [shift_by(values) for values in _quantiles(rows, groups)]
 
 
-def _measure_shift(rows: GroupedRows, change: float) -> Floats:
-    """Return by how much the mean score of each group's rows rises if all become longer by a share of them."""
-    values = rows.frame.select(*rows.by, nw.col("value").cast(nw.Float64))
-    both = (
-        values.with_columns(nw.col("value") * factor, nw.lit(number).alias(_CHANGED))
-        for number, factor in enumerate((1.0, 1 + change))
-    )
-    scored = rows.engine.with_normal_scores(replace(rows, frame=nw.concat([*both])))
-    sums = {ROWS: nw.lit(1), SUM: nw.col(SCORE)}
-    _, sides = number_units(rows, sum_units(scored, _CHANGED, sums), [_CHANGED])
-    mean = sides[SUM].to_numpy(np.float64) / sides[ROWS].to_numpy(np.float64)
-    shift: Floats = mean[1::2] - mean[::2]
-    return shift
+def _quantiles(rows: GroupedRows, groups: pd.DataFrame) -> Iterator[Floats]:
+    """Yield the values of each group in order: all, or `_QUANTILES` quantiles of more."""
+    counts = rows.engine.count_values(rows, None, None)
+    n = np.minimum(counts.n_values, _QUANTILES)
+    number = np.arange(n.max(initial=0))
+    middles = ((2 * number + 1) * counts.n_values[:, None]) // (2 * np.maximum(n, 1)[:, None]) + 1
+    values = rows.engine.rank_values(rows, counts).values_at(np.where(number < n[:, None], middles, 0))
+    places = groups.merge(counts.groups.assign(**{PLACE: range(len(n))}), how="left", on=rows.by)[PLACE]
+    for place in places:
+        yield values[place, : n[place]]
+
+
+def _measure_shift(values: Floats, change: float) -> float:
+    """Return by how much the mean score of values rises if all become larger by a share of them."""
+    from scipy.special import ndtri
+
+    both = pd.Series(np.concatenate([values, values * (1 + change)]))
+    before, after = np.split(ndtri(both.rank().to_numpy() / (len(both) + 1)), 2)
+    return float(after.mean() - before.mean())
 
 
 def _check_arguments(change: float, days: int, tests: int | None) -> None:
