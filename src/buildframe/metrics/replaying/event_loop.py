@@ -66,13 +66,14 @@ def simulate(model: ReplayModel, changes: Changes) -> ReplayTimes:
     return loop.times(model)
 
 
-def _group(keys: Integers, values: Integers) -> dict[int, list[int]]:
+def _group(keys: Integers, values: Integers) -> dict[int, tuple[int, ...]]:
     """Return the values of each key, in their order."""
     order = np.argsort(keys, kind="stable")
     keys, values = keys[order], values[order]
-    limits = [*np.flatnonzero(np.diff(keys, prepend=-1)).tolist(), len(keys)]
-    listed = values.tolist()
-    return {int(keys[a]): listed[a:b] for a, b in pairwise(limits)} if len(keys) else {}
+    begins = np.flatnonzero(np.diff(keys, prepend=-1))
+    listed = tuple(values.tolist())  # the garbage collector visits lists, but not tuples of numbers
+    limits = pairwise([*begins.tolist(), len(keys)])
+    return {key: listed[a:b] for key, (a, b) in zip(keys[begins].tolist(), limits, strict=True)}
 
 
 class _EventLoop:
