@@ -81,8 +81,14 @@ WRITING = ("{}", "EXPLAIN ANALYZE {}", "PREPARE p AS {}; EXECUTE p", "SELECT 1; 
 def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
     bf.save(other, pd.DataFrame({"a": [1]}))
+    pivot = "PIVOT (SELECT id, state FROM jobs) ON state USING count(*) GROUP BY id"
     for query in (
         f"COPY jobs TO '{file}'",
+        f"COPY ({pivot}) TO '{file}' (FORMAT parquet)",
+        f"/* /* */ SELECT */ COPY ({pivot}) TO '{file}' (FORMAT parquet)",
+        f"EXPLAIN ANALYZE COPY ({pivot}) TO '{file}' (FORMAT parquet)",
+        f"CREATE TABLE copied AS {pivot}",
+        f"WITH counts AS ({pivot}) INSERT INTO jobs SELECT * FROM counts",
         f"COPY (SELECT 1) TO '{tmp_path / 'new.csv'}'",
         *(each.format(f"COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)") for each in WRITING),
         f"SELECT * FROM read_parquet('{other}')",
@@ -93,6 +99,28 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
             store.sql(query)
     assert not list(tmp_path.glob("new*"))
     pd.testing.assert_frame_equal(store.jobs(), jobs)
+
+
+@pytest.mark.slow
+def test_sql_runs_pivots(store: Store) -> None:
+    counts = store.jobs()["state"].value_counts().to_dict()
+    for query in (
+        "PIVOT jobs ON state USING count(*) GROUP BY organization",
+        "-- é\n/* COPY */ pivot jobs ON state USING count(*) GROUP BY organization",
+        "WITH counts AS (PIVOT jobs ON state USING count(*) GROUP BY organization) SELECT * FROM counts",
+        "(FROM (PIVOT jobs ON state USING count(*) GROUP BY organization))",
+    ):
+        (row,) = store.sql(query).drop(columns="organization").to_dict("records")
+        assert row == counts
+
+
+@pytest.mark.slow
+def test_a_lost_file_affects_only_queries_of_its_table(store: Store) -> None:
+    Path(store.files("jobs")[0]).unlink()
+    assert store.sql("SELECT count(*) AS n FROM Builds")["n"].item() == len(store.builds())
+    with pytest.raises(StoreFailed, match="No files found") as failed:
+        store.sql("SELECT count(*) FROM jobs")
+    assert "LINE 1" not in str(failed.value)
 
 
 @pytest.mark.slow

@@ -203,12 +203,14 @@ class TableVersion:
         Files never change, so a process opens each once for its range.
         """
         name = (self.location.table_url(self.name), file.path, key)
-        if name not in _KEY_RANGES:
-            if len(_KEY_RANGES) >= _MAX_KEY_RANGES:
-                _KEY_RANGES.clear()
-            with self.location.files(self.name).open_input_file(file.path) as source:
-                _KEY_RANGES[name] = _range_in_footer(pq.ParquetFile(source).metadata, key)
-        return _KEY_RANGES[name]
+        with suppress(KeyError):
+            return _KEY_RANGES[name]
+        with self.location.files(self.name).open_input_file(file.path) as source:
+            found = _range_in_footer(pq.ParquetFile(source).metadata, key)
+        if len(_KEY_RANGES) >= _MAX_KEY_RANGES:  # other threads may read and add at the same time
+            _KEY_RANGES.clear()
+        _KEY_RANGES[name] = found
+        return found
 
     def roll_back_to(self, version: int) -> TableVersion:
         """Commit a new version with the rows of an older one, unless this one has the same."""

@@ -36,7 +36,9 @@ _FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "fals
 _DAY_OF_FILE = r"TRY_CAST(regexp_extract(filename, '.*[/\\]day=([^/\\]*)', 1) AS DATE)"
 """Day in the path, in SQL. Before version 2.0.1, DuckDB cannot read partitions if it is given a schema."""
 
-_READ_ONLY = {"SELECT", "MULTI"}  # the second is PIVOT
+_READING = {b"select", b"from", b"with", b"pivot", b"pivot_wider", b"unpivot", b"pivot_longer", b"("}
+"""First words of statements with a PIVOT that only read."""
+
 _GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
 _MAX_MESSAGE = 600
 
@@ -110,21 +112,34 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
     try:
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            folders = [
-                table.location.table_url(table.name) for table in tables.values() if _name_table(connection, table)
-            ]
+            named = [table for name, table in tables.items() if name in sql.lower()] or tables.values()
+            folders = [table.location.table_url(table.name) for table in named if _name_table(connection, table)]
             connection.execute(f"SET allowed_directories = {_literal(folders)}")  # a list of files takes 40 ms
             connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-            if any(one.type.name not in _READ_ONLY for one in connection.extract_statements(sql)):
+            if not all(map(_only_reads, connection.extract_statements(sql))):
                 raise BadInput("DuckDB rejects the query: it must consist of SELECT statements, which only read.")
             result = connection.sql(sql)
             return as_frame(result.to_arrow_table()) if result is not None else pd.DataFrame()
     except duckdb.Error as why:
         is_damaged = any(table.location.url in str(why) for table in tables.values())
-        is_damaged |= any(error in str(why) for error in _READ_ERRORS) or not isinstance(why, duckdb.ProgrammingError)
+        is_of_query = isinstance(why, duckdb.ProgrammingError | duckdb.DataError)
+        is_damaged |= any(error in str(why) for error in _READ_ERRORS) or not is_of_query
         if is_damaged and not isinstance(why, duckdb.PermissionException):
-            raise StoreFailed(f"DuckDB could not run the query: {why}") from None
-        raise BadInput(f"DuckDB rejects the query: {why}") from None
+            message = str(why).split("\n\nLINE ")[0]  # of the query that opens a table, which users do not know
+            raise StoreFailed(f"DuckDB could not run the query: {message}") from None
+        raise BadInput(f"DuckDB rejects the query: {why}\nTables of this store: {', '.join(tables)}.") from None
+
+
+def _only_reads(statement: duckdb.Statement) -> bool:
+    """Return whether a statement only reads. DuckDB gives all with a PIVOT the same type, even a COPY to a file."""
+    import duckdb
+
+    if statement.type.name != "MULTI":
+        return statement.type.name == "SELECT"
+    tokens = duckdb.tokenize(statement.query)
+    first = next(start for start, kind in tokens if kind is not duckdb.token_type.comment)
+    word = re.match(rb"\w+|.", statement.query.encode()[first:])
+    return word is not None and word[0].lower() in _READING
 
 
 def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> bool:

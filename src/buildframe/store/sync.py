@@ -7,6 +7,7 @@ ranges are requested in several ranges with a commit each: first forward to now,
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,15 +106,24 @@ class SyncResult:
         )
 
 
+_POOL_LOCK = threading.Lock()
+_POOLS_BEFORE: list[pa.MemoryPool] = []
+"""Arrow's default memory pools when each running sync began."""
+
+
 @contextmanager
 def _memory_of_the_system() -> Iterator[None]:
-    """Let Arrow use the allocator of the system. Mimalloc keeps the memory of ended threads."""
-    before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
+    """Let Arrow use the allocator of the system until no sync runs. Mimalloc keeps the memory of ended threads."""
+    with _POOL_LOCK:
+        _POOLS_BEFORE.append(pa.default_memory_pool())
+        pa.set_memory_pool(pa.system_memory_pool())
     try:
         yield
     finally:
-        pa.set_memory_pool(before)
+        with _POOL_LOCK:
+            before = _POOLS_BEFORE.pop()
+            if not _POOLS_BEFORE:
+                pa.set_memory_pool(before)
 
 
 class Sync:
@@ -332,8 +342,8 @@ class Sync:
     ) -> tuple[History, Moment, Moment]:
         """Fetch builds created in a time range, or in a part at its start or end if the range has too many jobs.
 
-        There is no upper bound if `until` is now. A stopped listing is not stored, as the count of builds, by which
-        the service verifies a listing, comes last.
+        There is no upper bound if `until` is now. A stopped listing is not stored, because its builds are
+        compared with the service's count only at its end.
         """
         while True:
             _release_memory()
