@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import pairwise
 
 import numpy as np
 
 from buildframe.metrics.columns import NAT, Flags, Floats, Integers
-from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END, AT_START
+from buildframe.metrics.replaying.dependencies import AT_START
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
-from buildframe.metrics.replaying.model import AFTER_BUILD, BY_TRIGGER, FIRST, WITH_BUILD, ReplayModel
+from buildframe.metrics.replaying.model import FIRST, ReplayModel
 from buildframe.metrics.replaying.record import AGENT, BLOCK, NO_QUEUE
 
 FINISH, RETURN, RESIZE, END, CREATE, CANCEL, STOP, READY = range(8)
@@ -66,16 +65,6 @@ def simulate(model: ReplayModel, changes: Changes) -> ReplayTimes:
     return loop.times(model)
 
 
-def _group(keys: Integers, values: Integers) -> dict[int, tuple[int, ...]]:
-    """Return the values of each key, in their order."""
-    order = np.argsort(keys, kind="stable")
-    keys, values = keys[order], values[order]
-    begins = np.flatnonzero(np.diff(keys, prepend=-1))
-    listed = tuple(values.tolist())  # the garbage collector visits lists, but not tuples of numbers
-    limits = pairwise([*begins.tolist(), len(keys)])
-    return {key: listed[a:b] for key, (a, b) in zip(keys[begins].tolist(), limits, strict=True)}
-
-
 class _EventLoop:
     """State of builds and jobs in lists, by their numbers; times are counted from the start of the record."""
 
@@ -91,7 +80,8 @@ class _EventLoop:
         )  # fmt: skip
         self._read_jobs(model, changes)
         self._read_builds(model)
-        self._link(model)
+        self._links = model.links
+        self._waits, self._parts = model.n_waits.tolist(), model.n_parts.tolist()
         self._open_queues(model, changes.fleets)
         for build in np.flatnonzero(builds.cause == FIRST).tolist():
             self._push(int(builds.offset[build]), CREATE, build)
@@ -132,32 +122,6 @@ class _EventLoop:
         self._first_start = [2**62] * n
         self._left = np.bincount(model.jobs.build[model.jobs.is_live], minlength=n).tolist()
         self._under_way: dict[int, list[int]] = {}
-
-    def _link(self, model: ReplayModel) -> None:
-        """List for each build, job and cell what it lets go on."""
-        jobs, builds, live = model.jobs, model.builds, model.jobs.is_live
-        rows = np.arange(len(jobs.origin))
-        at_build = live & (jobs.since == AT_BUILD)
-        self._with_build = _group(jobs.build[at_build], rows[at_build])
-        at_start, at_end = live & (jobs.since == AT_START), live & (jobs.since == AT_END)
-        self._uploads = _group(jobs.source[at_start], rows[at_start])
-        self._repeats = _group(jobs.source[at_end], rows[at_end])
-        edges = live[model.edge_job]
-        self._after_cell = _group(model.edge_cell[edges], model.edge_job[edges])
-        failures = live[model.after_failure]
-        self._after_failure = _group(model.failed_job[failures], model.after_failure[failures])
-        waits = np.ones(len(rows), np.int64)
-        np.add.at(waits, model.edge_job, 1)
-        np.add.at(waits, model.after_failure, 1)
-        self._waits, self._parts = waits.tolist(), model.n_parts.tolist()
-        self._jobs_of = _group(jobs.build[live], rows[live])
-        number = np.arange(len(builds.origin))
-        self._triggers, self._rebuilds, self._beside = (
-            _group(builds.of[builds.cause == cause], number[builds.cause == cause])
-            for cause in (BY_TRIGGER, AFTER_BUILD, WITH_BUILD)
-        )
-        waiting = live & (jobs.ends_with >= 0)
-        self._awaiting = _group(jobs.ends_with[waiting], rows[waiting])
 
     def _open_queues(self, model: ReplayModel, fleets: Sequence[Fleet]) -> None:
         n = model.n_queues
@@ -247,7 +211,7 @@ class _EventLoop:
         build = self._of_build[row]
         if at < self._first_start[build]:
             self._first_start[build] = at
-        for uploaded in self._uploads.get(row, ()):
+        for uploaded in self._links.uploads.get(row, ()):
             self._created[uploaded] = at + self._offset[uploaded]
             self._allow(uploaded, at)
         self._finish_at(row, at + self._run[row])
@@ -258,7 +222,7 @@ class _EventLoop:
 
     def _trigger(self, row: int, now: int) -> None:
         self._first_start[self._of_build[row]] = min(now, self._first_start[self._of_build[row]])
-        for child in self._triggers.get(row, ()):
+        for child in self._links.triggers.get(row, ()):
             self._push(now + self._build_offset[child], CREATE, child)
         if self._ends_with[row] < 0:
             self._finish_at(row, now + self._run[row])
@@ -273,7 +237,7 @@ class _EventLoop:
         if not self._is_canceled[row]:
             self._release_cell(row, now)
         if not self._canceled[build]:
-            for other in self._repeats.get(row, ()):
+            for other in self._links.repeats.get(row, ()):
                 self._created[other] = now + self._offset[other]
                 self._allow(other, now)
         self._active[build] -= 1
@@ -298,14 +262,14 @@ class _EventLoop:
         self._touched.add(queue)
 
     def _release_cell(self, row: int, now: int) -> None:
-        for other in self._after_failure.get(row, ()):
+        for other in self._links.after_failure.get(row, ()):
             self._allow(other, now)
         cell = self._cell[row]
         if cell >= 0:
             left = self._parts[cell] - 1
             self._parts[cell] = left
             if not left:
-                for other in self._after_cell.get(cell, ()):
+                for other in self._links.after_cell.get(cell, ()):
                     self._allow(other, now)
 
     def _stop(self, row: int, now: int) -> None:
@@ -326,10 +290,10 @@ class _EventLoop:
             self._cancel_older(build, now)
         if self._cancel_after[build] != NAT:
             self._push(now + self._cancel_after[build], CANCEL, build)
-        for row in self._with_build.get(build, ()):
+        for row in self._links.with_build.get(build, ()):
             self._created[row] = now + self._offset[row]
             self._allow(row, now)
-        for other in self._beside.get(build, ()):
+        for other in self._links.beside.get(build, ()):
             self._push(now + self._build_offset[other], CREATE, other)
         if not self._left[build]:
             self._end_after_last(build, now)
@@ -356,7 +320,7 @@ class _EventLoop:
         """End all jobs of a build; those that run end a little later."""
         self._canceled[build], self._canceled_at[build] = how, now
         left = 0
-        for row in self._jobs_of.get(build, ()):
+        for row in self._links.jobs_of.get(build, ()):
             if self._ended[row] >= 0:
                 continue
             self._is_canceled[row] = True
@@ -381,9 +345,9 @@ class _EventLoop:
 
     def _end_build(self, build: int, now: int) -> None:
         self._build_ended[build] = now if self._canceled[build] else now + min(self._tail[build], 0)
-        for other in self._rebuilds.get(build, ()):
+        for other in self._links.rebuilds.get(build, ()):
             self._push(now + self._build_offset[other], CREATE, other)
-        for row in self._awaiting.get(build, ()):
+        for row in self._links.awaiting.get(build, ()):
             if self._ready[row] >= 0 and self._ended[row] < 0:
                 self._finish_at(row, now + self._wait[row])
 

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,7 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, Flags, Integers
 from buildframe.metrics.replaying.agents import AgentTimes
 from buildframe.metrics.replaying.cancellation import Cancellations
-from buildframe.metrics.replaying.dependencies import Dependencies
+from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END, AT_START, Dependencies
 from buildframe.metrics.replaying.record import TRIGGER, BuildRecord
 
 FIRST, BY_TRIGGER, AFTER_BUILD, WITH_BUILD = range(4)
@@ -77,6 +80,29 @@ class JobModel:
     is_person: Flags
 
 
+Numbers = dict[int, tuple[int, ...]]
+"""Numbers of builds or jobs, by that of a build, job or cell."""
+
+
+class Links(NamedTuple):
+    """What goes on with or after a build, job or cell.
+
+    Jobs that begin with a build, that a job uploads, that repeat a job, that follow a cell or a failed job, all jobs of
+    a build, trigger jobs that await a build; and builds that a job triggers, that follow a build, or begin with it.
+    """
+
+    with_build: Numbers
+    uploads: Numbers
+    repeats: Numbers
+    after_cell: Numbers
+    after_failure: Numbers
+    jobs_of: Numbers
+    awaiting: Numbers
+    triggers: Numbers
+    rebuilds: Numbers
+    beside: Numbers
+
+
 @dataclass(frozen=True)
 class ReplayModel:
     """A record that can be simulated. `start` and `end` limit it, in microseconds since 1970."""
@@ -91,6 +117,50 @@ class ReplayModel:
     start: int
     end: int
     n_queues: int
+
+    @cached_property
+    def n_waits(self) -> Integers:
+        """How many things each job waits for: its readiness, and the ends of others."""
+        waits = np.ones(len(self.jobs.origin), np.int64)
+        np.add.at(waits, self.edge_job, 1)
+        np.add.at(waits, self.after_failure, 1)
+        return waits
+
+    @cached_property
+    def links(self) -> Links:
+        """What each build, job and cell lets go on; the same in all simulations of the model."""
+        jobs, builds, live = self.jobs, self.builds, self.jobs.is_live
+        edges, failures, waiting = live[self.edge_job], live[self.after_failure], live & (jobs.ends_with >= 0)
+        with_build, uploads, repeats = (
+            _group(key[live & (jobs.since == since)], np.flatnonzero(live & (jobs.since == since)))
+            for key, since in ((jobs.build, AT_BUILD), (jobs.source, AT_START), (jobs.source, AT_END))
+        )
+        triggers, rebuilds, beside = (
+            _group(builds.of[builds.cause == cause], np.flatnonzero(builds.cause == cause))
+            for cause in (BY_TRIGGER, AFTER_BUILD, WITH_BUILD)
+        )
+        return Links(
+            with_build=with_build,
+            uploads=uploads,
+            repeats=repeats,
+            after_cell=_group(self.edge_cell[edges], self.edge_job[edges]),
+            after_failure=_group(self.failed_job[failures], self.after_failure[failures]),
+            jobs_of=_group(jobs.build[live], np.flatnonzero(live)),
+            awaiting=_group(jobs.ends_with[waiting], np.flatnonzero(waiting)),
+            triggers=triggers,
+            rebuilds=rebuilds,
+            beside=beside,
+        )
+
+
+def _group(keys: Integers, values: Integers) -> Numbers:
+    """Return the values of each key, in their order."""
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    begins = np.flatnonzero(np.diff(keys, prepend=-1))
+    listed = tuple(values.tolist())  # the garbage collector visits lists, but not tuples of numbers
+    limits = pairwise([*begins.tolist(), len(keys)])
+    return {key: listed[a:b] for key, (a, b) in zip(keys[begins].tolist(), limits, strict=True)}
 
 
 def build_model(
