@@ -366,7 +366,9 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
 
 def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
     """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
-    attempts = retried.engine.select_columns(jobs, ("id", "retry_type")).filter(nw.col("retry_type").is_in(_KINDS))
+    attempts = retried.engine.select_columns(jobs, ("id", "retry_type")).filter(
+        expressions.is_any_of("retry_type", *_KINDS)
+    )
     kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # flags join faster than texts
     replacements = attempts.select(replacing=_as_text("id"), **kinds).unique("replacing", keep="any")
     keyed = retried.frame.with_columns(replacing=_as_text("retried_in_job_id"))

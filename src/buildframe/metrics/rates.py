@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -294,22 +295,14 @@ def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFra
     `hits` is the column that counts hits. The columns `trials` together count the trials.
     """
     counts = sums.groups.sums
-    rate = shares(counts[hits], counts[[*trials]].sum(axis=1))
-    n_effective, size = effective_sizes(sums, hits, trials)
-    low, high = wilson(rate * size, size, CONFIDENCE)
-    return pd.DataFrame({"rate": rate, "low": low, "high": high, "n_effective": n_effective}, counts.index)
-
-
-def effective_sizes(
-    sums: SpanSums, hits: str, trials: Sequence[str], confidence: float = CONFIDENCE
-) -> tuple[Floats, Floats]:
-    """Return as how many independent trials those of each group count, and as how many for an interval."""
-    n = sums.groups.sums[[*trials]].sum(axis=1)
+    n: pd.Series[Any] = sum(counts[name] for name in trials)
     in_spans = np.sum([sums.spans[name] for name in trials], axis=0)
-    rate = shares(sums.groups.sums[hits], n)
+    rate = shares(counts[hits], n)
     effect = design_effect(in_spans, sums.spans[hits].astype(np.float64), rate * (1 - rate))
     n_effective = n.to_numpy(np.float64) / effect
-    return n_effective, size_for_interval(n_effective, in_spans, confidence)
+    size = size_for_interval(n_effective, in_spans, CONFIDENCE)
+    low, high = wilson(rate * size, size, CONFIDENCE)
+    return pd.DataFrame({"rate": rate, "low": low, "high": high, "n_effective": n_effective}, counts.index)
 
 
 def shares(hits: pd.Series, n: pd.Series) -> Floats:

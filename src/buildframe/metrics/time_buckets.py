@@ -69,7 +69,7 @@ class Buckets:
 
     def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str]) -> pd.DataFrame:
         """Count the rows that have a time in each bucket (Int64); `at` maps names of counts to columns of times."""
-        return fill_empty_buckets(rows.engine.count_by_bucket(rows, at, self._edges()), len(self)).sums
+        return rows.engine.count_by_bucket(rows, at, self._edges()).sums
 
     def _edges(self) -> Integers:
         return np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)

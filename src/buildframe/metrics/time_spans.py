@@ -17,7 +17,7 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, TIMESTAMP, Flags, Integers, microseconds
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.rows import GROUP, N_SPANS, PLACE, GroupedRows, GroupSums, Rows
-from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
+from buildframe.metrics.time_buckets import Buckets
 
 _CELLS = 128
 """Least number of cells in the time of all rows. Sums of twice as many cost little beside the pass over the rows."""
@@ -81,20 +81,17 @@ def sum_by_bucket(
     rows: GroupedRows, buckets: Buckets, at: str, counts: Mapping[str, nw.Expr], counted: Sequence[str]
 ) -> SpanSums:
     """Sum flags in each bucket, and in each span of its time."""
-    cells = buckets.divide(_CELLS)
-    parts = len(cells) // max(len(buckets), 1)
-    sums = fill_empty_buckets(rows.engine.group_sums(cells.group_by_bucket(rows, at), **counts), len(cells)).sums
-    place, cell = np.divmod(np.arange(len(cells)), max(parts, 1))
-    numbers = pd.DataFrame({GROUP: range(len(buckets))})
-    groups = GroupSums(numbers[[]], numbers, sums.groupby(place).sum())
-    return _put_together(
-        lambda: buckets.group_by_bucket(rows, at),
-        groups,
-        sums.assign(**{PLACE: place, _CELL: cell}),
-        at,
-        counts,
-        counted,
-    )
+    cells, n_buckets = buckets.divide(_CELLS), len(buckets)
+    summed = rows.engine.group_sums(cells.group_by_bucket(rows, at), **counts)
+    number = summed.groups[GROUP].to_numpy(np.int64, na_value=len(cells))
+    is_timed = number < len(cells)
+    place, cell = np.divmod(number[is_timed], len(cells) // max(n_buckets, 1))
+    parts = {name: summed.sums[name].to_numpy(np.int64)[is_timed] for name in counts}
+    of_buckets = {name: np.bincount(place, own, n_buckets).astype(np.int64) for name, own in parts.items()}
+    numbers = pd.DataFrame({GROUP: range(n_buckets)})
+    groups = GroupSums(numbers[[]], numbers, pd.DataFrame(of_buckets, dtype="Int64"))
+    own_cells = pd.DataFrame(parts | {PLACE: place, _CELL: cell})
+    return _put_together(lambda: buckets.group_by_bucket(rows, at), groups, own_cells, at, counts, counted)
 
 
 def _put_together(
@@ -109,9 +106,10 @@ def _put_together(
 
     `group` returns the rows, which only these need.
     """
-    n_groups, n = len(groups.sums), groups.sums[[*counted]].sum(axis=1).to_numpy(np.int64)
-    own = cells[cells[[*counted]].sum(axis=1) > 0].astype(np.int64)
-    place, cell = own[PLACE].to_numpy(), own[_CELL].to_numpy()
+    n_groups, n = len(groups.sums), np.sum([groups.sums[name].to_numpy(np.int64) for name in counted], axis=0)
+    has_counted = np.flatnonzero(np.sum([cells[name].to_numpy() for name in counted], axis=0))
+    own = {name: cells[name].to_numpy()[has_counted] for name in (PLACE, _CELL, *counts)}
+    place, cell = own[PLACE], own[_CELL]
     first, last = np.full(n_groups, np.iinfo(np.int64).max), np.full(n_groups, -1)
     np.minimum.at(first, place, cell)
     np.maximum.at(last, place, cell)
@@ -119,7 +117,7 @@ def _put_together(
     start = first >> shift
     n_cells = (last >> shift) - start + 1
     span = ((cell >> shift[place]) - start[place]) * N_SPANS // n_cells[place]
-    spans = {name: _sum_spans(place, span, own[name].to_numpy(), n_groups) for name in counts}
+    spans = {name: _sum_spans(place, span, own[name], n_groups) for name in counts}
     short = np.flatnonzero((last - first < _CELLS_OF_GROUP - 1) & (n > N_SPANS / 2))  # others have too few spans anyway
     if len(short):
         rows = group()

@@ -9,6 +9,7 @@ import narwhals as nw
 
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import engine_of
+from buildframe.metrics.engines.expressions import is_any_of
 from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.spec.builds import BuildState
 
@@ -22,6 +23,9 @@ INFINITE = "The durations hold infinite values. Leave out these rows, or use NaN
 _WEBHOOK_STATES = ("started", "finished")
 KNOWN = frozenset({*get_args(BuildState), *_JOB_STATES, *_WEBHOOK_STATES})
 """States of builds and jobs that the service has."""
+
+_USUAL = ("passed", "failed")
+"""Most rows have one of these states, so that only the others are grouped."""
 
 _SPELLINGS = {
     **dict.fromkeys(["pass", "success", "successful", "succeeded", "ok", "green"], "passed"),
@@ -41,16 +45,22 @@ def check_states(frame: Frame, *names: str) -> Frame:
     These are other spellings of known states ("Passed", "success"), and all states if none is known. A new state of the
     service beside known ones is accepted: it is neither passed nor failed.
     """
-    frame, texts = engine_of(frame).encode_texts(frame, names)
+    frame, texts = engine_of(frame).encode_texts(frame, names, _USUAL)
     for name, values in texts.items():
         states = [state for state in values if isinstance(state, str)]
         check_spellings(states, name)
-        if states and not KNOWN & set(states):
+        if states and not KNOWN & set(states) and not _has_usual(frame, name):
             raise BadInput(
                 f"The column {name!r} contains no known state, only {_list_states(states)}, so nothing would be "
                 f"counted. Convert them to known states: {_list_states(KNOWN)}."
             )
     return frame
+
+
+def _has_usual(frame: Frame, name: str) -> bool:
+    engine = engine_of(frame)
+    rows = engine.select_columns(frame, [name]).filter(is_any_of(name, *_USUAL))
+    return not engine.collect(rows.head(1)).empty
 
 
 def check_finite(rows: GroupedRows) -> None:

@@ -9,7 +9,7 @@ import narwhals as nw
 
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED
+from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED, is_any_of
 from buildframe.metrics.grouping import Key
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
@@ -60,7 +60,7 @@ def split_spans() -> dict[str, nw.Expr]:
 
 def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
     """Add to builds whether each `repeated` the outcome of the one before it on its line: branch and commit."""
-    settled = nw.col("build_state").is_in(["passed", "failed"])
+    settled = is_any_of("build_state", "passed", "failed")
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
     order = ["build_created_at", "build_number", "build"]
     before = nw.col("build_state").shift(1).over(*line, "compared", order_by=order)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -15,6 +17,11 @@ from buildframe.metrics.engines.dtypes import micros_column, nan_as_null
 
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
 """Columns of jobs that determine the outcome."""
+
+
+def is_any_of(name: str, *texts: str) -> nw.Expr:
+    """Match a few texts, null if there is none: for `is_in`, DuckDB searches a list in each row."""
+    return functools.reduce(operator.or_, (nw.col(name) == text for text in texts))
 
 
 # Jobs that run on an agent; jobs or builds that passed; builds that failed, or jobs, including soft failures
@@ -31,7 +38,7 @@ BY_INFRASTRUCTURE = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).
 
 IS_ATTEMPT = (
     (nw.col("type") == "script")
-    & nw.col("state").is_in(["passed", "failed", "timed_out"])
+    & is_any_of("state", "passed", "failed", "timed_out")
     & ~((nw.col("state") == "failed") & nw.col("soft_failed").fill_null(False))
 )
 """Script jobs that passed or failed hard; null or False for others, because only filters use it."""
@@ -52,9 +59,8 @@ def is_blocked(available: Collection[str]) -> nw.Expr:
         "blocked": nw.col("blocked").cast(nw.Boolean).fill_null(False),
         "state": (nw.col("state").cast(nw.String) == "blocked").fill_null(False),
     }
-    return nw.any_horizontal(
-        nw.lit(False), *(by_column[name] for name in BLOCKED if name in available), ignore_nulls=False
-    )
+    known = [by_column[name] for name in BLOCKED if name in available]
+    return functools.reduce(operator.or_, known) if known else nw.lit(False)
 
 
 def outcome(available: Collection[str]) -> tuple[nw.Expr, nw.Expr]:
@@ -101,7 +107,7 @@ def is_censored(span: Span, available: Collection[str]) -> nw.Expr:
         has_no_end |= is_blocked(available)
     censored = ~nw.col(span.start).is_null() & has_no_end
     if span.end == "runnable_at" and "state" in available:
-        censored &= ~nw.col("state").is_in(NEVER_RUNNABLE).fill_null(False)
+        censored &= ~is_any_of("state", *NEVER_RUNNABLE).fill_null(False)
     return censored
 
 

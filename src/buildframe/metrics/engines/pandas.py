@@ -85,7 +85,9 @@ class PandasEngine(Engine):
     def append(self, rows: Rows, others: Rows) -> Frame:
         return pd.concat([_to_pandas(rows), _to_pandas(others)], ignore_index=True)
 
-    def encode_texts(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, list[Any]]]:
+    def encode_texts(
+        self, frame: Frame, names: Sequence[str], usual: Sequence[str]
+    ) -> tuple[Frame, dict[str, list[Any]]]:
         encoded, texts = {}, {}
         for name in names:
             codes, values = pd.factorize(typed_column(frame, name))
@@ -103,9 +105,9 @@ class PandasEngine(Engine):
         return _to_rows(native.assign(**{name: _with_mask(us) for name, us in exact.items()}))
 
     def time_ranges(self, rows: Rows, names: Sequence[str]) -> list[tuple[Any, Any]]:
-        limits = (_first_and_last(microseconds(_to_pandas(rows)[name])) for name in names)
-        times = (pd.to_datetime(list(ends), unit="us", utc=True) for ends in limits)
-        return [(first, last) for first, last in times]
+        limits = np.array([_first_and_last(microseconds(_to_pandas(rows)[name])) for name in names])
+        times = pd.DatetimeIndex(limits.ravel().view("M8[us]"), tz="UTC")
+        return [*zip(times[::2], times[1::2], strict=True)]
 
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
         timestamps(frame, "created_at")

@@ -139,9 +139,15 @@ class Engine(ABC):
         counts = rows.group_by(*names).agg(nw.len().alias(ROWS))  # `unique` numbers all rows in DuckDB
         return self.collect(counts.select(*names))
 
-    def encode_texts(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, list[Any]]]:
-        """Return the distinct values of columns, and a frame in which they are encoded if that makes flags faster."""
-        values = self.combinations(self.select_columns(frame, names), names)
+    def encode_texts(
+        self, frame: Frame, names: Sequence[str], usual: Sequence[str]
+    ) -> tuple[Frame, dict[str, list[Any]]]:
+        """Return the distinct values of columns, and a frame in which they are encoded if that makes flags faster.
+
+        Of rows with `usual` values only, none may be returned.
+        """
+        is_unusual = nw.any_horizontal(*(~expressions.is_any_of(name, *usual) for name in names), ignore_nulls=False)
+        values = self.combinations(self.select_columns(frame, names).filter(is_unusual), names)
         return frame, {name: values[name].unique().tolist() for name in names}
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
