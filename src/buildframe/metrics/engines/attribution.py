@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import narwhals as nw
+import numpy as np
+import pandas as pd
 
-from buildframe.metrics.columns import NAT
+from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED, is_any_of
-from buildframe.metrics.grouping import Key
+from buildframe.metrics.engines.rows import GroupedRows, GroupSums, Rows
+from buildframe.metrics.grouping import Key, find_groups
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *OF_BUILD)
@@ -22,25 +25,52 @@ CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s
 
 LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
+_NUMBER, _NEVER = "number of the class", 2**62
 
-def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFrame[Any]:
-    """Add `span` in microseconds, the part of it that is `late`, flags and the `place` of the job among `CLASSES`.
 
-    The flags are `ran` and `running`. `is_dated` if the jobs have `fetched_at`.
+def sum_run_time(rows: GroupedRows, *, is_dated: bool) -> GroupSums:
+    """Sum run times and counts as `Engine.sum_run_time`; `is_dated` if the jobs have `fetched_at`.
+
+    Groups are split by class, which takes less time than a sum for each class.
     """
+    attributed = replace(rows, frame=_attribute_run_time(rows.frame, is_dated=is_dated))
+    split = rows.engine.split_groups(attributed, _NUMBER, len(CLASSES))
+    span, late = nw.col("span"), nw.col("late")
+    counted = {"n": nw.col("ran"), "n_running": nw.col("running"), "n_negative": span < 0}
+    summed = rows.engine.group_sums(split, early=span - late, late=late, **counted)
+    codes, groups = find_groups(summed.groups, rows.by[: len(rows.names)])
+    number, sums = summed.groups[_NUMBER].to_numpy(np.int64), summed.sums.astype(np.int64)
+    of_classes = sum_classes(codes, number, sums["early"].to_numpy(), sums["late"].to_numpy(), len(groups))
+    counts = {name: sums[name].groupby(codes).sum() for name in counted}
+    whole = pd.DataFrame({"n": counts.pop("n"), **of_classes, **counts}, dtype="Int64")
+    return GroupSums(rows.name_keys(groups), groups, whole)
+
+
+def sum_classes(
+    codes: Integers, number: Integers, early: Integers, late: Integers, n_groups: int
+) -> dict[str, Integers]:
+    """Sum the microseconds of each class in numbered groups; those that are `late` are of another than `number`."""
+    cells, sums = codes * len(CLASSES), np.zeros(n_groups * len(CLASSES), np.int64)
+    np.add.at(sums, cells + number, early)
+    np.add.at(sums, cells + CLASSES.index("after_failure_s"), late)
+    return dict(zip(CLASSES, sums.reshape(n_groups, -1).T, strict=True))
+
+
+def _attribute_run_time(jobs: Rows, *, is_dated: bool) -> Rows:
+    """Add `span` in microseconds, the part of it that is `late`, `ran`, `running`, and the number of the class."""
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
     seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
     builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish)))
-    builds = with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
+    builds = _with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
     started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
-    is_late = (nw.col("place") > 1) & started & finished & (finish > failed_at)
+    is_late = (nw.col(_NUMBER) > 1) & started & finished & (finish > failed_at)
     late = nw.when(is_late).then(finish - nw.max_horizontal(begin, failed_at))
     other = nw.when(nw.col("repeated")).then(nw.lit(3)).otherwise(nw.lit(4))
     not_retried = nw.when(nw.col("state") == "canceled").then(nw.lit(1)).otherwise(other)
-    place = nw.when(IS_SUPERSEDED).then(nw.lit(0)).otherwise(not_retried)
+    number = nw.when(IS_SUPERSEDED).then(nw.lit(0)).otherwise(not_retried)
     return (
         jobs.join(builds, on="build", how="left")
-        .with_columns(place=place)
+        .with_columns(number.alias(_NUMBER))
         .with_columns(
             span=(finish - begin).fill_null(0),
             ran=started & finished,
@@ -50,15 +80,7 @@ def attribute_run_time(jobs: nw.LazyFrame[Any], *, is_dated: bool) -> nw.LazyFra
     )
 
 
-def split_spans() -> dict[str, nw.Expr]:
-    """Return the microseconds of each class; for a job they add up to its `span`, which is 0 unless it ran."""
-    early = nw.col("span") - nw.col("late")
-    each = (nw.when(nw.col("place") == i).then(early).otherwise(nw.lit(0)) for i, _ in enumerate(CLASSES))
-    parts = dict(zip(CLASSES, each, strict=True))
-    return parts | {CLASSES[2]: nw.col("late")}
-
-
-def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame[Any]:
+def _with_repeats(builds: Rows, line: Sequence[str]) -> Rows:
     """Add to builds whether each `repeated` the outcome of the one before it on its line: branch and commit."""
     settled = is_any_of("build_state", "passed", "failed")
     known = ~nw.col("commit").is_null() & (nw.col("commit") != "HEAD") & ~nw.col("build_created_at").is_null()
@@ -69,10 +91,13 @@ def with_repeats(builds: nw.LazyFrame[Any], line: Sequence[str]) -> nw.LazyFrame
     return result.with_columns(repeated=nw.col("compared") & same)
 
 
-def _unique_builds(jobs: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+def _unique_builds(jobs: Rows) -> Rows:
     """Return each build once: its first failure, and the values of the rows that were fetched last."""
     known = jobs.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
-    each = known.group_by("build", "seen").agg(nw.col(*OF_BUILD, "failed_at").min())
-    last = nw.col("seen") == nw.col("seen").max().over("build")
-    first_failure = nw.col("failed_at").min().over("build")
-    return each.with_columns(failed_at=first_failure, last=last).filter(nw.col("last"))
+    line = nw.col(*map(str, LINE)).any_value(ignore_nulls=True)  # equal in all rows of a build
+    least = nw.col(*(name for name in OF_BUILD if name not in LINE), "failed_at").min()
+    each = known.group_by("build", "seen").agg(line, least)
+    known_failure = each.with_columns(nw.col("failed_at").fill_null(_NEVER))
+    first_failure = nw.col("failed_at").cum_min().over("build", order_by="seen")
+    is_last = nw.col("seen").shift(-1).over("build", order_by="seen").is_null()  # DuckDB groups twice for a maximum
+    return known_failure.with_columns(failed_at=first_failure, last=is_last).filter(nw.col("last"))

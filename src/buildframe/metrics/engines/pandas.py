@@ -313,14 +313,11 @@ class PandasEngine(Engine):
         place[(table["state"] == "canceled").to_numpy(bool)] = 1
         place[retried] = 0
         first = _find_first_failures(table, build, finish, len(ids))[build]
-        ran, n_groups, n_classes = np.flatnonzero(is_started & is_over), len(groups.keys), len(attribution.CLASSES)
+        ran, n_groups = np.flatnonzero(is_started & is_over), len(groups.keys)
         codes, place, begin, finish, first = (one[ran] for one in (groups.codes, place, begin, finish, first))
         span = finish - begin
         late = np.where((finish > first) & (place > 1), finish - np.maximum(begin, first), 0)
-        cells, parts = codes * n_classes, np.zeros(n_groups * n_classes, np.int64)
-        np.add.at(parts, cells + place, span - late)
-        np.add.at(parts, cells + 2, late)
-        sums = dict(zip(attribution.CLASSES, parts.reshape(-1, n_classes).T, strict=True))
+        sums = attribution.sum_classes(codes, place, span - late, late, n_groups)
         counted = {"n": codes, "n_running": groups.codes[is_started & ~is_over], "n_negative": codes[span < 0]}
         counts = {name: np.bincount(own, minlength=n_groups) for name, own in counted.items()}
         summed = pd.DataFrame({"n": counts.pop("n"), **sums, **counts}, dtype="Int64")

@@ -493,9 +493,7 @@ class Engine(ABC):
         fetched = [name for name in self.column_names(jobs) if name == "fetched_at"]
         rows = self.group_rows(jobs, (*attribution.NEEDS, *fetched), by, build=nw.col("build_id"))
         rows = rows.with_micros(("started_at", "finished_at", *fetched))
-        rows = replace(rows, frame=attribution.attribute_run_time(rows.frame, is_dated=bool(fetched)))
-        counts = {"n_running": nw.col("running"), "n_negative": nw.col("span") < 0}
-        return self.group_sums(rows, n=nw.col("ran"), **attribution.split_spans(), **counts)
+        return attribution.sum_run_time(rows, is_dated=bool(fetched))
 
 
 def _with_keys(by: Sequence[str], of: FrameFunction, rows: pd.DataFrame) -> pd.DataFrame:
