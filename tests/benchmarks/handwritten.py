@@ -173,7 +173,8 @@ def success_trend(builds: pd.DataFrame) -> pd.DataFrame:
 
 def throughput(builds: pd.DataFrame) -> pd.DataFrame:
     created, finished = us(builds, "created_at") // DAY, us(builds, "finished_at")
-    finished = finished[(finished != NAT) & ~flag(builds["blocked"])] // DAY
+    is_blocked = flag(builds["blocked"]) | is_any(builds["state"], "blocked")
+    finished = finished[(finished != NAT) & ~is_blocked] // DAY
     first = min(created.min(), finished.min())
     many = max(created.max(), finished.max()) - first + 1
     counts = {name: np.bincount(at - first, minlength=many) for name, at in (("demand", created), ("served", finished))}

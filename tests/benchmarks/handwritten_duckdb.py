@@ -96,7 +96,8 @@ class Sql:
         days = self._frame(f"""
             WITH demand AS (SELECT epoch_us(created_at) // {DAY} AS day, count(*) AS demand FROM builds GROUP BY ALL),
             served AS (SELECT epoch_us(finished_at) // {DAY} AS day, count(*) AS served
-                       FROM builds WHERE finished_at IS NOT NULL AND NOT coalesce(blocked, false) GROUP BY ALL)
+                       FROM builds WHERE finished_at IS NOT NULL AND NOT coalesce(blocked, false)
+                                     AND state IS DISTINCT FROM 'blocked' GROUP BY ALL)
             SELECT day, coalesce(demand, 0) AS demand, coalesce(served, 0) AS served
             FROM demand FULL JOIN served USING (day) ORDER BY day""")
         return self._filled("builds", days)

@@ -95,7 +95,8 @@ def success_trend(builds: pl.DataFrame) -> pd.DataFrame:
 
 
 def throughput(builds: pl.DataFrame) -> pd.DataFrame:
-    ended = builds.lazy().filter(~c("blocked").fill_null(value=False))
+    is_blocked = c("blocked").fill_null(value=False) | (c("state") == "blocked").fill_null(value=False)
+    ended = builds.lazy().filter(~is_blocked)
     days = [
         rows.group_by(day=_us(at) // DAY).agg(pl.len().alias(name))
         for name, rows, at in (("demand", builds.lazy(), "created_at"), ("served", ended, "finished_at"))

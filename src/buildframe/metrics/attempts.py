@@ -369,8 +369,9 @@ def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
     attempts = retried.engine.select_columns(jobs, ("id", "retry_type")).filter(
         expressions.is_any_of("retry_type", *_KINDS)
     )
-    kinds = {kind: nw.col("retry_type") == kind for kind in _KINDS}  # flags join faster than texts
-    replacements = attempts.select(replacing=_as_text("id"), **kinds).unique("replacing", keep="any")
+    kinds = {kind: (nw.col("retry_type") == kind).cast(nw.Int64) for kind in _KINDS}  # these join faster than texts
+    each = attempts.select(replacing=_as_text("id"), **kinds)
+    replacements = each.group_by("replacing").agg(nw.col(_KINDS[0]).max(), nw.col(_KINDS[1]).max())
     keyed = retried.frame.with_columns(replacing=_as_text("retried_in_job_id"))
     joined = keyed.join(replacements, on="replacing", how="inner")
     return retried.engine.group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -421,7 +420,7 @@ def _summarize_branches(
     ends = [last for _, last in engine.time_ranges(rows, ["finished_at", "fetched_at"])]
     until = pd.Series(ends, dtype=TIMESTAMP).max()  # of all builds, on any branch
     summarize = functools.partial(_summarize_builds, of, by, defaults, until)
-    result = engine.map_whole_groups(rows.filter(nw.col("branch").is_in(branches)), by, summarize)
+    result = engine.map_whole_groups(rows.filter(expressions.is_any_of("branch", *branches)), by, summarize)
     order = [*_existing_columns(result, "organization"), "pipeline", _ID]
     return result.sort_values(order, kind="stable", ignore_index=True).drop(columns=_ID)
 

@@ -25,8 +25,8 @@ from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.validation import check_states
 
 _SETTLED = {
-    "passed": expressions.IS_SETTLED & expressions.HAS_PASSED,
-    "failed": expressions.IS_SETTLED & expressions.HAS_FAILED,
+    "passed": expressions.IS_SETTLED & (nw.col("state") == "passed"),  # null counts as False
+    "failed": expressions.IS_SETTLED & (nw.col("state") == "failed"),
 }
 
 
@@ -221,10 +221,12 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     """
     at = {"demand": "created_at", "served": "finished_at"}
     rows = engine_of(builds).group_rows(builds, (*at.values(), "fetched_at"), wants=BLOCKED)
-    ended = nw.when(~expressions.is_blocked(rows.engine.column_names(builds))).then(nw.col("finished_at"))
-    rows = rows.with_columns(finished_at=ended)
     buckets = Buckets.of(rows, list(at.values()), freq, tz)
-    return buckets.with_starts(buckets.count_by_bucket(rows, at))
+    is_over = ~expressions.is_blocked(rows.engine.column_names(builds))
+    ended = rows.engine.filter_groups(rows, is_over, ["finished_at"])
+    counts = [buckets.count_by_bucket(of, {name: at[name]}) for name, of in (("demand", rows), ("served", ended))]
+    buckets, counted = buckets.trim(pd.concat(counts, axis=1))
+    return buckets.with_starts(counted)
 
 
 @checked_names

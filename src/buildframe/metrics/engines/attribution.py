@@ -53,7 +53,7 @@ def sum_classes(
     cells, sums = codes * len(CLASSES), np.zeros(n_groups * len(CLASSES), np.int64)
     np.add.at(sums, cells + number, early)
     np.add.at(sums, cells + CLASSES.index("after_failure_s"), late)
-    return dict(zip(CLASSES, sums.reshape(n_groups, -1).T, strict=True))
+    return dict(zip(CLASSES, sums.reshape(-1, len(CLASSES)).T, strict=True))
 
 
 def _attribute_run_time(jobs: Rows, *, is_dated: bool) -> Rows:

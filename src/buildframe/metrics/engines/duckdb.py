@@ -89,9 +89,10 @@ class DuckDBEngine(CountingEngine):
 
     def count_values(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Read few rows into memory, which takes a third of the time of queries that count and rank them."""
-        if self.to_arrow(rows.frame.select(nw.len()))[0][0].as_py() > MAX_IN_MEMORY:
-            return super().count_values(rows, span, at)
-        return self._read_ranked(rows, span, at)
+        counted = (own.select(nw.len()) for own in (rows.source, rows.frame) if own is not None)
+        if any(self.to_arrow(n)[0][0].as_py() <= MAX_IN_MEMORY for n in counted):
+            return self._read_ranked(rows, span, at)
+        return super().count_values(rows, span, at)
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         return super().rank_values(rows, counts) if counts.ranked is None else counts.ranked

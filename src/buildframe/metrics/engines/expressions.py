@@ -18,9 +18,13 @@ from buildframe.metrics.engines.dtypes import micros_column, nan_as_null
 OUTCOME = ("state", "soft_failed", "exit_status", "signal")
 """Columns of jobs that determine the outcome."""
 
+_FEW = 4
+
 
 def is_any_of(name: str, *texts: str) -> nw.Expr:
-    """Match a few texts, null if there is none: for `is_in`, DuckDB searches a list in each row."""
+    """Match texts, null if there is none: a few are compared faster than `is_in` searches a list in each row."""
+    if not 0 < len(texts) <= _FEW:
+        return nw.col(name).is_in(texts)
     return functools.reduce(operator.or_, (nw.col(name) == text for text in texts))
 
 

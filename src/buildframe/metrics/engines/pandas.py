@@ -85,9 +85,7 @@ class PandasEngine(Engine):
     def append(self, rows: Rows, others: Rows) -> Frame:
         return pd.concat([_to_pandas(rows), _to_pandas(others)], ignore_index=True)
 
-    def encode_texts(
-        self, frame: Frame, names: Sequence[str], usual: Sequence[str]
-    ) -> tuple[Frame, dict[str, list[Any]]]:
+    def encode_texts(self, frame: Frame, names: Sequence[str], usual: Sequence[str]) -> tuple[Frame, dict[str, Any]]:
         encoded, texts = {}, {}
         for name in names:
             codes, values = pd.factorize(typed_column(frame, name))

@@ -139,13 +139,8 @@ class Engine(ABC):
         counts = rows.group_by(*names).agg(nw.len().alias(ROWS))  # `unique` numbers all rows in DuckDB
         return self.collect(counts.select(*names))
 
-    def encode_texts(
-        self, frame: Frame, names: Sequence[str], usual: Sequence[str]
-    ) -> tuple[Frame, dict[str, list[Any]]]:
-        """Return the distinct values of columns, and a frame in which they are encoded if that makes flags faster.
-
-        Of rows with `usual` values only, none may be returned.
-        """
+    def encode_texts(self, frame: Frame, names: Sequence[str], usual: Sequence[str]) -> tuple[Frame, dict[str, Any]]:
+        """Return a frame whose columns are encoded if that makes flags faster, and at least the values not `usual`."""
         is_unusual = nw.any_horizontal(*(~expressions.is_any_of(name, *usual) for name in names), ignore_nulls=False)
         values = self.combinations(self.select_columns(frame, names).filter(is_unusual), names)
         return frame, {name: values[name].unique().tolist() for name in names}
@@ -224,7 +219,7 @@ class Engine(ABC):
 
     def filter_groups(self, rows: GroupedRows, chosen: nw.Expr, names: Iterable[str] = ()) -> GroupedRows:
         """Return the chosen rows with these columns, by default all, and only the groups that have some of them."""
-        filtered = replace(rows, frame=rows.frame.filter(chosen))
+        filtered = replace(rows, frame=rows.frame.filter(chosen), source=rows.frame)
         return filtered.select(*dict.fromkeys(names)) if names else filtered
 
     def nested_groups(self, frame: Frame, needs: Collection[str], levels: Sequence[Sequence[Key]]) -> GroupedRows:

@@ -37,7 +37,8 @@ class GroupedRows:
     """Columns of a frame, and the columns `by` that identify its groups.
 
     `names` are the names of the keys in a result. If groups are numbered (pandas), `keys` has a frame for each level of
-    keys, coarsest first, with a row per group of that level.
+    keys, coarsest first, with a row per group of that level. `source` has at least as many rows, which are sooner
+    counted.
     """
 
     engine: Engine
@@ -45,6 +46,7 @@ class GroupedRows:
     by: list[str]
     names: list[str]
     keys: Sequence[pd.DataFrame] = ()
+    source: Rows | None = None
 
     def select(self, *names: str) -> GroupedRows:
         """Return the same rows with these columns, and those that identify groups."""
