@@ -297,7 +297,7 @@ def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFra
     `hits` is the column that counts hits. The columns `trials` together count the trials.
     """
     counts = sums.groups.sums
-    n: pd.Series[Any] = sum(counts[name] for name in trials)
+    n: Any = sum(counts[name] for name in trials)
     in_spans = np.sum([sums.spans[name] for name in trials], axis=0)
     rate = shares(counts[hits], n)
     effect = design_effect(in_spans, sums.spans[hits].astype(np.float64), rate * (1 - rate))
