@@ -25,7 +25,7 @@ CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s
 
 LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
-_NUMBER, _NEVER = "number of the class", 2**62
+_NUMBER = "number of the class"
 
 
 def sum_run_time(rows: GroupedRows, *, is_dated: bool) -> GroupSums:
@@ -97,7 +97,6 @@ def _unique_builds(jobs: Rows) -> Rows:
     line = nw.col(*map(str, LINE)).any_value(ignore_nulls=True)  # equal in all rows of a build
     least = nw.col(*(name for name in OF_BUILD if name not in LINE), "failed_at").min()
     each = known.group_by("build", "seen").agg(line, least)
-    known_failure = each.with_columns(nw.col("failed_at").fill_null(_NEVER))
-    first_failure = nw.col("failed_at").cum_min().over("build", order_by="seen")
-    is_last = nw.col("seen").shift(-1).over("build", order_by="seen").is_null()  # DuckDB groups twice for a maximum
-    return known_failure.with_columns(failed_at=first_failure, last=is_last).filter(nw.col("last"))
+    last = nw.col("seen") == nw.col("seen").max().over("build")
+    first_failure = nw.col("failed_at").min().over("build")
+    return each.with_columns(failed_at=first_failure, last=last).filter(nw.col("last"))
