@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -48,25 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False  # by the number of tests, files of few but long ones would come last
 
 
-def import_tests(config: pytest.Config) -> None:
-    """Import all test modules, each worker from another one on: else all compile each module of a fresh checkout."""
-    worker = getattr(config, "workerinput", None)
-    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
-        return
-    folder = Path(__file__).parent
-    files = sorted(folder.rglob("test_*.py"))
-    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-    for path in files[first:] + files[:first]:
-        with suppress(Exception, pytest.skip.Exception):  # the collection imports it again, and reports the error
-            importlib.import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+def pytest_collection() -> Generator[None, object, object]:
     """Collect without garbage collection, which would visit thousands of tests again and again."""
     gc.disable()
     try:
-        import_tests(session.config)
         return (yield)
     finally:
         gc.freeze()
