@@ -279,7 +279,8 @@ def test_sql_joins_tables_and_counts_days_in_utc(filled: Filled) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["SELECT nothing FROM nowhere", "SELECT state::INT FROM jobs", "SELECT (number + 1000)::TINYINT FROM builds"]
+    "query",
+    ["SELECT nothing FROM nowhere", "SELECT state::INT FROM jobs", "SELECT (number + 1000)::TINYINT FROM builds"],
 )
 def test_errors_of_duckdb_are_shown(filled: Filled, query: str) -> None:
     with pytest.raises(bf.BadInput, match=r"DuckDB rejects the query(?s:.*)Tables of this store: builds, jobs"):
