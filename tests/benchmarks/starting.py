@@ -1,4 +1,4 @@
-"""Measure what starts in a fresh process, beside `import pandas`: imports, `connect()`, a sandbox and the demo."""
+"""Measure what starts in a fresh process, beside `import pandas`: imports, a sandbox, the demo, a report, notebooks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
+import buildframe as bf
 from tests.benchmarks import reporting
-from tests.benchmarks.reporting import Stopwatch
+from tests.benchmarks.reporting import ROOT, Stopwatch
 
 STATEMENTS = {
     "nothing": "pass",
     "import pandas": "import pandas",
     "import buildframe": "import buildframe",
     "import and connect": "import buildframe as bf; bf.connect('acme', token='an-invented-token')",
+    "the same without rich": (
+        "import sys; sys.modules['rich'] = None; "  # as if it were not installed: httpx imports it for a command line
+        "import buildframe as bf; bf.connect('acme', token='an-invented-token')"
+    ),
     "sandbox": "import buildframe as bf; bf.sandbox(progress=False)",
     "demo": "from buildframe.cli import main; main(['demo'])",
 }
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def _cpu_of_children() -> float:
@@ -27,30 +35,46 @@ def _cpu_of_children() -> float:
     return times.children_user + times.children_system
 
 
-def _fresh(statement: str) -> Stopwatch:
-    """Run a statement in a new process; the CPU time is that of the process, which other programs hardly change."""
+def _fresh(*arguments: str) -> Stopwatch:
+    """Run Python in a new process; the CPU time is that of the process, which other programs hardly change."""
     watch, before = Stopwatch(), _cpu_of_children()
     with tempfile.TemporaryDirectory() as folder, watch.running():
-        command = [sys.executable, "-c", statement]
-        subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL, check=True)
     watch.cpu = _cpu_of_children() - before
     return watch
 
 
+def _report_on(store: str) -> Stopwatch:
+    """Write a report of a week and its pictures, without a sync."""
+    return _fresh("-c", f"from buildframe.cli import main; main(['report', {store!r}, 'reports', '--no-sync'])")
+
+
+def _execute(notebook: Path) -> Stopwatch:
+    return _fresh("-m", "nbconvert", "--to", "notebook", "--execute", "--output-dir", ".", str(notebook))
+
+
+def _judge(cpu: dict[str, float], ratios: Sequence[tuple[str, float]]) -> None:
+    for name, target in ratios:
+        reporting.judge(f"{name} / import pandas", cpu[name] / cpu["import pandas"], at_most=target)
+    for name, most in (("sandbox", 3), ("demo", 6), ("report", 5)):
+        reporting.judge(f"{name}, CPU seconds", cpu[name], at_most=most)
+
+
 def main(quick: bool) -> None:
-    for statement in STATEMENTS.values():
-        _fresh(statement)  # compiles, and fills the cache of files
-    candidates = {name: functools.partial(_fresh, statement) for name, statement in STATEMENTS.items()}
-    measured = reporting.in_turn(2 if quick else 9, candidates)
+    with tempfile.TemporaryDirectory() as folder, bf.sandbox(progress=False) as ci:
+        store = str(Path(folder, "ci-history"))
+        bf.Store(store).sync(ci, since="31d", progress=False)
+        ways = {name: functools.partial(_fresh, "-c", statement) for name, statement in STATEMENTS.items()}
+        ways["report"] = functools.partial(_report_on, store)
+        for way in ways.values():
+            way()  # compiles, and fills the cache of files
+        measured = reporting.in_turn(2 if quick else 9, ways)
     reporting.show_times(measured)
     cpu = {name: statistics.median(time.cpu for time in times) for name, times in measured.items()}
-    pandas = cpu["import pandas"]
-    reporting.judge("import buildframe / import pandas", cpu["import buildframe"] / pandas, at_most=1.3)
-    reporting.judge("import and connect / import pandas", cpu["import and connect"] / pandas, at_most=1.2)
-    reporting.judge("sandbox of a month, CPU seconds", cpu["sandbox"], at_most=3)
-    reporting.judge("demo, CPU seconds", cpu["demo"], at_most=6)
-    for name in ("sandbox", "demo"):
-        print(f"{name} / import pandas: {cpu[name] / pandas:.2f}")
+    same = [(name, 1.2) for name in ("import and connect", "the same without rich")]
+    _judge(cpu, [("import buildframe", 1.3), *same])
+    for notebook in NOTEBOOKS[:1] if quick else NOTEBOOKS:
+        reporting.judge(f"{notebook.name}, seconds", _execute(notebook).seconds, at_most=20)
 
 
 if __name__ == "__main__":
