@@ -48,6 +48,14 @@ def has_java() -> bool:
     return shutil.which("java") is not None or "JAVA_HOME" in os.environ
 
 
+def check_java() -> None:
+    """Skip the test without Java; in CI it fails."""
+    if not has_java():
+        if os.environ.get("CI"):
+            pytest.fail("There is no Java, which .ci/run installs.")
+        pytest.skip("needs Java 17 (apt-get install openjdk-17-jre-headless)")
+
+
 def get_session(**settings: str) -> SparkSession:
     """Return the session of this process; benchmarks pass settings of their own."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
@@ -58,10 +66,7 @@ def get_session(**settings: str) -> SparkSession:
 
 @cache
 def _start_session(**settings: str) -> SparkSession:
-    if not has_java():
-        if os.environ.get("CI"):
-            pytest.fail("There is no Java, which .ci/run installs.")
-        pytest.skip("needs Java 17 (apt-get install openjdk-17-jre-headless)")
+    check_java()
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas >= 3", FutureWarning)
     from pyspark.sql import SparkSession

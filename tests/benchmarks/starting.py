@@ -45,7 +45,7 @@ def _fresh(*arguments: str) -> Stopwatch:
 
 
 def _report_on(store: str) -> Stopwatch:
-    """Write a report of a week and its pictures, without a sync."""
+    """Write a report of a week and its plots, without a sync."""
     return _fresh("-c", f"from buildframe.cli import main; main(['report', {store!r}, 'reports', '--no-sync'])")
 
 

@@ -191,12 +191,20 @@ EMPTY_IN_SPARK = ("none", "all null")
 def cases_in_spark(summaries: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a summary and of rows for Spark: many rows, and for each function one of the empty frames.
 
+    One summary of each function gets many rows in a cluster instead (`spark_cluster`).
     The other rows test functions of this package, which are the same on each engine. Without values, options of a
     function make no difference to Spark that other engines would not show, but groups do.
     """
     names, plain = list(summaries), first_of_functions(summaries)
-    many = [(name, "many") for name in names if name not in ALIKE_IN_SPARK]
+    in_cluster = {name for _, name in one_of_each_function().values()}
+    many = [(name, "many") for name in names if name not in ALIKE_IN_SPARK | in_cluster]
     return many + list(zip(plain, itertools.cycle(EMPTY_IN_SPARK)))
+
+
+def one_of_each_function() -> dict[str, tuple[str, str]]:
+    """Return the table and the name of one summary of each function, one of jobs if there is any."""
+    of_tables = (("builds", OF_BUILDS), ("jobs", OF_JOBS))
+    return {function_of(name): (table, name) for table, summaries in of_tables for name in summaries}
 
 
 def assert_same(result: pd.DataFrame, expected: pd.DataFrame) -> None:

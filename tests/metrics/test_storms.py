@@ -8,7 +8,7 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 import pytest
-from tests.metrics.engine_frames import ENGINES
+from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.storms import join_periods
@@ -33,7 +33,7 @@ def test_many_gaps_give_few_ranges_that_leave_out_the_widest_gaps() -> None:
     assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
 
 
-@pytest.mark.parametrize("to", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("to", [*ENGINES.values(), in_spark], ids=[*ENGINES, "spark"])
 def test_times_are_filtered_to_the_microsecond(to: Any) -> None:
     micros = pd.array([99, 100, 149, 150, None, 200, 250], "Int64")
     frame = to(pd.DataFrame({"id": range(7), "finished_at": pd.to_datetime(micros, unit="us", utc=True)}))

@@ -192,7 +192,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
     1  platform  test-http              19      1       0.053  0.007
     """
     attempts = select_attempts(jobs)
-    attempts = attempts.engine.encode_keys(attempts)
+    attempts = attempts.engine.gather(attempts.engine.encode_keys(attempts), len([*STEP, *COMMIT]))
     first = nw.col("finished_at").min()
     variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
     engine = variants.engine

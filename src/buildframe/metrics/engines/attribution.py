@@ -33,7 +33,8 @@ def sum_run_time(rows: GroupedRows, *, is_dated: bool) -> GroupSums:
 
     Groups are split by class, which takes less time than a sum for each class.
     """
-    attributed = replace(rows, frame=_attribute_run_time(rows.frame, is_dated=is_dated))
+    builds = rows.engine.run_first(_select_builds(rows, is_dated=is_dated))
+    attributed = replace(rows, frame=_attribute_run_time(rows.frame, builds))
     split = rows.engine.split_groups(attributed, _NUMBER, len(CLASSES))
     span, late = nw.col("span"), nw.col("late")
     counted = {"n": nw.col("ran"), "n_running": nw.col("running"), "n_negative": span < 0}
@@ -56,12 +57,18 @@ def sum_classes(
     return dict(zip(CLASSES, sums.reshape(-1, len(CLASSES)).T, strict=True))
 
 
-def _attribute_run_time(jobs: Rows, *, is_dated: bool) -> Rows:
+def _select_builds(rows: GroupedRows, *, is_dated: bool) -> Rows:
+    """Return the builds whose jobs may have run for nothing: when the first job `failed_at`, or `repeated`."""
+    finish = nw.col(micros_column("finished_at"))
+    seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
+    jobs = rows.frame.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish))
+    builds = _with_repeats(_unique_builds(replace(rows, frame=jobs)), [str(name) for name in LINE])
+    return builds.select("build", "failed_at", "repeated").filter(~nw.col("failed_at").is_null() | nw.col("repeated"))
+
+
+def _attribute_run_time(jobs: Rows, builds: Rows) -> Rows:
     """Add `span` in microseconds, the part of it that is `late`, `ran`, `running`, and the number of the class."""
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
-    seen = nw.col(micros_column("fetched_at")).fill_null(NAT) if is_dated else nw.lit(0)
-    builds = _unique_builds(jobs.with_columns(seen=seen, failed_at=nw.when(FAILS_BUILD).then(finish)))
-    builds = _with_repeats(builds, [str(name) for name in LINE]).select("build", "failed_at", "repeated")
     started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
     is_late = (nw.col(_NUMBER) > 1) & started & finished & (finish > failed_at)
     late = nw.when(is_late).then(finish - nw.max_horizontal(begin, failed_at))
@@ -91,9 +98,10 @@ def _with_repeats(builds: Rows, line: Sequence[str]) -> Rows:
     return result.with_columns(repeated=nw.col("compared") & same)
 
 
-def _unique_builds(jobs: Rows) -> Rows:
+def _unique_builds(jobs: GroupedRows) -> Rows:
     """Return each build once: its first failure, and the values of the rows that were fetched last."""
-    known = jobs.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
+    known = jobs.frame.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
+    known = jobs.engine.merge_equal(known, ["build", "seen", *OF_BUILD])
     line = nw.col(*map(str, LINE)).any_value(ignore_nulls=True)  # equal in all rows of a build
     least = nw.col(*(name for name in OF_BUILD if name not in LINE), "failed_at").min()
     each = known.group_by("build", "seen").agg(line, least)

@@ -90,3 +90,17 @@ def check_zone(name: str, dtype: Any) -> None:
     """Raise BadInput unless a column of this type holds timestamps with a zone."""
     if not isinstance(dtype, nw.Datetime) or dtype.time_zone is None:
         raise BadInput(f"The column {name!r} holds {dtype}, not timestamps with a time zone. Add the zone.")
+
+
+def concat_aligned(rows: nw.LazyFrame[Any], others: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+    """Return both in one frame; columns that only one of them has are null in the other."""
+    schemas = [one.collect_schema() for one in (rows, others)]
+    dtypes = {**schemas[1], **schemas[0]}
+    aligned = (
+        one.select(
+            (nw.col(name).cast(dtype) if name in schema else nw.lit(None, dtype)).alias(name)
+            for name, dtype in dtypes.items()
+        )
+        for one, schema in zip((rows, others), schemas, strict=True)
+    )
+    return nw.concat(aligned)

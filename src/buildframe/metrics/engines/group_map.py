@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.metrics.engines.dtypes import to_typed_pandas
-from buildframe.metrics.engines.rows import FrameFunction
+from buildframe.metrics.engines.rows import GROUP, FrameFunction
+from buildframe.metrics.grouping import find_groups, join_keys
 
 MAX_ROWS = 500_000
 """Rows in memory at once, unless one group has more."""
@@ -54,3 +56,10 @@ def _start_of_last_group(rows: pa.RecordBatch, by: Sequence[str]) -> int:
 def _without_nan(column: Any) -> Any:
     """Return the column with nulls for NaN, which equals no value."""
     return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
+
+
+def with_keys(by: Sequence[str], of: FrameFunction, rows: pd.DataFrame) -> pd.DataFrame:
+    """Apply `of` to rows with the number of their group, and return its result beside the columns of groups."""
+    codes, keys = find_groups(rows, list(by))
+    result = of(rows.assign(**{GROUP: codes}))
+    return join_keys(keys.take(result.pop(GROUP).to_numpy(np.int64)).reset_index(drop=True), result)

@@ -12,7 +12,7 @@ from typing import Any
 import narwhals as nw
 
 SCORE = "score"
-_SHARE, _OFFSET, _CENTER, _TAIL = "share of rows", "offset", "in the center", "in the tail"
+_SHARE, _OFFSET, _CENTER, _TAIL, _ROWS = "share of rows", "offset", "in the center", "in the tail", "rows"
 
 _CENTRAL = (
     (3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
@@ -33,10 +33,22 @@ def with_normal_scores(rows: nw.LazyFrame[Any], by: Sequence[str]) -> nw.LazyFra
     """Add the normal score (`SCORE`) of `value`, which is not null, in its group; ties score equally."""
     rank = nw.col("value").rank("average").over(*by)
     share = rank / (nw.len().over(*by).cast(nw.Float64) + 1)
-    ranked = rows.with_columns(share.alias(_SHARE))
+    return _add_scores(rows.with_columns(share.alias(_SHARE)))
+
+
+def score_values(rows: nw.LazyFrame[Any], by: Sequence[str]) -> nw.LazyFrame[Any]:
+    """Return the distinct values of each group with their scores, as `with_normal_scores` gives them to rows."""
+    counts = rows.group_by(*by, "value").agg(nw.len().cast(nw.Float64).alias(_ROWS))
+    up_to, n = nw.col(_ROWS).cum_sum().over(*by, order_by="value"), nw.col(_ROWS).sum().over(*by)
+    share = (up_to - (nw.col(_ROWS) - 1) / 2) / (n + 1)
+    return _add_scores(counts.with_columns(share.alias(_SHARE))).drop(_ROWS)
+
+
+def _add_scores(rows: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+    """Add the normal quantile of the share."""
     lesser = nw.min_horizontal(nw.col(_SHARE), 1 - nw.col(_SHARE))
     offset = nw.col(_SHARE) - 0.5
-    prepared = ranked.with_columns(offset.alias(_OFFSET), ((0.0 - lesser.log()).sqrt() - 1.6).alias(_TAIL))
+    prepared = rows.with_columns(offset.alias(_OFFSET), ((0.0 - lesser.log()).sqrt() - 1.6).alias(_TAIL))
     prepared = prepared.with_columns((0.180625 - nw.col(_OFFSET) * nw.col(_OFFSET)).alias(_CENTER))
     center, tail = nw.col(_OFFSET) * _ratio(_CENTRAL, nw.col(_CENTER)), _ratio(_OUTER, nw.col(_TAIL))
     outer = nw.when(nw.col(_OFFSET) < 0).then(0.0 - tail).otherwise(tail)

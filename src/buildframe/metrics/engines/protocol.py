@@ -22,7 +22,15 @@ from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
 from buildframe.metrics.durations import SEEN, RowMetric, Span, check_column_of, span_of
 from buildframe.metrics.engines import attribution, expressions, storms
-from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns, with_texts
+from buildframe.metrics.engines.dtypes import (
+    check_zones,
+    concat_aligned,
+    micros_column,
+    to_typed_pandas,
+    typed_columns,
+    with_texts,
+)
+from buildframe.metrics.engines.group_map import with_keys
 from buildframe.metrics.engines.intervals import (
     AT,
     IS_KNOWN,
@@ -123,16 +131,7 @@ class Engine(ABC):
 
     def append(self, rows: Rows, others: Rows) -> Frame:
         """Return both in one frame; columns that only one of them has are null in the other."""
-        schemas = [one.collect_schema() for one in (rows, others)]
-        dtypes = {**schemas[1], **schemas[0]}
-        aligned = (
-            one.select(
-                (nw.col(name).cast(dtype) if name in schema else nw.lit(None, dtype)).alias(name)
-                for name, dtype in dtypes.items()
-            )
-            for one, schema in zip((rows, others), schemas, strict=True)
-        )
-        return nw.concat(aligned).to_native()
+        return concat_aligned(rows, others).to_native()
 
     def combinations(self, rows: Rows, names: Sequence[str]) -> pd.DataFrame:
         """Return each combination of values of these columns at least once."""
@@ -228,6 +227,10 @@ class Engine(ABC):
 
     def encode_keys(self, rows: GroupedRows) -> GroupedRows:
         """Return rows whose texts in keys are encoded if the engine groups them faster then; results have texts."""
+        return rows
+
+    def gather(self, rows: GroupedRows, n_keys: int) -> GroupedRows:
+        """Return rows that are grouped by these first keys and more, then by these alone, and by fewer at last."""
         return rows
 
     def without_level(self, rows: GroupedRows, level: Sequence[Key]) -> GroupedRows:
@@ -338,12 +341,20 @@ class Engine(ABC):
         names = {name: f"{name} of the other" for name in on}
         return self.join_nulls_equal(rows, others.rename(names), names).drop(*names.values(), strict=False)
 
+    def run_first(self, rows: Rows) -> Rows:
+        """Return rows that are joined to many others; an engine may run their query first, if that joins faster."""
+        return rows
+
+    def merge_equal(self, rows: Rows, names: Sequence[str]) -> Rows:
+        """Return rows of which those equal in these columns may be merged, with the least of each other column."""
+        return rows
+
     def map_groups(self, rows: GroupedRows, names: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         """Return group columns, and beside them the result of `of` for the columns `names`.
 
         `of` receives rows with the number of their group in the column `GROUP`. Its result has this column, too.
         """
-        of_groups = functools.partial(_with_keys, rows.by, of)
+        of_groups = functools.partial(with_keys, rows.by, of)
         result = self.map_whole_groups(rows.frame.select(*rows.by, *names), rows.by, of_groups)
         result = result.sort_values(rows.by, kind="stable", ignore_index=True)
         return join_keys(rows.name_keys(result), result.drop(columns=rows.by))
@@ -447,7 +458,7 @@ class Engine(ABC):
         is_in = (((time >= start) & (time < end)) for start, end in ranges)
         return self.with_micros(rows, [at]).filter(nw.any_horizontal(*is_in, ignore_nulls=True))
 
-    # Attempts
+    # Attempts, and builds of jobs
 
     def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
         """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.
@@ -478,8 +489,6 @@ class Engine(ABC):
         mark = nw.when(is_stormy).then(nw.any_horizontal(*marks, ignore_nulls=True).cast(nw.Int64)).otherwise(nw.lit(0))
         return replace(attempts, frame=rows.with_columns(**{storms.STORM: mark}))
 
-    # Builds of jobs
-
     def sum_run_time(self, jobs: Frame, by: By) -> GroupSums:
         """Sum the run time of jobs as `metrics.waste` splits it: microseconds of each of `CLASSES`.
 
@@ -489,9 +498,3 @@ class Engine(ABC):
         rows = self.group_rows(jobs, (*attribution.NEEDS, *fetched), by, build=nw.col("build_id"))
         rows = rows.with_micros(("started_at", "finished_at", *fetched))
         return attribution.sum_run_time(rows, is_dated=bool(fetched))
-
-
-def _with_keys(by: Sequence[str], of: FrameFunction, rows: pd.DataFrame) -> pd.DataFrame:
-    codes, keys = find_groups(rows, list(by))
-    result = of(rows.assign(**{GROUP: codes}))
-    return join_keys(keys.take(result.pop(GROUP).to_numpy(np.int64)).reset_index(drop=True), result)

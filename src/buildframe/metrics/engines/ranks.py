@@ -15,6 +15,7 @@ import pyarrow as pa
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import NAT, Flags, Floats, Integers
 from buildframe.metrics.durations import Span
+from buildframe.metrics.engines import normal_scores
 from buildframe.metrics.engines.dtypes import to_typed_pandas
 from buildframe.metrics.engines.intervals import AT
 from buildframe.metrics.engines.protocol import Engine
@@ -43,8 +44,8 @@ _CENSORED = "n_censored"
 _MAX_COUNTED = 10_000
 """Of more groups, seconds are no fewer than rows, and a sort takes less."""
 
-_MAX_SECONDS = 1_000_000
-"""With more seconds of groups, groups are counted first: a group of each few rows needs no seconds."""
+_MAX_SECONDS = 5_000_000
+"""With more seconds of groups, groups are counted first: a group of each few rows needs no seconds. Some 500 MB."""
 
 _NO_SECOND = -(2**62)
 
@@ -73,28 +74,24 @@ class CountingEngine(Engine):
     def _count_seconds(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
         """Count the rows of each group by second, censored ones by when they leave, and find the limits of times."""
         limits = {_FIRST: nw.col(AT).min(), _LAST: nw.col(AT).max()} if isinstance(at, str) else {}
-        ended = _count_rows(self._ended(rows, at).frame, [*rows.by, SECOND], **limits)
-        if span is None:
-            return ended
-        censored = _count_rows(self._censored(rows, span, at).frame, [*rows.by, _LEAVES], **limits)
-        names, null = [*rows.by, SECOND, _LEAVES, _CENSORED, ROWS, *limits], nw.lit(None, nw.Int64)
-        ended = ended.with_columns(**{_LEAVES: null, _CENSORED: nw.lit(0, nw.Int64)})
-        censored = censored.with_columns(**{SECOND: null, _CENSORED: nw.col(ROWS)})
-        return nw.concat([ended.select(*names), censored.select(*names)])
+        censored = {} if span is None else {_CENSORED: self._sum_flags(nw.col("censored"))}
+        names = [SECOND] if span is None else [SECOND, _LEAVES]
+        return _count_rows(self._with_seconds(rows, span, at).frame, [*rows.by, *names], **censored, **limits)
 
-    def _ended(self, rows: GroupedRows, at: SplitBy) -> GroupedRows:
-        """Return what ranking needs of rows that ended, with the second; others have none: a filter takes longer."""
-        columns = self.ranking_columns(rows, None, at)
-        return replace(rows, frame=columns.with_columns(**{SECOND: nw.col("value").floor().cast(nw.Int64)}))
+    def _with_seconds(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupedRows:
+        """Return what ranking needs, with the second of a value, or by which a censored row leaves: null if unknown.
 
-    def _censored(self, rows: GroupedRows, span: Span, at: SplitBy) -> GroupedRows:
-        """Return what ranking needs of censored rows, with the second by which they leave: null if that is unknown.
-
-        They are few, and how long they were seen takes long to compute.
+        Rows with neither remain, because a filter takes longer.
         """
-        columns = self.ranking_columns(replace(rows, frame=rows.frame.filter(nw.col("censored"))), span, at)
-        leaves = (nw.col(SEEN_FOR).floor() + 1).cast(nw.Int64)
-        return replace(rows, frame=columns.with_columns(**{_LEAVES: leaves}))
+        columns = self.ranking_columns(rows, span, at).with_columns(**{SECOND: nw.col("value").floor().cast(nw.Int64)})
+        if span is not None:
+            columns = columns.with_columns(**{_LEAVES: (nw.col(SEEN_FOR).floor() + 1).cast(nw.Int64)})
+        return replace(rows, frame=columns)
+
+    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
+        """Score the distinct values, of which there are few if times are milliseconds, and not all rows."""
+        scores = normal_scores.score_values(rows.frame.select(*rows.by, "value"), rows.by)
+        return replace(rows, frame=self._joined(rows.frame, scores, [*rows.by, "value"]))
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         if len(counts.groups) > _MAX_COUNTED:
@@ -110,8 +107,7 @@ class CountingEngine(Engine):
             own = to_typed_pandas(table.select(rows.by)).merge(places, how="left", on=rows.by)[PLACE]
             seconds = _to_numbers(table.drop_columns(rows.by)).assign(**{PLACE: own}).dropna(subset=PLACE)
             counts = replace(counts, seconds=seconds)
-        censored = None if span is None else self._censored(rows, span, at)
-        return _CountedRows(self._ended(rows, at), censored, counts, at)
+        return _CountedRows(self._with_seconds(rows, span, at), counts, span, at)
 
     def map_ranked(
         self,
@@ -139,14 +135,13 @@ class CountingEngine(Engine):
 class _CountedRows(RankedRows):
     """Few groups: rows are counted by second, and then by value within the seconds that hold ranks, which are few."""
 
-    def __init__(self, rows: GroupedRows, censored: GroupedRows | None, counts: GroupSums, at: SplitBy) -> None:
+    def __init__(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> None:
         assert counts.seconds is not None
         self.n, self._rows, self._groups, self._at = counts.n_values, rows, counts.groups, at
         self._n_spans = at.n if isinstance(at, Days) else N_SPANS
-        self._censored = censored
+        self._leaves = [] if span is None else [_LEAVES]
         has_ended = counts.seconds[SECOND].notna().to_numpy()
-        leaves = [] if censored is None else [_LEAVES]
-        has_left = counts.seconds[leaves].notna().any(axis=1).to_numpy()
+        has_left = counts.seconds[self._leaves].notna().any(axis=1).to_numpy()
         ended = counts.seconds.loc[has_ended, [PLACE, SECOND, ROWS]].astype(np.int64)
         second = ended[SECOND].to_numpy()
         self._lowest, self._highest = second.min(initial=0), second.max(initial=0) + 1
@@ -155,7 +150,7 @@ class _CountedRows(RankedRows):
         self._keys, self._seconds = keys[order], ended.take(order)
         check_same_rows(_sum_by(self._seconds[PLACE], self._seconds[ROWS], len(self.n)), self.n)
         self._cumulative = np.concatenate([[0], np.cumsum(self._seconds[ROWS].to_numpy())])
-        left = counts.seconds[has_left].sort_values([PLACE, *leaves], kind="stable")
+        left = counts.seconds[has_left].sort_values([PLACE, *self._leaves], kind="stable")
         self.leaving = _select_leaving(left, [PLACE, SECOND, ROWS])
         self._limits = self._find_limits(counts.seconds, has_ended | has_left) if isinstance(at, str) else {}
 
@@ -188,22 +183,21 @@ class _CountedRows(RankedRows):
         return self._find_values(counts, counts[_LINE].to_numpy(np.int64), lines, within, ranks)
 
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
-        """Count by span and value in one query; other rows by how many seconds with ranks come before theirs.
-
-        Censored rows take a query of their own.
-        """
+        """Count by span and value in one query; other rows by how many seconds with ranks come before theirs."""
         if self._at is None:
             return self.values_at(others), None
         both = np.concatenate([ranks, others], axis=1)
         lines, within = self._find_lines(both)
         seconds = self._select_seconds(lines[both > 0])
-        zones = self._count_zones(seconds)
+        counted = self._count_zones(seconds)
+        zones = counted.dropna(subset=_ZONE)
+        check_same_rows(_sum_by(zones[PLACE], zones[ROWS], len(self.n)), self.n)
         counts = zones.dropna(subset="value")
         line = self._find_line(counts[PLACE].to_numpy(np.int64), np.floor(counts["value"]).astype(np.int64))
         values = self._find_values(counts, np.asarray(line), lines, within, both)
         limits, values = np.split(values, [ranks.shape[1]], axis=1)
         splits = self._split(zones.dropna(subset=SPAN), limits, seconds)
-        return values, Splits(*splits, self._split_leaving())
+        return values, Splits(*splits, _select_leaving(counted, [PLACE, SPAN, SECOND, ROWS]))
 
     def _count_zones(self, seconds: Integers) -> pd.DataFrame:
         numbered = {str(i): second for i, second in enumerate(seconds.T)}
@@ -211,20 +205,8 @@ class _CountedRows(RankedRows):
         rows = self._rows.engine.with_group_values(self._rows, self._groups, places).frame
         zone = sum(((nw.col(name) < nw.col(SECOND)).cast(nw.Int64) for name in numbered), nw.lit(0))
         value = nw.when(_is_one_of(len(numbered))).then(nw.col("value"))
-        zones = rows.select(PLACE, value=value, **{SPAN: self._span(), _ZONE: zone})
-        counts = self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value"])).dropna(subset=_ZONE)
-        check_same_rows(_sum_by(counts[PLACE], counts[ROWS], len(self.n)), self.n)
-        return counts
-
-    def _split_leaving(self) -> pd.DataFrame:
-        """Count the censored rows by when they leave, in each span."""
-        names = [PLACE, SPAN, SECOND, ROWS]
-        if self._censored is None:
-            return pd.DataFrame(columns=names, dtype=np.int64)
-        places = {PLACE: np.arange(len(self.n)), **self._limits}
-        rows = self._censored.engine.with_group_values(self._censored, self._groups, places).frame
-        leaving = rows.select(PLACE, _LEAVES, **{SPAN: self._span()})
-        return _select_leaving(self._collect(_count_rows(leaving, [PLACE, SPAN, _LEAVES])), names)
+        zones = rows.select(PLACE, *self._leaves, value=value, **{SPAN: self._span(), _ZONE: zone})
+        return self._collect(_count_rows(zones, [PLACE, SPAN, _ZONE, "value", *self._leaves]))
 
     def _span(self) -> nw.Expr:
         if isinstance(self._at, Days):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
@@ -24,6 +26,10 @@ _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
 _BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
 _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
 _DAY = 86_400_000_000  # microseconds
+
+_MAX_BROADCAST = 1_000_000
+"""Rows that are collected to be broadcast: ids of builds take some 100 MB in the driver and in each executor."""
+
 _NAME, _STEP = "name of a step", "step of a name"
 
 
@@ -57,7 +63,24 @@ class SparkEngine(CountingEngine):
         return self.read(rows.to_native().join(others.to_native(), on=[one.eqNullSafe(other) for one, other in pairs]))
 
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
-        return self.read(_broadcast(rows.to_native().sparkSession, small))
+        table = pa.Table.from_pandas(small, preserve_index=False)
+        return self.read(_broadcast(rows.to_native().sparkSession, table))
+
+    def gather(self, rows: GroupedRows, n_keys: int) -> GroupedRows:
+        """Shuffle once for all groups of the keys, as most groups have one row."""
+        return replace(rows, frame=self.read(rows.frame.to_native().repartition(*rows.by[:n_keys])))
+
+    def run_first(self, rows: Rows) -> Rows:
+        """Broadcast few rows, so that the many are not shuffled."""
+        table = collect_table(rows.head(_MAX_BROADCAST + 1).to_native())
+        if table.num_rows > _MAX_BROADCAST:
+            return rows
+        return self.read(_broadcast(rows.to_native().sparkSession, table))
+
+    def merge_equal(self, rows: Rows, names: Sequence[str]) -> Rows:
+        """Group by texts, because Spark sorts all rows to find the least text of a group."""
+        others = [name for name in rows.columns if name not in names]
+        return rows.group_by(*names).agg(nw.col(*others).min())
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         from pyspark.sql import functions
@@ -65,6 +88,15 @@ class SparkEngine(CountingEngine):
         check_zones(rows, names)
         added = {micros_column(name): functions.unix_micros(functions.col(f"`{name}`")) for name in names}
         return self.read(rows.to_native().withColumns(added))
+
+    def filter_times(self, rows: Rows, at: str, ranges: Sequence[tuple[int, int]]) -> Rows:
+        """Compare timestamps, because Spark skips parts of files by the limits of their columns."""
+        from pyspark.sql import functions
+
+        time = functions.col(f"`{at}`")
+        limits = (pd.to_datetime(own, unit="us", utc=True).to_pydatetime() for own in ranges)
+        is_in = functools.reduce(operator.or_, ((time >= start) & (time < end) for start, end in limits))
+        return self.read(rows.to_native().filter(is_in))
 
     def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
         keys = {name: nw.col(key) for name, key in zip(rows.names, rows.by, strict=True)}
@@ -129,11 +161,11 @@ def _translate_error(message: str) -> Exception | None:
     return None
 
 
-def _broadcast(session: Any, small: pd.DataFrame) -> Any:
+def _broadcast(session: Any, table: pa.Table) -> Any:
     """Create a small frame in the session and broadcast it to each worker."""
     from pyspark.sql import functions
 
-    return functions.broadcast(session.createDataFrame(pa.Table.from_pandas(small, preserve_index=False)))
+    return functions.broadcast(session.createDataFrame(table))
 
 
 def _choose_text(name: str, texts: Sequence[str]) -> nw.Expr:
