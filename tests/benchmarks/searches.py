@@ -1,8 +1,8 @@
 """Time of the summaries that no single query gives: those that search or simulate, and comparisons of periods.
 
 Beside the former is the bare computation in numpy, or a bare loop. Those of jobs or builds get the two million rows of
-`summaries`, `time_ledger` and `replay` some 310,000 jobs of months of the sandbox, and `explain` the halves of their
-ledger.
+`summaries`, `time_ledger` and `replay` some 310,000 jobs of months of the sandbox, `explain` the halves of their
+ledger, and summaries that replay many times one month.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def contestants(n_jobs: int, n_builds: int, n_months: int) -> dict[str, dict[str
     many = {"pandas": jobs, "Polars": pl.from_pandas(stored), "DuckDB": connection.table("jobs")}
     builds, months_jobs = months(n_builds, n_months)
     frames = on_engines(builds, months_jobs)
+    month_builds, month_jobs = months(n_builds, 1)
     ledger = metrics.time_ledger(builds, months_jobs)
     halves = halves_of(ledger)
     n = f"{len(months_jobs):,} jobs"
@@ -87,6 +88,10 @@ def contestants(n_jobs: int, n_builds: int, n_months: int) -> dict[str, dict[str
         f"replay, {n}": {
             "pandas": partial(_replay, builds, months_jobs),
             "floor": partial(handwritten_searches.replay, months_jobs),
+        },
+        f"leverage, {len(month_jobs):,} jobs": {"pandas": partial(metrics.leverage, month_builds, month_jobs)},
+        f"agents_needed, {len(month_jobs):,} jobs": {
+            "pandas": partial(metrics.agents_needed, month_builds, month_jobs, "macos")
         },
         f"explain, {len(ledger):,} segments": {
             "pandas": partial(metrics.explain, *halves),
