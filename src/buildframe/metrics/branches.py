@@ -416,7 +416,7 @@ def _summarize_branches(
     names = engine.combinations(rows, _existing_columns(rows.collect_schema(), "pipeline", *_WANTS))
     by = ["pipeline_id"] if _is_complete(names, "pipeline_id") else _existing_columns(names, "organization", "pipeline")
     defaults = None if listed is None else _find_default_branches(names.drop_duplicates(by), listed)
-    branches = [branch] if defaults is None else defaults["default_branch"].unique().tolist()
+    branches: list[str] = [str(branch)] if defaults is None else defaults["default_branch"].dropna().unique().tolist()
     ends = [last for _, last in engine.time_ranges(rows, ["finished_at", "fetched_at"])]
     until = pd.Series(ends, dtype=TIMESTAMP).max()  # of all builds, on any branch
     summarize = functools.partial(_summarize_builds, of, by, defaults, until)
