@@ -78,7 +78,8 @@ WRITING = ("{}", "EXPLAIN ANALYZE {}", "PREPARE p AS {}; EXECUTE p", "SELECT 1; 
 
 
 @pytest.mark.slow
-def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
+def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
     bf.save(other, pd.DataFrame({"a": [1]}))
     pivot = "PIVOT (SELECT id, state FROM jobs) ON state USING count(*) GROUP BY id"
@@ -88,6 +89,13 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
         f"/* /* */ SELECT */ COPY ({pivot}) TO '{file}' (FORMAT parquet)",
         f"EXPLAIN ANALYZE COPY ({pivot}) TO '{file}' (FORMAT parquet)",
         f"CREATE TABLE copied AS {pivot}",
+        f"WITH written AS (COPY (SELECT id FROM jobs) TO '{file}' (FORMAT parquet)) FROM written",
+        f"WITH counts AS ({pivot}), written AS (COPY (FROM jobs) TO '{file}') FROM written",
+        "WITH written AS (COPY jobs TO '.tmp/new.csv') FROM written",
+        f"FROM json_execute_serialized_sql(json_serialize_sql('WITH w AS (COPY jobs TO ''{file}'') FROM w'))",
+        f"FROM query('WITH w AS (CO' || 'PY jobs TO ''{file}'') FROM w')",
+        "FROM enable_logging('QueryLog', storage='file', storage_path='new'); SELECT 1",
+        "UPDATE EXTENSIONS",
         f"WITH counts AS ({pivot}) INSERT INTO jobs SELECT * FROM counts",
         f"COPY (SELECT 1) TO '{tmp_path / 'new.csv'}'",
         *(each.format(f"COPY (SELECT 1) TO '{file}' (USE_TMP_FILE false)") for each in WRITING),
@@ -97,7 +105,7 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path) -> None:
     ):
         with pytest.raises((BadInput, StoreFailed), match="DuckDB"):
             store.sql(query)
-    assert not list(tmp_path.glob("new*"))
+    assert not list(tmp_path.rglob("new*"))
     pd.testing.assert_frame_equal(store.jobs(), jobs)
 
 
@@ -112,6 +120,20 @@ def test_sql_runs_pivots(store: Store) -> None:
     ):
         (row,) = store.sql(query).drop(columns="organization").to_dict("records")
         assert row == counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT table_name AS name FROM information_schema.tables WHERE table_name <> 'jobs' ORDER BY ALL",
+        "SELECT name FROM (SHOW TABLES) WHERE name NOT LIKE '%jobs%' ORDER BY ALL",
+        "SELECT view_name AS name FROM duckdb_views() WHERE NOT internal AND view_name <> 'jobs' ORDER BY ALL",
+    ],
+)
+def test_sql_lists_all_tables(store: Store, query: str) -> None:
+    assert store.sql(query)["name"].tolist() == ["builds", "flaky_tests", "pipelines"]
+    assert store.sql("FROM query_table('jo' || 'bs')").equals(store.sql("FROM jobs"))
 
 
 @pytest.mark.slow

@@ -36,8 +36,14 @@ _FAIL_ON_BAD_FILES = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "fals
 _DAY_OF_FILE = r"TRY_CAST(regexp_extract(filename, '.*[/\\]day=([^/\\]*)', 1) AS DATE)"
 """Day in the path, in SQL. Before version 2.0.1, DuckDB cannot read partitions if it is given a schema."""
 
-_READING = {b"select", b"from", b"with", b"pivot", b"pivot_wider", b"unpivot", b"pivot_longer", b"("}
+_READING = (
+    b"select from with pivot pivot_wider unpivot pivot_longer describe desc summarize show values table (".split()
+)
 """First words of statements with a PIVOT that only read."""
+
+_WRITING = ("copy", "export", "install", "attach")
+_CATALOGS = ("information_schema", "pg_", "sqlite_")  # they list all tables
+_ONLY_READING = {"unnest", "range", "generate_series"}
 
 _GLOB_CHARACTER = re.compile(r"[][{}*?\\]")
 _MAX_MESSAGE = 600
@@ -112,11 +118,19 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
     try:
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            named = [table for name, table in tables.items() if name in sql.lower()] or tables.values()
-            folders = [table.location.table_url(table.name) for table in named if _name_table(connection, table)]
+            is_plain = _is_plain(sql)
+            named = [table for name, table in tables.items() if is_plain and name in sql.lower()] or tables.values()
+            folders = [
+                table.location.table_url(table.name)
+                for table in named
+                if _name_table(connection, table, by_duckdb=is_plain)
+            ]
             connection.execute(f"SET allowed_directories = {_literal(folders)}")  # a list of files takes 40 ms
+            if not is_plain:
+                connection.execute("SET temp_directory = ''")  # into which it could write
+            connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
             connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-            if not all(map(_only_reads, connection.extract_statements(sql))):
+            if "enable_logging" in sql.lower() or not all(map(_only_reads, connection.extract_statements(sql))):
                 raise BadInput("DuckDB rejects the query: it must consist of SELECT statements, which only read.")
             result = connection.sql(sql)
             return as_frame(result.to_arrow_table()) if result is not None else pd.DataFrame()
@@ -130,25 +144,52 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
         raise BadInput(f"DuckDB rejects the query: {why}\nTables of this store: {', '.join(tables)}.") from None
 
 
-def _only_reads(statement: duckdb.Statement) -> bool:
-    """Return whether a statement only reads. DuckDB gives all with a PIVOT the same type, even a COPY to a file."""
+@functools.cache
+def _table_functions() -> frozenset[str]:
+    """Return the names of DuckDB's functions that return tables or change settings."""
     import duckdb
 
-    if statement.type.name != "MULTI":
-        return statement.type.name == "SELECT"
+    with duckdb.connect() as connection:
+        types = "('scalar', 'aggregate', 'macro', 'window')"
+        query = f"SELECT function_name FROM duckdb_functions() WHERE function_type NOT IN {types}"  # noqa: S608
+        return frozenset(name for (name,) in connection.execute(query).fetchall()) - _ONLY_READING
+
+
+def _is_plain(sql: str) -> bool:
+    """Return whether a query can only read the tables that it names, so that DuckDB may open their folders.
+
+    A statement can contain others, such as a COPY in a WITH, and some functions run a text as a query. DuckDB opens
+    folders for reading and writing, so with such words it gets tables of Arrow, and no folder. Words in strings and
+    comments count as well, because that is safe.
+    """
+    text = sql.lower()
+    is_special = any(word in text for word in (*_WRITING, *_CATALOGS))
+    return not is_special and _table_functions().isdisjoint(re.findall(r"\w+", text))
+
+
+def _only_reads(statement: duckdb.Statement) -> bool:
+    """Return whether a statement only reads. DuckDB gives a type to those with a PIVOT that a CREATE has, too."""
+    import duckdb
+
+    try:
+        kind = statement.type.name
+    except ValueError:  # a type that the Python package does not know
+        return False
+    if kind != "MULTI":
+        return kind == "SELECT"
     tokens = duckdb.tokenize(statement.query)
     first = next(start for start, kind in tokens if kind is not duckdb.token_type.comment)
     word = re.match(rb"\w+|.", statement.query.encode()[first:])
     return word is not None and word[0].lower() in _READING
 
 
-def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion) -> bool:
-    """Make a table known by its name, and return whether DuckDB reads its files itself.
+def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion, *, by_duckdb: bool) -> bool:
+    """Make a table known by its name, and return whether DuckDB reads its files itself, which `by_duckdb` permits.
 
     Its own reader of local files takes half the time of a dataset of Arrow, which reaches object stores as well.
     """
     files = table.uris()
-    if not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
+    if not by_duckdb or not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
         connection.register(table.name, table.dataset())
         return False
     empty = connection.from_arrow(table.schema.empty_table())
