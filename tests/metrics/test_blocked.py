@@ -101,6 +101,8 @@ def test_a_state_of_blocked_says_so_too_and_old_frames_hold_no_blocked_build(eng
 def test_a_blocked_build_counts_as_demand_and_not_as_served(engine: str) -> None:
     found = metrics.throughput(EVERYWHERE[engine](builds(3)))
     assert found[["demand", "served"]].to_numpy().tolist() == [[2, 1]] * 3
+    found = metrics.throughput(EVERYWHERE[engine](builds(3).drop(columns=["blocked", "state"])))
+    assert found[["demand", "served"]].to_numpy().tolist() == [[2, 2]] * 3
 
 
 def test_plots_leave_blocked_builds_out_and_count_them() -> None:

@@ -221,12 +221,10 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     """
     at = {"demand": "created_at", "served": "finished_at"}
     rows = engine_of(builds).group_rows(builds, (*at.values(), "fetched_at"), wants=BLOCKED)
+    ended = nw.when(~expressions.is_blocked(rows.engine.column_names(builds))).then(nw.col("finished_at"))
+    rows = rows.with_columns(finished_at=ended)
     buckets = Buckets.of(rows, list(at.values()), freq, tz)
-    is_over = ~expressions.is_blocked(rows.engine.column_names(builds))
-    ended = rows.engine.filter_groups(rows, is_over, ["finished_at"])
-    counts = [buckets.count_by_bucket(of, {name: at[name]}) for name, of in (("demand", rows), ("served", ended))]
-    buckets, counted = buckets.trim(pd.concat(counts, axis=1))
-    return buckets.with_starts(counted)
+    return buckets.with_starts(buckets.count_by_bucket(rows, at))
 
 
 @checked_names

@@ -41,12 +41,6 @@ class Buckets:
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
 
-    def trim(self, counts: pd.DataFrame) -> tuple[Self, pd.DataFrame]:
-        """Return the buckets and their counts without those at the ends that count nothing."""
-        used = counts.index[counts.sum(axis=1) > 0]
-        first, last = (used[0], used[-1]) if len(used) else (0, -1)
-        return replace(self, edges=self.edges[first : last + 2]), counts[first : last + 1].reset_index(drop=True)
-
     def divide(self, parts: int) -> Self:
         """Return so many equal buckets for each, or fewer if they would not be of whole microseconds."""
         edges = self._edges()

@@ -25,6 +25,9 @@ CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s
 
 LINE: list[Key] = ["organization", "pipeline", "branch", "commit"]
 
+_FIXED = ("organization", "pipeline", "branch")
+"""Columns that are equal in all rows of a build; a commit can be HEAD at first."""
+
 _NUMBER = "number of the class"
 
 
@@ -102,8 +105,8 @@ def _unique_builds(jobs: GroupedRows) -> Rows:
     """Return each build once: its first failure, and the values of the rows that were fetched last."""
     known = jobs.frame.select("build", "seen", *OF_BUILD, "failed_at").filter(~nw.col("build").is_null())
     known = jobs.engine.merge_equal(known, ["build", "seen", *OF_BUILD])
-    line = nw.col(*map(str, LINE)).any_value(ignore_nulls=True)  # equal in all rows of a build
-    least = nw.col(*(name for name in OF_BUILD if name not in LINE), "failed_at").min()
+    line = nw.col(*_FIXED).any_value(ignore_nulls=True)
+    least = nw.col(*(name for name in OF_BUILD if name not in _FIXED), "failed_at").min()
     each = known.group_by("build", "seen").agg(line, least)
     last = nw.col("seen") == nw.col("seen").max().over("build")
     first_failure = nw.col("failed_at").min().over("build")
