@@ -18,6 +18,7 @@ from buildframe.metrics.columns import require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
+from buildframe.metrics.engines.normal_scores import score_values
 from buildframe.metrics.engines.ranks import CountingEngine
 from buildframe.metrics.engines.rows import Frame, FrameFunction, GroupedRows, Rows
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
@@ -27,8 +28,8 @@ _BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
 _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
 _DAY = 86_400_000_000  # microseconds
 
-_MAX_BROADCAST = 1_000_000
-"""Rows that are collected to be broadcast: ids of builds take some 100 MB in the driver and in each executor."""
+_MAX_BROADCAST = 2_000_000
+"""Rows that are collected to be broadcast: as many ids of builds as fit into Spark's default heap of 1 GiB."""
 
 _NAME, _STEP = "name of a step", "step of a name"
 
@@ -78,9 +79,16 @@ class SparkEngine(CountingEngine):
         return self.read(_broadcast(rows.to_native().sparkSession, table))
 
     def merge_equal(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Group by texts, because Spark sorts all rows to find the least text of a group."""
+        """Group by texts, because Spark sorts all rows to find the least text of a group; keep the first together."""
         others = [name for name in rows.columns if name not in names]
-        return rows.group_by(*names).agg(nw.col(*others).min())
+        merged = rows.group_by(*names).agg(nw.col(*others).min())
+        return self.read(merged.to_native().repartition(names[0]))
+
+    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
+        """Join rows with a hash table of the scores, because Spark would sort all rows."""
+        keys = [*rows.by, "value"]
+        scores = self.read(score_values(rows.frame.select(*keys), rows.by).to_native().hint("shuffle_hash"))
+        return replace(rows, frame=self._joined(rows.frame, scores, keys))
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         from pyspark.sql import functions
