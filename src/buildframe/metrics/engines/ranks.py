@@ -89,9 +89,12 @@ class CountingEngine(Engine):
         return replace(rows, frame=columns)
 
     def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
-        """Score the distinct values, of which there are few if times are milliseconds, and not all rows."""
+        """Score the distinct values, of which there are few if times are milliseconds, and not all rows.
+
+        The value is the first key of the join, because Spark sorts by it, and groups are equal in many rows.
+        """
         scores = normal_scores.score_values(rows.frame.select(*rows.by, "value"), rows.by)
-        return replace(rows, frame=self._joined(rows.frame, scores, [*rows.by, "value"]))
+        return replace(rows, frame=self._joined(rows.frame, scores, ["value", *rows.by]))
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         if len(counts.groups) > _MAX_COUNTED:

@@ -18,7 +18,6 @@ from buildframe.metrics.columns import require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
-from buildframe.metrics.engines.normal_scores import score_values
 from buildframe.metrics.engines.ranks import CountingEngine
 from buildframe.metrics.engines.rows import Frame, FrameFunction, GroupedRows, Rows
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
@@ -83,12 +82,6 @@ class SparkEngine(CountingEngine):
         others = [name for name in rows.columns if name not in names]
         merged = rows.group_by(*names).agg(nw.col(*others).min())
         return self.read(merged.to_native().repartition(names[0]))
-
-    def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
-        """Join rows with a hash table of the scores, because Spark would sort all rows."""
-        keys = [*rows.by, "value"]
-        scores = self.read(score_values(rows.frame.select(*keys), rows.by).to_native().hint("shuffle_hash"))
-        return replace(rows, frame=self._joined(rows.frame, scores, keys))
 
     def with_micros(self, rows: Rows, names: Sequence[str]) -> Rows:
         from pyspark.sql import functions
