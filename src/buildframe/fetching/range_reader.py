@@ -76,17 +76,26 @@ class RangeReader(Reader):
     """
 
     def __init__(
-        self, state: ListingState, remaining: TimeRange, pages: float | None = None, span: dt.timedelta = dt.timedelta()
+        self,
+        state: ListingState,
+        remaining: TimeRange,
+        pages: float | None = None,
+        span: dt.timedelta = dt.timedelta(),
+        count: Steps | None = None,
     ) -> None:
         self._page_span = span  # time that the last page covers, with the gap above its builds
-        super().__init__(state, self._read(), remaining, pages)
+        super().__init__(state, self._read(count), remaining, pages)
 
-    def _read(self) -> Steps:
+    def _read(self, count: Steps | None) -> Steps:
         while not self.remaining.is_empty:
             requested = self.remaining
             page, created, _ = received = yield PageQuery(requested)
             if self._state.ends_with(page):
                 return
+            if count is not None:  # the page is read again afterwards, so that it has all builds that are counted
+                yield from count
+                count = None
+                continue
             self.remaining = yield from self._rest_below(received)
             self._page_span = (requested.end or max(created)) - min(created)
             if self.remaining.start == requested.start:
