@@ -72,7 +72,7 @@ class RangeReader(Reader):
     """Reads a time range from its newest build to its oldest. Each page begins at the cursor of the page before.
 
     The cursor is the oldest timestamp of a page plus the overlap: what lies above it was seen, if the list is in order
-    but for the overlap.
+    but for the overlap. `count` are steps that count the list; after them, the first page is read again.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RangeReader(Reader):
             page, created, _ = received = yield PageQuery(requested)
             if self._state.ends_with(page):
                 return
-            if count is not None:  # the page is read again afterwards, so that it has all builds that are counted
+            if count is not None:  # builds that joined the list before the count may be on the first page
                 yield from count
                 count = None
                 continue

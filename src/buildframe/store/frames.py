@@ -41,7 +41,7 @@ _READING = (
 )
 """First words of statements with a PIVOT that only read."""
 
-# Words that make a query other than plain
+# Words that a plain query does not contain
 _WRITING = ("copy", "export", "install", "attach")
 _CATALOGS = ("information_schema", "pg_", "sqlite_")  # they list all tables
 _ONLY_READING = {"unnest", "range", "generate_series"}

@@ -91,7 +91,7 @@ class CountingEngine(Engine):
     def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
         """Score the distinct values, of which there are few if times are milliseconds, and not all rows.
 
-        The value is the first key of the join, because Spark sorts by it, and groups are equal in many rows.
+        The value is the first key of the join: Spark sorts by its keys, and faster if rows differ in the first.
         """
         scores = normal_scores.score_values(rows.frame.select(*rows.by, "value"), rows.by)
         return replace(rows, frame=self._joined(rows.frame, scores, ["value", *rows.by]))

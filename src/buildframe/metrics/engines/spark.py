@@ -28,7 +28,7 @@ _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?
 _DAY = 86_400_000_000  # microseconds
 
 _MAX_BROADCAST = 2_000_000
-"""Rows that are collected to be broadcast: as many ids of builds as fit into Spark's default heap of 1 GiB."""
+"""Rows that are collected to be broadcast. So many ids of builds fit into Spark's default heap of 1 GiB."""
 
 _NAME, _STEP = "name of a step", "step of a name"
 
@@ -78,7 +78,10 @@ class SparkEngine(CountingEngine):
         return self.read(_broadcast(rows.to_native().sparkSession, table))
 
     def merge_equal(self, rows: Rows, names: Sequence[str]) -> Rows:
-        """Group by texts, because Spark sorts all rows to find the least text of a group; keep the first together."""
+        """Group by texts, because Spark sorts all rows to find the least text of a group.
+
+        Rows that are equal in the first column are then in one partition, which later groupings by it use.
+        """
         others = [name for name in rows.columns if name not in names]
         merged = rows.group_by(*names).agg(nw.col(*others).min())
         return self.read(merged.to_native().repartition(names[0]))
