@@ -18,9 +18,13 @@ from tests.jupyter.lab import Lab, Page, write_notebook
 
 pytestmark = pytest.mark.slow
 
-CELL = """import buildframe as bf
+CELL = """import time
+import buildframe as bf
 from buildframe import widgets
 browser = widgets.BuildBrowser(bf.connect("acme"), created_from="10d")
+slow_inputs = [browser.bulk.branch, browser.form.fields["message"].input]
+for text in slow_inputs:
+    text.observe(lambda change: time.sleep(0.3), "value")  # as if the kernel were far away
 browser"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 SEARCH = "Search the loaded rows of Builds"
@@ -306,7 +310,10 @@ def cancel_several(page: Page, ci: bf.workspace.Workspace) -> None:
     page.press("Yes, cancel 2 builds")
     page.wait("2 builds: 2 canceled.")
     assert {ci.pipeline(slug).build(number).state for slug, number in marked} == {"canceled"}
-    page.fill("Branch to cancel", HOSTILE)
+    page.wait(re.compile(f"^{len(builds) - 2} builds, complete"))
+    ci.pipeline("web").create_build(commit="HEAD", ignore_pipeline_branch_filters=True, branch=HOSTILE)
+    page.page.get_by_label("Branch to cancel", exact=True).focus()
+    page.page.keyboard.type(HOSTILE)
     page.press("Cancel all of this branch…")
     page.wait(f"of branch {HOSTILE}: web #")
     page.press("Keep all running")
@@ -360,8 +367,10 @@ def create(page: Page, ci: bf.workspace.Workspace) -> None:
     page.wait("Pull request number must be a whole number")
     page.find("button[aria-expanded=true]", has_text="Fewer options").wait_for()
     page.take_screenshots("form-all")
-    fill_form(page, branch="main", pull_request_id="7", message="Manual", **{"author-name": "Zoe"})
+    fill_form(page, branch="main", pull_request_id="7", message="", **{"author-name": "Zoe"})
     fill_form(page, env="CACHE=v2\nA=b=c")
+    page.find(".bf-field-message textarea").focus()
+    page.page.keyboard.type("Manual")
     page.press("Create this build")
     page.find(".bf-status:visible", has_text=re.compile(r"Build #\d+ was created")).first.wait_for()
     page.press("Close the form")

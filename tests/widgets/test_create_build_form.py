@@ -292,6 +292,19 @@ def test_an_unknown_outcome_is_not_sent_again_before_an_edit(live: Workspace) ->
     assert not form.create.disabled
 
 
+def test_a_second_press_creates_no_other_build_before_an_edit(live: Workspace) -> None:
+    form = CreateBuildForm(live.pipeline("web"))
+    form.prepare()
+    wait_for(form._branch_tasks)
+    send(form)
+    assert "(edit a field to create another)" in visible_text(form.status)
+    send(form)
+    assert (count(live), form.create.disabled) == (1, False)
+    fill(form, message="Another")
+    send(form)
+    assert (count(live), newest(live, "web").message) == (2, "Another")
+
+
 def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -> None:
     gate = threading.Event()
 

@@ -49,12 +49,14 @@ class BulkCancel(components.WorkspaceWidget):
         self._builds: list[CanceledBuild] = []
         self._outcomes: list[CanceledBuild] = []
         self._is_stopped = False
-        self.pipeline = ipywidgets.Combobox(description="Pipeline to cancel in", placeholder="all")
-        self.branch = ipywidgets.Text(description="Branch to cancel", placeholder="* matches any text: feature/*")
+        slug = {"description": "Pipeline to cancel in", "placeholder": "all"}
+        self.pipeline = components.create_input(ipywidgets.Combobox, **slug)
+        branch = {"description": "Branch to cancel", "placeholder": "* matches any text: feature/*"}
+        self.branch = components.create_input(**branch)
         self.marked_button = self.status.create_button(
             "", "Cancel them (asks first)", self._ask_marked, "bf-cancel-marked"
         )
-        self.branch_button = self.status.create_button(
+        self.branch_button = self._create_submit_button(
             "Cancel all of this branch…", "Find its unfinished builds, and ask", self._ask_branch, "bf-cancel-branch"
         )
         self.yes = self.status.create_button("Yes", "Cancel all of them", self._start, "bf-yes")

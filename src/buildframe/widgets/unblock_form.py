@@ -41,7 +41,7 @@ class UnblockForm(components.WorkspaceWidget):
         self.start = self.status.create_button(
             "Unblock…", "Show the fields of the block step", self._load, "bf-unblock"
         )
-        self.submit = self.status.create_button("Unblock", "The build continues", self._submit, "bf-yes")
+        self.submit = self._create_submit_button("Unblock", "The build continues", self._submit, "bf-yes")
         self.submit.button_style = "warning"
         self.decline = self.status.create_button("Not yet", "Change nothing (Escape)", self._decline, "bf-no")
         self.prompt, self.fields = ipywidgets.HTML(), components.input_grid([])
@@ -99,7 +99,7 @@ class UnblockForm(components.WorkspaceWidget):
         if self._step is None:
             reason = f": {step}" if isinstance(step, str) else ""
             note = f"The pipeline's configuration does not describe this step{reason}."
-            self.inputs = {"": ipywidgets.Textarea(description=_UNKNOWN_FIELDS, rows=3)}
+            self.inputs = {"": components.create_input(ipywidgets.Textarea, description=_UNKNOWN_FIELDS, rows=3)}
         else:
             note = self._step.prompt
             self.inputs = {field.key: _create_input(field) for field in self._step.fields}
@@ -166,7 +166,8 @@ def _create_input(field: BlockField) -> Any:
     label = html.label(field.label) + ("" if field.is_required else " (optional)")
     common = {"description": label, "tooltip": html.label(field.hint)}
     if not field.options:
-        return ipywidgets.Text(value=html.label("\n".join(field.default)), placeholder=html.label(field.hint), **common)
+        value, placeholder = html.label("\n".join(field.default)), html.label(field.hint)
+        return components.create_input(value=value, placeholder=placeholder, **common)
     options = [(html.label(name), value) for name, value in field.options]
     chosen = [value for value in field.default if value in dict(field.options).values()]
     if field.is_multiple:
