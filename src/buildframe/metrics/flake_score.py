@@ -317,9 +317,11 @@ def _sum_commits(attempts: GroupedRows) -> GroupedRows:
 def _sum_steps(commits: GroupedRows) -> GroupSums:
     """Count the commits of each step, and sum what `estimate_rates` needs and what flaky commits cost."""
     passes, failures, verdict = nw.col("passes"), nw.col("failures"), nw.col("verdict")
-    attempts, waited = passes + failures, nw.col("passed_at") - nw.col("failed_at")
-    known = (nw.col("unknown") == 0) & HAS_OUTCOME
-    passed, is_flaky = known & (passes > 0), known & (verdict == _FLAKY)
+    is_known = (nw.col("unknown") == 0) & HAS_OUTCOME
+    flags = {"known": is_known, "passed": is_known & (passes > 0), "is_flaky": is_known & (verdict == _FLAKY)}
+    commits = commits.with_columns(**flags, attempts=passes + failures)  # pandas would compute them for each sum
+    known, passed, is_flaky, attempts = (nw.col(name) for name in (*flags, "attempts"))
+    waited = nw.col("passed_at") - nw.col("failed_at")
     scaled = (_PARTS * _MAX_ATTEMPTS) / attempts.clip(_MAX_ATTEMPTS)
     late = is_flaky & (waited > 0) & (waited < _NEVER // 2)
     steps = commits.engine.without_level(commits.engine.without_level(commits, VARIANT), COMMIT)
