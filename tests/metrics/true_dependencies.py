@@ -89,10 +89,12 @@ def true_predecessors(jobs: pd.DataFrame) -> pd.Series[str]:
     ended = ended.mask(real["soft_failed"].fillna(False), real["finished_at"])
     shard = [real[name].astype("str").fillna("") for name in ("build_id", "step_key", "parallel_group_index", "matrix")]
     released = ended.groupby(shard).min().groupby(level=[0, 1]).max()
-    times = {build: own.droplevel(0).dropna().to_dict() for build, own in released.groupby(level=0)}
+    times: dict[str, dict[str, pd.Timestamp]] = {}
+    for (build, key), time in released.dropna().items():
+        times.setdefault(build, {})[key] = time
     is_first = (real["type"] != "manual") & real["runnable_at"].notna() & ~real["id"].isin(real["retried_in_job_id"])
     found = {}
-    for job in real[is_first].itertuples():
+    for job in real.loc[is_first, ["id", "organization", "pipeline", "build_id", "step_key"]].itertuples():
         plan, own = PLANS[job.organization, job.pipeline], times.get(job.build_id, {})
         needs = true_needs(job.organization, job.pipeline).get(job.step_key, set()) & own.keys()
         uploader = "upload" if plan.uploads and job.step_key != "upload" else ""
