@@ -5,10 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from tests.metrics.engine_frames import (
+    ALIKE_IN_SPARK,
     ENGINES,
     OF_BUILDS,
     OF_JOBS,
@@ -68,6 +72,40 @@ def test_of_builds_from_their_jobs_in_spark(metric: str, kind: str) -> None:
     compute = getattr(metrics, metric)
     result = compute(frame_on("spark", "jobs", kind))
     pd.testing.assert_series_equal(as_series(result), expected_of(compute, "jobs", kind))
+
+
+@pytest.mark.parametrize("summary", OF_JOBS)
+def test_of_jobs_in_the_streaming_engine_of_polars(summary: str) -> None:
+    with pl.Config(engine_affinity="streaming"):
+        result = OF_JOBS[summary](frame_on("polars, lazy", "jobs", "many"))
+    assert_same(result, expected_of(OF_JOBS[summary], "jobs", "many"))
+
+
+@pytest.mark.parametrize("summary", OF_BUILDS)
+def test_of_builds_in_the_streaming_engine_of_polars(summary: str) -> None:
+    with pl.Config(engine_affinity="streaming"):
+        result = OF_BUILDS[summary](frame_on("polars, lazy", "builds", "many"))
+    assert_same(result, expected_of(OF_BUILDS[summary], "builds", "many"))
+
+
+@pytest.mark.parametrize("summary", [*OF_JOBS, *OF_BUILDS])
+def test_columns_of_nulls_without_a_type_are_as_those_with_one(summary: str) -> None:
+    table, of = ("jobs", OF_JOBS) if summary in OF_JOBS else ("builds", OF_BUILDS)
+    untyped = pl.DataFrame({name: [] for name in frame_on("pandas", table, "none")})
+    assert_same(of[summary](untyped), expected_of(of[summary], table, "none"))
+
+
+@pytest.mark.slow
+def test_a_session_of_another_zone_changes_nothing() -> None:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+    stored = pa.Table.from_pandas(frame_on("pandas", "jobs", "many"), preserve_index=False)
+    relation = connection.from_arrow(stored)
+    for name, summary in OF_JOBS.items():
+        if name not in ALIKE_IN_SPARK or name.startswith("trend"):
+            assert_same(summary(relation), expected_of(summary, "jobs", "many"))
+    by_time = metrics.percentiles(relation, by="build_created_at")
+    assert by_time["build_created_at"].dtype == "datetime64[us, UTC]"
 
 
 @pytest.mark.slow

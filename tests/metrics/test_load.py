@@ -229,9 +229,10 @@ CASES = pytest.mark.parametrize(
 @given(rows=drawn_jobs, random=st.randoms())
 def test_each_moment_against_the_definition(summary, name, intervals, rows, random):
     result = summary(frame(*rows))
+    found, covered = steps(result, name), intervals(rows)
     for queue, minutes in [(queue, minutes) for queue in ("a", "b", None) for minutes in range(-3, 22)]:
-        covering = sum(key == queue and start <= minutes < end for key, start, end in intervals(rows))
-        assert level(steps(result, name), queue, minutes) == covering
+        covering = sum(key == queue and start <= minutes < end for key, start, end in covered)
+        assert level(found, queue, minutes) == covering
     changes = result.groupby("queue", dropna=False)[name].diff()
     assert (changes.dropna() != 0).all()
     assert all(own["at"].is_monotonic_increasing for _, own in result.groupby("queue", dropna=False))
@@ -252,9 +253,10 @@ def test_it_integrates_to_the_time_spent_and_slices_add_up(summary, name, interv
     windows = [[None if edge is None else instant(edge) for edge in cut] for cut in cuts]
     parts = [summary(jobs, start=since, end=until) for since, until in windows]
     assert sum(area(part, name) for part in parts) == pytest.approx(spent)
+    found, covered = steps(parts[1], name), intervals(rows)
     for minutes in range(start, end + 1):
-        covering = sum(key == "a" and since <= minutes < until for key, since, until in intervals(rows))
-        assert level(steps(parts[1], name), "a", minutes) == covering
+        covering = sum(key == "a" and since <= minutes < until for key, since, until in covered)
+        assert level(found, "a", minutes) == covering
 
 
 @pytest.mark.slow

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
-from tests.metrics.engine_frames import ALIKE_IN_SPARK, ENGINES, OF_BUILDS, OF_JOBS, assert_same, in_spark
+from tests.metrics.engine_frames import ENGINES, OF_BUILDS, OF_JOBS, assert_same, in_spark
 from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
@@ -96,26 +94,6 @@ def test_naive_times_are_refused(engine: str) -> None:
     for summary in ("outcomes_by_commit", "flips", "waste", "concurrency"):
         with pytest.raises(BadInput, match="finished_at"):
             OF_JOBS[summary](made(naive))
-
-
-@pytest.mark.parametrize("summary", [*OF_JOBS, *OF_BUILDS])
-def test_columns_of_nulls_without_a_type_are_as_those_with_one(summary: str) -> None:
-    of = OF_JOBS if summary in OF_JOBS else OF_BUILDS
-    frame = metrics.with_seconds(jobs_of("none") if of is OF_JOBS else builds_of("none"))
-    assert_same(of[summary](pl.DataFrame({name: [] for name in frame})), of[summary](frame))
-
-
-@pytest.mark.slow
-def test_a_session_of_another_zone_changes_nothing() -> None:
-    stored = metrics.with_seconds(JOBS)
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'America/New_York'")
-    relation = connection.from_arrow(pa.Table.from_pandas(stored, preserve_index=False))
-    for name, summary in OF_JOBS.items():
-        if name not in ALIKE_IN_SPARK or name.startswith("trend"):
-            assert_same(summary(relation), summary(stored))
-    by_time = metrics.percentiles(relation, by="build_created_at")
-    assert by_time["build_created_at"].dtype == "datetime64[us, UTC]"
 
 
 @pytest.mark.slow
