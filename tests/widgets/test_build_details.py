@@ -227,9 +227,21 @@ def detail_of(start: Start, *after: Callable[[Any], None], text: str = "a text",
     return show(BuildDetails(bf.connect("acme", base_url=server.url, token="t" * 20)), "web", 41)
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Scripted, BuildDetails]]:
+    """Return details that show one build after the other, and their server: creating them takes most of the time."""
+    server = Scripted(lambda handler: None)
+    yield server, BuildDetails(bf.connect("acme", base_url=server.url, token="t" * 20))
+    server.stop()
+
+
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_text_of_the_service_is_escaped(scripted: Start, hostile: str) -> None:
-    detail = detail_of(scripted, says(hostile.encode("utf-8", "replace")), text=hostile)
+def test_text_of_the_service_is_escaped(shared: tuple[Scripted, BuildDetails], hostile: str) -> None:
+    server, detail = shared
+    detail._hide()
+    build, log = json.dumps(with_jobs(server.url, hostile)).encode(), hostile.encode("utf-8", "replace")
+    server.responses = [says(build), says(log)]
+    show(detail, "web", 41)
     detail.log_button.click()
     wait_for(detail._log_tasks)
     shown = [detail.status, detail.properties, detail.timeline, detail.log_view]
