@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 import msgspec
+import numpy as np
 import pytest
 
 from buildframe.errors import BadInput
@@ -24,8 +25,8 @@ STARTED_LATER = dt.timedelta(seconds=3)  # dispatch takes a little, and not the 
 @pytest.fixture(scope="module")
 def default():
     """The world as it comes, and the exact state of its builds."""
-    with Sandbox() as sandbox:
-        yield sandbox
+    with worlds.sandbox() as ci:
+        yield ci.sandbox
 
 
 def runs_of(sandbox):
@@ -120,8 +121,10 @@ def test_no_agent_idles_while_jobs_wait(default, attempts, queue_of):
         (each.slug, queue): n for each in default._simulator.world.organizations for queue, n in each.agents.items()
     }
     assert len(waited) > 500
+    spans = {queue: np.array(of_queue).T for queue, of_queue in busy.items()}
     for queue, timestamp in waited[::25]:
-        assert sum(start <= timestamp < end for start, end in busy[queue]) >= agents[queue]
+        starts, ends = spans[queue]
+        assert ((starts <= timestamp) & (timestamp < ends)).sum() >= agents[queue]
 
 
 def test_builds_follow_from_their_jobs(runs):
