@@ -361,12 +361,20 @@ def test_a_number_out_of_range_is_left_to_the_service(live: Workspace, number: i
     assert visible_text(inputs(form)["pull_request_id"].hint).startswith("Pull request number must be from 1 to ")
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Scripted, CreateBuildForm]]:
+    """Return a form that is filled again and again, and its server: creating the form takes most of the time."""
+    server = Scripted(lambda handler: None)
+    yield server, CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    server.stop()
+
+
 @pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_text_is_escaped(scripted: Callable[..., Scripted], hostile: str) -> None:
+def test_text_is_escaped(shared: tuple[Scripted, CreateBuildForm], hostile: str) -> None:
+    server, form = shared
     build = {"id": "b", "number": 9, "state": hostile, "web_url": hostile}
     refusal = {"message": hostile, "errors": [{"field": "commit", "code": hostile}, {"field": hostile, "code": "x"}]}
-    server = scripted(says(json.dumps(build).encode(), 201), says(json.dumps(refusal).encode(), 422))
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    server.responses = [says(json.dumps(build).encode(), 201), says(json.dumps(refusal).encode(), 422)]
     shown = []
     for _ in range(2):
         fill(form, commit="HEAD", branch="main", env=f"{hostile}=1\n{hostile}=2", message=hostile)
