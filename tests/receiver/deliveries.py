@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from buildframe.store import transactions
 from buildframe.store.location import Location
 from buildframe.store.sync_state import Coverage
 from buildframe.webhooks import Event
+from tests import worlds
 from tests.store.batches import BEGIN, PLAIN, Build, batch, moment
 
 URL = "https://api.example.com/v2/organizations/{}/pipelines/{}/builds/{}"
@@ -70,12 +75,33 @@ def synced(
     options: dict[str, str] | None = None,
     **more: Any,
 ) -> bf.Store:
-    """Return a store after a sync in this second."""
+    """Return a store after a sync in this second. A first sync without more is made once, and copied."""
+    if isinstance(folder, Path) and not (options or more or any(folder.glob("*"))):
+        shutil.copytree(_first(builds, at, scope), folder, dirs_exist_ok=True)
+    else:
+        _sync(folder, builds, at, scope, options, more)
+    return bf.Store(folder, storage_options=options)
+
+
+@functools.cache
+def _first(builds: tuple[Build, ...], at: int, scope: str) -> Path:
+    folder = Path(tempfile.mkdtemp(dir=os.environ[worlds.FOLDER]))
+    _sync(folder, builds, at, scope, None, {})
+    return folder
+
+
+def _sync(
+    folder: Path | str,
+    builds: tuple[Build, ...],
+    at: int,
+    scope: str,
+    options: dict[str, str] | None,
+    more: dict[str, Any],
+) -> None:
     mark = Coverage(moment(-100), moment(at), moment(at))
     transactions.commit(
         Location.of(folder, options), PLAIN, batch(builds, at, scope=scope, coverage=mark, base=mark, **more)
     )
-    return bf.Store(folder, storage_options=options)
 
 
 def states(store: bf.Store) -> dict[str, str]:
