@@ -173,6 +173,8 @@ class TableVersion:
         self, days: Collection[str | None], columns: list[str] | None = None, condition: pc.Expression = _ANY
     ) -> pa.Table:
         """Read the rows of these days that meet a condition."""
+        if not days:
+            return self.schema.empty_table().select(columns or self.schema.names)
         dates = pa.array([day for day in days if day is not None], pa.string()).cast(pa.date32())
         in_days = pc.field("day").isin(dates)
         in_days = in_days | pc.field("day").is_null() if None in days else in_days
@@ -369,6 +371,8 @@ class TableChange:
 
     def replace(self, rows: pa.Table, key: str, ids: pa.Array[Any], days: Sequence[str | None]) -> None:
         """Replace the rows of these days whose `key` is in `ids` by `rows`."""
+        if not days:
+            return
         files, day_of_rows = self.table.files_by_day(), rows["day"].cast(pa.string())
         parts = [TableChange(self.table, started_paths=self.started_paths) for _ in days]
 

@@ -33,6 +33,8 @@ from buildframe.webhooks import WebhookFrames
 GRACE = dt.timedelta(days=1)  # minimum age of files that `clean` deletes: a running sync or reader may use younger ones
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 
+_AddColumns = Callable[[pd.DataFrame], pd.DataFrame]
+
 
 @dataclass(frozen=True)
 class ListSnapshot:
@@ -167,7 +169,7 @@ class _Transaction(ExitStack):
         self._changes: list[TableChange] = []
 
     def sync(self, batch: SyncBatch) -> CommitResult:
-        rows = self._rows(self._builds, retained_columns.builds(batch.builds, batch.jobs))
+        rows = self._rows(self._builds, batch.builds, lambda builds: retained_columns.builds(builds, batch.jobs))
         if batch.is_import:
             rows = merge.with_columns(rows, **{IS_OPEN: False})  # the service deletes builds that it exports
         marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in self._builds.schema.names else []
@@ -195,7 +197,7 @@ class _Transaction(ExitStack):
         days: list[str | None] = [str(day) for day in sorted(set(created.dt.date))]
         ids = pa.array(pd.concat([received.builds["id"], received.jobs["build_id"]]).unique(), pa.string())
         stored = self._builds.read_rows(days, "id", ids)
-        rows = self._rows(self._builds, metrics.with_seconds(received.builds))
+        rows = self._rows(self._builds, received.builds, metrics.with_seconds)
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
         jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days)
@@ -270,7 +272,7 @@ class _Transaction(ExitStack):
         """
         table, both = self._open_table("jobs"), pa.concat_tables([builds, superseded])
         ids = both["id"].combine_chunks()
-        rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]))
+        rows = self._rows(table, _jobs_of(jobs, ids), metrics.with_seconds)
         if superseded.num_rows:
             days, theirs = distinct_days(superseded), superseded["id"].combine_chunks()
             stored = table.read_rows(days, "build_id", theirs)
@@ -285,7 +287,7 @@ class _Transaction(ExitStack):
         """Store newer jobs of these builds and return them; jobs of `changed` builds get their new build columns."""
         table, ids = self._open_table("jobs"), builds["id"].combine_chunks()
         stored = table.read_rows(days, "build_id", ids)
-        rows = self._rows(table, metrics.with_seconds(jobs[jobs["build_id"].isin(ids.to_pylist())]))
+        rows = self._rows(table, _jobs_of(jobs, ids), metrics.with_seconds)
         rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
         whole = merge.with_build_columns(merge.upsert(rows, stored), builds)
@@ -307,8 +309,11 @@ class _Transaction(ExitStack):
 
     # --- writing
 
-    def _rows(self, table: TableVersion, frame: pd.DataFrame) -> pa.Table:
-        return retained_columns.as_table(frame, table.schema, self._retention.excluded_columns(table.name))
+    def _rows(self, table: TableVersion, frame: pd.DataFrame, add_columns: _AddColumns = pd.DataFrame) -> pa.Table:
+        if frame.empty:  # as are most time ranges of a quiet pipeline
+            return table.schema.empty_table()
+        excluded = self._retention.excluded_columns(table.name)
+        return retained_columns.as_table(add_columns(frame), table.schema, excluded)
 
     def _new_change(self, table: TableVersion) -> TableChange:
         change = TableChange(table)
@@ -326,3 +331,9 @@ class _Transaction(ExitStack):
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(file.size for change in self._changes for file in change.added)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)
+
+
+def _jobs_of(jobs: pd.DataFrame, builds: pa.Array[Any]) -> pd.DataFrame:
+    """Return the jobs of these builds; the frame itself if it has no others."""
+    is_of_builds = jobs["build_id"].isin(builds.to_pylist())
+    return jobs if is_of_builds.all() else jobs[is_of_builds]
