@@ -217,10 +217,20 @@ def to_frame(
 
     The dtypes are `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
     """
-    whole = pa.concat_tables([schema(table, names, additional).empty_table(), *tables])
-    frame = whole.to_pandas(types_mapper=PANDAS_TYPES.get, use_threads=False)  # with threads it takes twice as long
-    has_one_part = sum(part.num_rows > 0 for part in tables) == 1
-    return frame.copy() if has_one_part else frame  # timestamps of a single table are read-only
+    sizes = [part.num_rows for part in tables if part.num_rows]
+    if not sizes:  # most listings of a sync
+        return _empty_frame(table, names, additional).copy()
+    frame = _to_pandas(pa.concat_tables([schema(table, names, additional).empty_table(), *tables]))
+    return frame.copy() if len(sizes) == 1 else frame  # timestamps of a single table are read-only
+
+
+@functools.lru_cache
+def _empty_frame(table: str, names: Names | None, additional: Names) -> pd.DataFrame:
+    return _to_pandas(schema(table, names, additional).empty_table())
+
+
+def _to_pandas(table: pa.Table) -> pd.DataFrame:
+    return table.to_pandas(types_mapper=PANDAS_TYPES.get, use_threads=False)  # with threads it takes twice as long
 
 
 def split_paths(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:
