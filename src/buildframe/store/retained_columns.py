@@ -102,9 +102,14 @@ def as_table(frame: pd.DataFrame, schema: pa.Schema, excluded: Collection[str] =
     frame = pd.DataFrame(frame)  # without attrs, which pandas would copy for each column
     present = set(frame.columns) - set(excluded)
     columns: list[Any] = [
-        pa.array(frame[field.name], field.type, from_pandas=True)
+        _to_arrow(frame[field.name], field.type)
         if field.name in present
         else pa.nulls(len(frame), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _to_arrow(values: pd.Series[Any], type: pa.DataType) -> Any:
+    array = values.array  # Arrow asks a Series for `__arrow_array__`, which takes as long as the rest
+    return pa.array(array if hasattr(array, "__arrow_array__") else values, type, from_pandas=True)
