@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,28 @@ def by_api(world: Workspace, tmp_path_factory: pytest.TempPathFactory) -> bf.Sto
     return store
 
 
-@pytest.fixture
-def some(exports: Path, tmp_path: Path) -> Path:
-    """A copy of a few exported builds, the first of which have retried jobs."""
+@pytest.fixture(scope="module")
+def few(exports: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few exported builds, the first of which have retried jobs."""
+    few = tmp_path_factory.mktemp("few")
     retried = [path for path in sorted(exports.rglob("build=*")) if any(job["retried"] for job in jobs_in(path))]
     for folder in (retried + [path for path in sorted(exports.rglob("build=*")) if path not in retried])[:5]:
-        shutil.copytree(folder, tmp_path / "some" / folder.relative_to(exports))
-    return tmp_path / "some"
+        shutil.copytree(folder, few / folder.relative_to(exports))
+    return few
+
+
+@pytest.fixture
+def some(few: Path, tmp_path: Path) -> Path:
+    """A copy of them, which a test may change."""
+    return shutil.copytree(few, tmp_path / "some")
+
+
+@pytest.fixture(scope="module")
+def whole(few: Path, tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
+    """A store with their import."""
+    store = bf.Store(tmp_path_factory.mktemp("whole"))
+    store.import_exports(few, progress=False)
+    return store
 
 
 def read(file: Path) -> Any:
@@ -128,14 +144,15 @@ def test_importing_again_changes_nothing(some: Path, store: bf.Store) -> None:
 
 
 @pytest.mark.parametrize("instant", [0, 9, 14, 23])
-def test_a_killed_import_continues(some: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: int) -> None:
+def test_a_killed_import_continues(
+    few: Path, whole: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: int
+) -> None:
     monkeypatch.setattr(imports, "_BUILDS_PER_BATCH", 2)
-    whole, killed = bf.Store(tmp_path / "whole"), bf.Store(tmp_path / "killed")
-    whole.import_exports(some, progress=False)
+    killed = bf.Store(tmp_path / "killed")
     with dies_at(instant):
-        killed.import_exports(some, progress=False)
+        killed.import_exports(few, progress=False)
         pytest.fail("the import ended before it was killed")
-    result = killed.import_exports(some, progress=False)
+    result = killed.import_exports(few, progress=False)
     assert result.builds + result.unchanged == len(whole.builds())
     assert_same(killed, whole)
 
@@ -146,28 +163,44 @@ def test_a_batch_is_a_commit(some: Path, store: bf.Store, monkeypatch: pytest.Mo
     assert len(store.builds()) == 5
 
 
-@pytest.fixture
-def reopened(tmp_path: Path) -> Iterator[tuple[Workspace, str]]:
-    """A sandbox whose builds were exported, and the failed build in it of which a job was retried since."""
+@dataclass(frozen=True)
+class Reopened:
+    """A sandbox whose builds were exported and stored, and the failed build in it of which a job was retried since.
+
+    `by_now` is a store with what they became.
+    """
+
+    ci: Workspace
+    build_id: str
+    before: Path
+    after: Path
+    synced_before: Path
+    by_now: bf.Store
+
+
+@pytest.fixture(scope="module")
+def reopened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reopened]:
+    folder = tmp_path_factory.mktemp("reopened")
     with worlds.sandbox(builds=20, days=2) as ci:
         ci.pipeline("web").create_build(commit="HEAD", branch="main")  # which then runs
-        ci.sandbox.write_exports(tmp_path / "before")
-        bf.Store(tmp_path / "synced-before").sync(ci, since="10d", progress=False)
+        ci.sandbox.write_exports(folder / "before")
+        bf.Store(folder / "synced-before").sync(ci, since="10d", progress=False)
         jobs = ci.jobs(progress=False)
         failed = jobs[(jobs["state"] == "failed") & ~jobs["retried"] & (jobs["build_state"] == "failed")].iloc[0]
         ci.sandbox.retry(failed["pipeline"], int(failed["build_number"]), failed["id"])
         ci.sandbox.clock.advance(dt.timedelta(days=1))
-        ci.sandbox.write_exports(tmp_path / "after")
-        yield ci, failed["build_id"]
+        ci.sandbox.write_exports(folder / "after")
+        by_now = bf.Store(folder / "by-now")
+        by_now.sync(ci, since="10d", progress=False)
+        yield Reopened(ci, failed["build_id"], folder / "before", folder / "after", folder / "synced-before", by_now)
 
 
-def test_an_export_never_replaces_a_newer_row(reopened: tuple[Workspace, str], tmp_path: Path, store: bf.Store) -> None:
-    ci, _ = reopened
-    store.sync(ci, since="10d", progress=False)
+def test_an_export_never_replaces_a_newer_row(reopened: Reopened, tmp_path: Path) -> None:
+    store = bf.Store(shutil.copytree(reopened.by_now.url, tmp_path / "history"))
     stored, covers, version = content(store), store.covers, store.version
-    result = store.import_exports(tmp_path / "before", progress=False)
+    result = store.import_exports(reopened.before, progress=False)
     assert (result.builds, result.version) == (0, version)
-    assert store.import_exports(tmp_path / "after", progress=False).builds == 0
+    assert store.import_exports(reopened.after, progress=False).builds == 0
     for table, frame in content(store).items():
         pd.testing.assert_frame_equal(frame, stored[table])
     assert store.covers == covers
@@ -203,40 +236,36 @@ def test_jobs_are_read_unless_the_stored_build_is_as_new(
     assert stored.is_current(exported) == is_current
 
 
-def test_an_export_replaces_older_rows(reopened: tuple[Workspace, str], tmp_path: Path, store: bf.Store) -> None:
+def test_an_export_replaces_older_rows(reopened: Reopened, tmp_path: Path) -> None:
     """Of a build that a store has as failed, and the export after a retry; and of builds that were running."""
-    ci, id = reopened
-    then = bf.Store(tmp_path / "synced-before")
+    then = bf.Store(shutil.copytree(reopened.synced_before, tmp_path / "then"))
     was_open = then.builds(columns=["id", "is_open"]).query("is_open")["id"]
     assert len(was_open)
-    result = then.import_exports(tmp_path / "after", progress=False)
+    result = then.import_exports(reopened.after, progress=False)
     assert 1 + len(was_open) <= result.builds
     assert result.unchanged > 0
-    store.sync(ci, since="10d", progress=False)
-    assert_same(then, store, without=("fetched_at", "is_open"))
-    assert then.covers == bf.Store(tmp_path / "synced-before", as_of=then.version - 1).covers
+    assert_same(then, reopened.by_now, without=("fetched_at", "is_open"))
+    assert then.covers == bf.Store(reopened.synced_before).covers
     finished = then.builds(columns=["id", "finished_at"]).set_index("id")["finished_at"]
-    assert finished[[id, *was_open]].notna().all()
+    assert finished[[reopened.build_id, *was_open]].notna().all()
 
 
 def test_a_sync_during_an_import_is_not_undone(
-    reopened: tuple[Workspace, str], tmp_path: Path, store: bf.Store, monkeypatch: pytest.MonkeyPatch
+    reopened: Reopened, store: bf.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ci, _ = reopened
     monkeypatch.setattr(imports, "_BYTES_PER_BATCH", 1)
-    commit, synced = transactions.commit, bf.Store(tmp_path / "synced")
+    commit = transactions.commit
 
     def commit_after_a_sync(*arguments: Any) -> Any:
         monkeypatch.setattr(transactions, "commit", commit)
-        store.sync(ci, since="10d", progress=False)
+        store.sync(reopened.ci, since="10d", progress=False)
         return commit(*arguments)
 
     monkeypatch.setattr(transactions, "commit", commit_after_a_sync)
-    result = store.import_exports(tmp_path / "before", progress=False)
-    assert (result.builds, result.unchanged) == (0, len(list((tmp_path / "before").rglob("build.json.gz"))))
-    synced.sync(ci, since="10d", progress=False)
-    assert_same(store, synced)
-    assert (store.covers, store.as_of) == (synced.covers, synced.as_of)
+    result = store.import_exports(reopened.before, progress=False)
+    assert (result.builds, result.unchanged) == (0, len(list(reopened.before.rglob("build.json.gz"))))
+    assert_same(store, reopened.by_now)
+    assert (store.covers, store.as_of) == (reopened.by_now.covers, reopened.by_now.as_of)
 
 
 def test_a_job_that_was_exported_later_is_added(some: Path, tmp_path: Path, store: bf.Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -20,11 +21,16 @@ def ci():
         yield ci
 
 
+@pytest.fixture(scope="module")
+def synced(ci: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("synced")
+    Store(folder).sync(ci, since="2d", suites=["rspec"], progress=False)
+    return folder
+
+
 @pytest.fixture
-def store(ci: Workspace, tmp_path: Path) -> Store:
-    store = Store(tmp_path / "history")
-    store.sync(ci, since="2d", suites=["rspec"], progress=False)
-    return store
+def store(synced: Path, tmp_path: Path) -> Store:
+    return Store(shutil.copytree(synced, tmp_path / "history"))
 
 
 @pytest.mark.slow
