@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import functools
 import json
 import os
 import re
 import resource
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.store import transactions
 from buildframe.store.location import Location
+from buildframe.store.transactions import SyncBatch
 from tests.simulation.disk import Died, Disk
 from tests.store.batches import PLAIN, Build, StoredContent, batch, expected, flaky, stored_content
 
@@ -33,9 +35,14 @@ NEW = [Build(key, at=1, jobs=(0, 1)) for key in range(2, 4)]
 BEFORE, AFTER = expected(OLD), expected([*OLD, *NEW])
 
 
-def bring(folder: Path, builds: list[Build], at: int) -> None:
+@functools.cache
+def fetched(builds: tuple[Build, ...], at: int) -> SyncBatch:
+    return batch(builds, at, lists=(flaky({"a": at}, at),))
+
+
+def bring(folder: Path, builds: Iterable[Build], at: int) -> None:
     """What a sync does with what it has fetched."""
-    transactions.commit(Location.of(folder, None), PLAIN, batch(builds, at, lists=(flaky({"a": at}, at),)))
+    transactions.commit(Location.of(folder, None), PLAIN, fetched(tuple(builds), at))
 
 
 def first(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import shutil
 import time
 import warnings
 from collections.abc import Callable
@@ -44,9 +45,13 @@ class Here:
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
-    monkeypatch.setattr(Here, "at", NOW)
-    monkeypatch.setattr(sync_clock, "local_clock", lambda: Here.at)
+    set_clock(monkeypatch)
     return Here
+
+
+def set_clock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Here, "at", NOW)
+    patch.setattr(sync_clock, "local_clock", lambda: Here.at)
 
 
 def sync(service: Service, ws: Workspace, store: bf.Store, skew: Skew = lambda number: 0.0) -> syncing.SyncResult:
@@ -290,14 +295,31 @@ def test_the_past_is_found_though_the_time_of_a_sync_went_back(service, ws, stor
 BEHIND = SKEWS["all are of 1970"](0)
 
 
+HOURS = [(0, 0, 720), (0, 720, 720), (0, BEHIND, 0), (0, 720, 0), (0, 720, BEHIND)]
+
+
+@pytest.fixture(scope="module", params=HOURS, ids=str)
+def wrongly_dated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """A store after syncs whose dates were so many hours ahead, and its versions."""
+    folder, versions, service = tmp_path_factory.mktemp("wrongly-dated"), [], Service()
+    service.is_simulated = False
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        bf.connect("acme", base_url=service.url, token="an-invented-token") as ws,
+    ):
+        set_clock(patch)
+        for ahead in request.param:
+            live(service, 2)
+            versions.append(sync(service, ws, bf.Store(folder), lambda i, ahead=ahead: ahead).version)
+    service.stop()
+    return folder, versions
+
+
 @pytest.mark.parametrize("days", [2, 60])
-@pytest.mark.parametrize("hours", [(0, 0, 720), (0, 720, 720), (0, BEHIND, 0), (0, 720, 0), (0, 720, BEHIND)])
-def test_a_cleaning_after_wrong_dates_keeps_what_is_young(service, ws, store, hours, days):
+def test_a_cleaning_after_wrong_dates_keeps_what_is_young(wrongly_dated, tmp_path, days):
     """By the clock of this machine all was done two days ago, or, as that is wrong, too, 60 days ago."""
-    versions = []
-    for ahead in hours:
-        live(service, 2)
-        versions.append(sync(service, ws, store, lambda i, ahead=ahead: ahead).version)
+    folder, versions = wrongly_dated
+    store = bf.Store(shutil.copytree(folder, tmp_path / "history"))
     make_older(Path(store.url), days)
     assert store.clean("7d") == 0
     for version in versions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import socket
 import subprocess
@@ -45,13 +44,14 @@ OPTIONS = {
 }
 
 
-def _serve(**environment: str) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(command, env={**os.environ, **environment}, **quiet)
+    server = subprocess.Popen(command, **quiet)
     url = f"http://127.0.0.1:{port}"
     try:
         _until_it_answers(url)
@@ -74,13 +74,6 @@ def _until_it_answers(url: str) -> None:
 def _client(url: str) -> boto3.client:
     keys = {"aws_access_key_id": OPTIONS["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": SECRET}
     return boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    server = _serve()
-    yield next(server)
-    server.close()
 
 
 @pytest.fixture
@@ -215,16 +208,14 @@ def test_no_object_store_there(ci: Workspace) -> None:
         Store("s3://bucket/ci", storage_options=gone).sync(ci, since="1d", progress=False)
 
 
-def test_wrong_credentials_are_refused_and_not_shown() -> None:
-    server = _serve(INITIAL_NO_AUTH_ACTION_COUNT="2")
+def test_wrong_credentials_are_refused_and_not_shown(s3: str, url: str, options: dict[str, str]) -> None:
+    options["AWS_SESSION_TOKEN"] = "an invented token, too"
+    before = httpx.post(f"{s3}/moto-api/reset-auth", content="0").json()  # requests for which no key is looked at
     try:
-        url = next(server)
-        _client(url).create_bucket(Bucket="bucket")  # the second action, the last for which no key is looked at
-        options = {**OPTIONS, "AWS_ENDPOINT_URL": url, "AWS_SESSION_TOKEN": "an invented token, too"}
         with pytest.raises(StoreFailed) as refused:
-            Store("s3://bucket/ci", storage_options=options).builds()
+            Store(url, storage_options=options).builds()
     finally:
-        server.close()
+        httpx.post(f"{s3}/moto-api/reset-auth", content=before["PREVIOUS_INITIAL_NO_AUTH_ACTION_COUNT"])
     assert "403" in str(refused.value)
     assert refused.value.__cause__ is None
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
