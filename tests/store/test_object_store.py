@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import socket
@@ -71,6 +72,7 @@ def _until_it_answers(url: str) -> None:
     raise AssertionError("moto's server does not answer")
 
 
+@functools.cache
 def _client(url: str) -> boto3.client:
     keys = {"aws_access_key_id": OPTIONS["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": SECRET}
     return boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
@@ -93,14 +95,14 @@ def test_a_sync_is_read_in_every_way(ci: Workspace, url: str, options: dict[str,
     store = Store(url, storage_options=options)
     with pytest.raises(BadInput, match="There is no store at"):
         store.builds()
-    first = store.sync(ci, since="3d", suites=["rspec"], progress=False)
-    again = store.sync(ci, since="5d", suites=["rspec"], progress=False)
+    first = store.sync(ci, since="1d", suites=["rspec"], progress=False)
+    again = store.sync(ci, since="2d", suites=["rspec"], progress=False)
     assert first.complete
     assert again.complete
     builds = store.builds()
     assert builds["id"].is_unique
-    assert set(ci.builds(created_from="5d", progress=False)["id"]) == set(builds["id"])
-    assert len(store.sql("select * from jobs")) == len(store.jobs()) == len(ci.jobs(created_from="5d", progress=False))
+    assert set(ci.builds(created_from="2d", progress=False)["id"]) == set(builds["id"])
+    assert len(store.sql("select * from jobs")) == len(store.jobs()) == len(ci.jobs(created_from="2d", progress=False))
     assert len(Store(url, storage_options=options, as_of=first.version).builds()) == first.builds
     assert all(file.startswith(url) for file in store.files("builds"))
     assert not [value for value in builds.attrs.values() if SECRET in str(value)]
@@ -157,7 +159,7 @@ def test_two_writers(url: str, options: dict[str, str]) -> None:
 
 def test_an_import_of_exports(s3: str, url: str, options: dict[str, str], tmp_path: Path) -> None:
     bucket = url.removeprefix("s3://").partition("/")[0]
-    with worlds.sandbox(builds=6, days=2) as small:
+    with worlds.sandbox(builds=3, days=1) as small:
         small.sandbox.write_exports(tmp_path)
     for file in tmp_path.rglob("*.gz"):
         key = f"buildkite/build-exports/{file.relative_to(tmp_path)}"

@@ -21,7 +21,7 @@ STEP = "/v2/organizations/acme/pipelines/web/builds/7/jobs/0190b3aa-0000-7000-80
 @pytest.fixture(scope="module")
 def acme() -> Iterator[Workspace]:
     """A separate sandbox, since the tests change its builds."""
-    with sandbox(builds=2500, days=20) as workspace:
+    with sandbox(builds=1000, days=8) as workspace:
         yield workspace
 
 
