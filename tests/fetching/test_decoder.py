@@ -78,8 +78,9 @@ def assert_like_normalized(frame: pd.DataFrame, table: str, normalized: pd.DataF
     """Compare all sent values that are not maps or lists with those that pandas reads from the same records."""
     for column in TABLES[table]:
         if column.path and column.kind != "json" and column.derived is None:
-            theirs = normalized.get(".".join(column.path), pd.Series([None] * len(frame), dtype=object))
-            for ours, value in zip(frame[column.name], theirs, strict=True):
+            path = ".".join(column.path)
+            theirs = normalized[path].tolist() if path in normalized else [None] * len(frame)
+            for ours, value in zip(frame[column.name].tolist(), theirs, strict=True):
                 if pd.isna(value):
                     assert pd.isna(ours), column.name
                 elif column.kind == "integer":  # pandas makes floats of integers beside nulls
