@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,8 @@ from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.store import Store
 from buildframe.store.sync_state import Coverage, SyncState
+from tests import preloaded
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, moment, stored_content
-from tests.store.test_crashes import child
 
 pytestmark = pytest.mark.slow
 
@@ -71,11 +72,20 @@ def test_two_threads(tmp_path: Path) -> None:
     _check(tmp_path)
 
 
+TWO_PROCESSES = """
+import os, sys
+from tests.store.test_concurrent_writers import write
+
+other = os.fork()
+write(sys.argv[1], 0 if other else 1)
+if other:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
+"""
+
+
 def test_two_processes(tmp_path: Path) -> None:
-    writers = [child(f"write({str(tmp_path)!r}, {writer})", file="test_concurrent_writers") for writer in (0, 1)]
-    for process in writers:
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+    run = preloaded.run(TWO_PROCESSES, [str(tmp_path)], os.environ, 120)
+    assert run.returncode == 0, run.stderr
     _check(tmp_path)
 
 

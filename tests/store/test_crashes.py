@@ -57,12 +57,7 @@ def warm_up() -> None:
         write(folder, [0])
 
 
-def child(call: str, *around: str, file: str = "test_crashes") -> subprocess.Popen[str]:
-    """A process that warms up, says `ready`, and then does that call of a file of tests."""
-    imports = f"from tests.store import test_crashes, {file}"
-    program = f"{imports}; test_crashes.warm_up(); print('ready', flush=True); {file}.{call}"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen([*around, sys.executable, "-c", program], cwd=ROOT, text=True, **pipes)
+IMPORTS = "from tests.store import test_crashes;"
 
 
 def killed(call: str, said: Path, lines: int, seconds: float) -> list[str]:
@@ -179,17 +174,16 @@ def _table(store: Path, name: str) -> TableVersion:
     return table
 
 
-def _outcome(process: subprocess.Popen[str]) -> str:
-    said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    assert "refused:" in said
-    return said
+def _outcome(run: subprocess.CompletedProcess[str]) -> str:
+    assert run.returncode == 0, run.stderr
+    assert "refused:" in run.stdout
+    return run.stdout
 
 
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
     pytest.importorskip("resource")
-    said = _outcome(child(f"write_small_files({str(tmp_path)!r}, [1, 600, 1_200, 2_500, 5_000, 9_000, 20_000, 10**6])"))
-    assert "File too large" in said
+    call = f"test_crashes.write_small_files({str(tmp_path)!r}, [1, 600, 1_200, 2_500, 5_000, 9_000, 20_000, 10**6])"
+    assert "File too large" in _outcome(preloaded.run(IMPORTS + call, [], os.environ, 120))
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
@@ -200,8 +194,10 @@ def test_a_full_disk(tmp_path: Path) -> None:
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no disk of its own can be mounted here")
     room = [*range(0, 200_000, 8_192), 10**6]
-    said = _outcome(child(f"fill_up({str(tmp_path)!r}, {room})", *mount, script + '"$@"', "sh"))
-    assert "No space left on device" in said
+    program = f"{IMPORTS} test_crashes.fill_up({str(tmp_path)!r}, {room})"
+    command = [*mount, script + '"$@"', "sh", sys.executable, "-c", program]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert "No space left on device" in _outcome(run)
 
 
 # --- what else a folder can be
@@ -214,7 +210,8 @@ def test_a_folder_that_may_not_be_written() -> None:
         one.chmod(0o555 if one.is_dir() else 0o444)
     try:
         become_nobody = "__import__('os').getuid() or __import__('os').setuid(65534)"  # root may write anywhere
-        said, _ = child(f"warm_up(); {become_nobody}; test_crashes.write({str(folder)!r}, [1])").communicate()
+        program = f"{IMPORTS} test_crashes.warm_up(); {become_nobody}; test_crashes.write({str(folder)!r}, [1])"
+        said = preloaded.run(program, [], os.environ, 120).stderr
     finally:
         for one in (folder, *folder.rglob("*")):
             one.chmod(0o755)
