@@ -19,7 +19,7 @@ AUTHOR = {"Wanda Wanderer", "wanda@example.com"}
 
 @pytest.fixture(scope="module")
 def ci() -> Iterator[bf.workspace.Workspace]:
-    with bf.sandbox(builds=300, days=6) as workspace:
+    with bf.sandbox(builds=120, days=4) as workspace:
         workspace.pipeline("web").update(env={"SESAME_KEY": "a-line-of-secrets"})
         workspace.pipeline("web").create_build(
             commit="HEAD",
