@@ -102,9 +102,7 @@ def as_table(frame: pd.DataFrame, schema: pa.Schema, excluded: Collection[str] =
     frame = pd.DataFrame(frame)  # without attrs, which pandas would copy for each column
     present = set(frame.columns) - set(excluded)
     columns: list[Any] = [
-        _to_arrow(frame[field.name], field.type)
-        if field.name in present
-        else pa.nulls(len(frame), field.type)
+        _to_arrow(frame[field.name], field.type) if field.name in present else pa.nulls(len(frame), field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
