@@ -14,6 +14,7 @@ from typing import Any
 
 import matplotlib
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 from buildframe.http import protocol
@@ -48,10 +49,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without garbage collection, which would visit thousands of tests again and again."""
+    """Collect without garbage collection, which would visit thousands of tests again and again.
+
+    As many workers collect at a time as there are processors: those that wait find all modules compiled.
+    """
     gc.disable()
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % (os.cpu_count() or 1)
     try:
-        return (yield)
+        with FileLock(Path(os.environ[worlds.FOLDER], f"collection-{number}.lock")):
+            return (yield)
     finally:
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)  # Python's own took 6 to 30 % of a test file's CPU time
