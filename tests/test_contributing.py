@@ -88,7 +88,8 @@ def run(project: Path, command: str) -> None:
     """Run a command of the guide, with the copy's package in place of the one that is installed."""
     program, *arguments = shlex.split(command)
     assert program == "python"
-    environment = {**os.environ, "PYTHONPATH": str(project / "src"), "PYTEST_ADDOPTS": WITHOUT_UNUSED_PLUGINS}
+    folders = os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]])
+    environment = {**os.environ, "PYTHONPATH": folders, "PYTEST_ADDOPTS": WITHOUT_UNUSED_PLUGINS}
     finished = subprocess.run(
         [sys.executable, *arguments], cwd=project, env=environment, capture_output=True, text=True
     )

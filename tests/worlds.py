@@ -33,6 +33,8 @@ FOLDER = "BUILDFRAME_TEST_WORLDS"
 """Environment variable with the folder of the worlds of a test run."""
 DEFAULTS = "BUILDFRAME_TEST_WORLD"
 """Environment variable with settings of worlds as JSON, for commands that open a sandbox without any."""
+WITHOUT_IRIS = "import sys; sys.modules['rfc3987_syntax'] = None\n"
+"""Compiling these grammars takes a second in each process that imports jsonschema, and no test needs them."""
 KERNEL_STARTUP = f"""
 def replace_sandbox():
     import sys, buildframe
@@ -57,9 +59,12 @@ def share_worlds() -> None:
     atexit.register(folder.cleanup)
     startup = Path(folder.name, "ipython", "profile_default", "startup")
     startup.mkdir(parents=True)
-    for path in (startup / "worlds.py", Path(folder.name, "sitecustomize.py")):
-        path.write_text(KERNEL_STARTUP, encoding="utf-8")
-    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent)}
+    everywhere = Path(folder.name, "everywhere")
+    everywhere.mkdir()
+    (startup / "worlds.py").write_text(KERNEL_STARTUP, encoding="utf-8")
+    Path(folder.name, "sitecustomize.py").write_text(WITHOUT_IRIS + KERNEL_STARTUP, encoding="utf-8")
+    (everywhere / "sitecustomize.py").write_text(WITHOUT_IRIS, encoding="utf-8")
+    os.environ |= {FOLDER: folder.name, "IPYTHONDIR": str(startup.parent.parent), "PYTHONPATH": _path(everywhere)}
 
 
 def environment(**defaults: Any) -> dict[str, str]:
@@ -67,8 +72,12 @@ def environment(**defaults: Any) -> dict[str, str]:
 
     `defaults` are the settings of those that are started without.
     """
-    folders = [os.environ[FOLDER], *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(folders), DEFAULTS: json.dumps(defaults)}
+    return os.environ | {"PYTHONPATH": _path(os.environ[FOLDER]), DEFAULTS: json.dumps(defaults)}
+
+
+def _path(first: str | Path) -> str:
+    """Return the value of `PYTHONPATH` with a folder before the others."""
+    return os.pathsep.join([str(first), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def make(**world: Any) -> Path:
