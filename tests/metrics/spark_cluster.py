@@ -30,7 +30,7 @@ from buildframe import metrics
 EXECUTORS = 2
 SETTINGS = {
     "spark.master": f"local-cluster[{EXECUTORS},1,1024]",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn256m",
+    "spark.executor.extraJavaOptions": f"{spark_session.QUICK_JAVA} -Xmn256m",
 }
 
 
