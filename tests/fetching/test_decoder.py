@@ -243,6 +243,18 @@ def test_frames_can_be_written_to(pages: int) -> None:
     assert list(builds.index) == list(range(pages))
 
 
+@pytest.mark.parametrize("pages", [(), ([],)])
+def test_no_rows_have_the_same_columns_and_a_frame_of_their_own(pages: Any) -> None:
+    selected = ColumnSelection("builds", ["state", "id"], {"team": "meta_data.team"}, raw=True)
+    for _ in range(2):
+        builds, _jobs = read(selected, None, *pages)
+        assert list(builds) == ["state", "id", "team", "raw"]
+        assert [str(dtype) for dtype in builds.dtypes] == ["str"] * 4
+        assert not builds.attrs
+        builds["another"] = builds.attrs["other"] = 1
+        builds.loc[0, "state"] = "passed"
+
+
 def test_an_extra_path_without_values_warns() -> None:
     with pytest.warns(UserWarning, match=r"none of the 1 builds has a value at 'nope\.x'"):
         read(ColumnSelection("builds", ["id"], {"x": "nope.x"}), None, [BUILD])

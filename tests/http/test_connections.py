@@ -159,7 +159,7 @@ def test_no_thread_and_no_socket_remains(scripted: Start) -> None:
         assert until(lambda: len(server.requests) == 5)
         assert all(isinstance(cut_off(copy, budget, future), Canceled) for future in futures)
     silent.over.set()
-    assert until(lambda: open_sockets() == sockets)
+    assert until(lambda: open_sockets() <= sockets)
     assert until(lambda: set(threading.enumerate()) <= threads)
     client.close()
 

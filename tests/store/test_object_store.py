@@ -58,6 +58,7 @@ def s3() -> Iterator[str]:
         _until_it_answers(url)
         yield url
     finally:
+        _client(url).close()
         server.kill()
         server.wait()
 
