@@ -80,21 +80,6 @@ def test_a_list_that_only_grows_is_counted_when_it_begins(only_grows: bool, most
     assert only_grows or counts > 10
 
 
-def test_a_build_that_joins_a_growing_list_as_it_is_counted_is_on_the_page_that_is_read_again() -> None:
-    fake, queries = service_of(*range(0, 500 * DAY, DAY), size=10), []
-    late = sorted(fake.builds, key=lambda build: build.created)[-5]
-    late.matches = False
-
-    def respond(query: PageQuery) -> Page | Invalid:
-        late.matches |= query.only_count
-        return fake.respond(query)
-
-    pagination = TimePagination(TimeRange(), is_steady=False, only_grows=True)
-    assert len(read(pagination, respond, queries)) == 500
-    assert [query.only_count for query in queries[:4]] == [False, True, False, False]
-    assert sum(query.only_count for query in queries) == 1
-
-
 def test_a_build_that_is_missing_from_a_growing_list_is_found_by_counts() -> None:
     fake, queries = service_of(*range(0, 500 * DAY, DAY), size=10), []
 

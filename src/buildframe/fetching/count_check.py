@@ -46,11 +46,10 @@ class CountCheck:
             return False
         return not state.is_counted_early or state.is_disordered or self._differs(self._counted, self._found)
 
-    def count_now(self) -> Steps:
-        """Make the first check in the steps of a reader that waits for it."""
-        if self._state.reports_pages:
-            self._begun = 1
-            yield from self._count_once()
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a check that is wanted cannot wait: later, the service would count builds that joined the list."""
+        return self._state.only_grows and not self._begun
 
     def begin(self) -> Reader:
         """Return a reader that makes the check."""

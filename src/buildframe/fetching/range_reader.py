@@ -72,30 +72,21 @@ class RangeReader(Reader):
     """Reads a time range from its newest build to its oldest. Each page begins at the cursor of the page before.
 
     The cursor is the oldest timestamp of a page plus the overlap: what lies above it was seen, if the list is in order
-    but for the overlap. `count` are steps that count the list; after them, the first page is read again.
+    but for the overlap.
     """
 
     def __init__(
-        self,
-        state: ListingState,
-        remaining: TimeRange,
-        pages: float | None = None,
-        span: dt.timedelta = dt.timedelta(),
-        count: Steps | None = None,
+        self, state: ListingState, remaining: TimeRange, pages: float | None = None, span: dt.timedelta = dt.timedelta()
     ) -> None:
         self._page_span = span  # time that the last page covers, with the gap above its builds
-        super().__init__(state, self._read(count), remaining, pages)
+        super().__init__(state, self._read(), remaining, pages)
 
-    def _read(self, count: Steps | None) -> Steps:
+    def _read(self) -> Steps:
         while not self.remaining.is_empty:
             requested = self.remaining
             page, created, _ = received = yield PageQuery(requested)
             if self._state.ends_with(page):
                 return
-            if count is not None:  # builds that joined the list before the count may be on the first page
-                yield from count
-                count = None
-                continue
             self.remaining = yield from self._rest_below(received)
             self._page_span = (requested.end or max(created)) - min(created)
             if self.remaining.start == requested.start:

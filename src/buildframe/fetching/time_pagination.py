@@ -39,8 +39,7 @@ class TimePagination:
     ) -> None:
         self.state = ListingState(time_range, overlap, is_steady, only_grows)
         self.check = CountCheck(self.state)
-        count = self.check.count_now() if only_grows else None
-        self._first: Reader | None = RangeReader(self.state, time_range, count=count)
+        self._first: Reader | None = RangeReader(self.state, time_range)
         self._active: list[Reader] = []
 
     def start(self, max_readers: int = 1) -> Reader | None:
@@ -52,11 +51,10 @@ class TimePagination:
         return reader
 
     def _next_reader(self, max_readers: int) -> Reader | None:
-        if self._active and len(self._active) >= max_readers:
-            return None
-        if self.check.is_wanted:
+        is_full = bool(self._active) and len(self._active) >= max_readers
+        if self.check.is_wanted and (not is_full or self.check.is_urgent):
             return self.check.begin()
-        if not self._active or self.state.stalled > _MAX_STALLED_TO_SPLIT:
+        if is_full or not self._active or self.state.stalled > _MAX_STALLED_TO_SPLIT:
             return None
         return max(self._active, key=attrgetter("estimated_pages")).split()
 
