@@ -24,7 +24,7 @@ from buildframe import widgets
 browser = widgets.BuildBrowser(bf.connect("acme"), created_from="10d")
 slow_inputs = [browser.bulk.branch, browser.form.fields["message"].input]
 for text in slow_inputs:
-    text.observe(lambda change: time.sleep(0.3), "value")  # as if the kernel were far away
+    text.observe(lambda change: time.sleep(0.1), "value")  # as if the kernel were far away
 browser"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 SEARCH = "Search the loaded rows of Builds"

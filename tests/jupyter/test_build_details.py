@@ -205,9 +205,9 @@ def create(page: Page, ci: Workspace) -> None:
     page.page.get_by_label("Branch", exact=True).focus()
     page.page.keyboard.type(HOSTILE)
     assert page.page.get_by_label("Branch", exact=True).input_value() == HOSTILE
-    tab_to(page, "More options")
     page.find(".bf-field-branch [aria-invalid=false]").wait_for()
     assert described(page, "Branch").startswith("Required: branch")
+    tab_to(page, "More options")
     press(page, "Enter")
     page.check_accessibility()
     page.page.get_by_label("Build branches that the pipeline filters out", exact=True).select_option("yes")

@@ -119,6 +119,7 @@ def test_invalid_filters_are_reported(browser: BuildBrowser, field: str, value: 
     assert "Showing previous results (created from 10d), as of " in visible_text(browser.status)
     assert browser.stop_button.disabled
     assert (browser.table.rows, browser.table.is_stale) == (rows, True)
+    browser._load_pressed_at = 0.0
     browser.filters.state.value = "failed"
     assert message in visible_text(browser.status)
     assert "Filters changed. Press Load to apply them." in visible_text(browser.status)
@@ -140,6 +141,13 @@ def test_enter_in_a_filter_loads(live: Workspace, browser: BuildBrowser) -> None
     browser.filters.branch._handle_custom_msg({"event": "submit"}, [])
     wait_for(browser._tasks)
     assert len(browser.builds) == len(live.builds(created_from="10d", branch="main", progress=False))
+
+
+def test_a_value_that_arrives_after_the_click_counts(browser: BuildBrowser) -> None:
+    browser.load_button.click()
+    browser.filters.branch.value = "main"
+    wait_for(browser._tasks)
+    assert set(browser.builds["branch"]) == {"main"}
 
 
 def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspace, browser: BuildBrowser) -> None:

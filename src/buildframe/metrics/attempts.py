@@ -199,8 +199,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
     commits = engine.without_level(variants, VARIANT)
     each = _with_floats(commits.frame, STORM, "unknown")
     worst = each.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col(STORM, "unknown").sum(), first)
-    known = (nw.col("unknown") == 0) & ((nw.col("verdict") > 0) | (nw.col("passes") > 0))
-    worst, is_known = worst.with_columns(is_known=known), nw.col("is_known")
+    is_known = (nw.col("unknown") == 0) & ((nw.col("verdict") > 0) | (nw.col("passes") > 0))
     counts = {
         "commits": is_known,
         "commits_passed": is_known & (nw.col("passes") > 0),

@@ -170,7 +170,7 @@ def _is_plain(sql: str) -> bool:
 
 
 def _only_reads(statement: duckdb.Statement) -> bool:
-    """Return whether a statement only reads. DuckDB gives a type to those with a PIVOT that a CREATE has, too."""
+    """Return whether a statement only reads. DuckDB reports the same type for a query with a PIVOT and for a CREATE."""
     import duckdb
 
     try:

@@ -59,12 +59,13 @@ class TaskRunner:
         self._is_closed = False
         self._loop = kernel_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._delayed_start: asyncio.TimerHandle | None = None
         _RUNNERS.add(self)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a result is still to be delivered."""
-        return self._current is not None
+        """Whether a result is still to be delivered, or a task is about to start."""
+        return self._current is not None or self._delayed_start is not None
 
     @property
     def has_loop(self) -> bool:
@@ -79,6 +80,24 @@ class TaskRunner:
             self.restart(function, on_result, on_start)
             return True
 
+    def start_later(self, seconds: float, start: Callback) -> None:
+        """Call `start` after a delay, unless a task starts or is canceled before; at once if no event loop runs.
+
+        Until then the runner is busy. Call it on the kernel's thread.
+        """
+        self.cancel_delayed_start()
+        if self._loop is None:
+            self.call_guarded(start)
+        elif not self._is_closed:
+            self._delayed_start = self._loop.call_later(seconds, self._start_delayed, start)
+
+    def cancel_delayed_start(self) -> bool:
+        """Cancel what `start_later` was going to call, and return whether there was anything."""
+        delayed, self._delayed_start = self._delayed_start, None
+        if delayed is not None:
+            delayed.cancel()
+        return delayed is not None
+
     def restart(self, function: TaskFunction, on_result: OnResult, on_start: Callback = lambda: None) -> None:
         """Cancel the current task and start a read-only one, at once unless four canceled tasks have yet to end.
 
@@ -92,8 +111,9 @@ class TaskRunner:
             on_start()
 
     def cancel(self) -> None:
-        """Cancel the current task and a pending call."""
+        """Cancel the current task, one that is about to start, and a pending call."""
         with self._lock:
+            self.cancel_delayed_start()
             if self._timer is not None:
                 self._timer.cancel()
             if self._current is not None:
@@ -140,6 +160,10 @@ class TaskRunner:
             callback()
         except Exception as error:
             self._on_error(error)
+
+    def _start_delayed(self, start: Callback) -> None:
+        self._delayed_start = None
+        self.call_guarded(start)
 
     def _start_current(self) -> None:
         task = self._current

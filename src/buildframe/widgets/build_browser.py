@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +31,8 @@ from buildframe.widgets.create_build_form import CreateBuildForm
 from buildframe.widgets.data_table import DataTable, TableColumn
 from buildframe.widgets.filter_inputs import FilterInputs
 from buildframe.workspace import PipelineWorkspace, Workspace
+
+_MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
 
 
 class BuildBrowser(components.WorkspaceWidget):
@@ -82,6 +86,7 @@ class BuildBrowser(components.WorkspaceWidget):
             raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")
         super().__init__(ws, _view_count=0)
         self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
+        self._load_pressed_at = -math.inf
         self._selected_id: str | None = None
         self._marked_ids: frozenset[str] = frozenset()
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
@@ -89,8 +94,7 @@ class BuildBrowser(components.WorkspaceWidget):
         self.table.sort_order = [CREATED, True]
         self._update_tasks = TaskRunner(self._on_update_error)
         self.closables += (self._update_tasks,)
-        on_enter = self.status.guard(lambda: self._call_with_inputs(self.load))
-        self.filters = FilterInputs(ws, created_from, on_enter)
+        self.filters = FilterInputs(ws, created_from, self.status.guard(self._press_load))
         self.details = BuildDetails(ws, on_change=self._on_build_changed, on_close=self._on_details_closed)
         self.form = CreateBuildForm(ws, on_change=self._on_build_changed)
         self.bulk = BulkCancel(ws, find_marked=self._find_marked, on_done=self._on_bulk_done)
@@ -119,7 +123,7 @@ class BuildBrowser(components.WorkspaceWidget):
         return newest_first[COLUMNS]
 
     def _create_inputs(self) -> None:
-        self.load_button = self._create_submit_button("Load", "Load builds by these filters", self.load)
+        self.load_button = self.status.create_button("Load", "Load builds by these filters", self._press_load)
         self.load_button.button_style = "primary"
         self.stop_button = self.status.create_button("Stop", "Stop loading and keep the loaded rows", self.stop)
         self.create_button = self.status.create_button("Create build…", "Open or close the form", self._toggle_form)
@@ -138,10 +142,20 @@ class BuildBrowser(components.WorkspaceWidget):
 
     def _observe_inputs(self) -> None:
         guard = self.status.guard
-        self.filters.on_change(guard(self._show_status))
+        self.filters.on_change(guard(self._on_filter_change))
         self.table.observe(guard(lambda _: self._on_select()), "selected")
         self.table.observe(guard(lambda _: self._on_mark()), "marked")
         self.observe(guard(lambda change: self.stop() if change.new == 0 else None), "_view_count")
+
+    def _press_load(self) -> None:
+        self._load_pressed_at = time.monotonic()
+        self.load()
+
+    def _on_filter_change(self) -> None:
+        if time.monotonic() - self._load_pressed_at < _MAX_INPUT_DELAY:
+            self.load()
+        else:
+            self._show_status()
 
     def load(self) -> None:
         """Load the builds that match the filters. Previous rows stay, marked as such, until the first ones arrive."""

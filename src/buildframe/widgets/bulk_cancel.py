@@ -49,15 +49,13 @@ class BulkCancel(components.WorkspaceWidget):
         self._builds: list[CanceledBuild] = []
         self._outcomes: list[CanceledBuild] = []
         self._is_stopped = False
-        slug = {"description": "Pipeline to cancel in", "placeholder": "all"}
-        self.pipeline = components.create_input(ipywidgets.Combobox, **slug)
-        branch = {"description": "Branch to cancel", "placeholder": "* matches any text: feature/*"}
-        self.branch = components.create_input(**branch)
+        self.pipeline = ipywidgets.Combobox(description="Pipeline to cancel in", placeholder="all")
+        self.branch = ipywidgets.Text(description="Branch to cancel", placeholder="* matches any text: feature/*")
         self.marked_button = self.status.create_button(
             "", "Cancel them (asks first)", self._ask_marked, "bf-cancel-marked"
         )
-        self.branch_button = self._create_submit_button(
-            "Cancel all of this branch…", "Find its unfinished builds, and ask", self._ask_branch, "bf-cancel-branch"
+        self.branch_button = self.status.create_button(
+            "Cancel all of this branch…", "Find its unfinished builds, and ask", self._press_branch, "bf-cancel-branch"
         )
         self.yes = self.status.create_button("Yes", "Cancel all of them", self._start, "bf-yes")
         self.yes.button_style = "danger"
@@ -98,11 +96,20 @@ class BulkCancel(components.WorkspaceWidget):
         self.branch_button.disabled = self._tasks.is_busy
 
     def _ask_marked(self) -> None:
+        self._tasks.cancel_delayed_start()  # the question about a branch: the last press counts
         builds = self._find_marked()
         self._ask(builds[builds["state"].isin(CANCELABLE_STATES)], f"of {format_count(len(builds), 'marked build')}")
 
+    def _press_branch(self) -> None:
+        if self._tasks.is_busy:
+            return
+        self.status.show_action("Looking for unfinished builds …")
+        self._start_with_inputs(self._ask_branch)
+        self._update_buttons()
+
     def _ask_branch(self) -> None:
         """List the unfinished builds of the branch, and ask."""
+        self._update_buttons()
         branch, slug = self.branch.value.strip(), self.pipeline.value.strip()
         if not branch:
             self.status.show_error("Enter the branch whose builds are to be canceled. * is all branches.")
@@ -131,6 +138,9 @@ class BulkCancel(components.WorkspaceWidget):
         self._accessibility.move_focus(".bf-no")
 
     def _decline(self) -> None:
+        if self._tasks.cancel_delayed_start():
+            self.status.show("")
+            self._update_buttons()
         components.set_visible(self.confirmation, False)
         self._accessibility.move_focus(".bf-cancel-branch")
 

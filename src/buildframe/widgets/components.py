@@ -15,7 +15,7 @@ from buildframe.widgets import html
 from buildframe.widgets.background_tasks import TaskRunner, call_on_loop, kernel_loop
 from buildframe.workspace import PipelineWorkspace, Workspace
 
-_INPUT_DELAY = 0.3  # seconds within which a text arrives that was typed before a click or Enter
+_INPUT_DELAY = 0.5  # seconds within which values arrive that were entered before a click
 _STYLES = f"<style>{(Path(__file__).parent / 'widgets.css').read_text(encoding='utf-8')}</style>"
 
 
@@ -96,13 +96,12 @@ class TaskWidget(CompositeWidget):
         self.closables = (self._tasks,)
         super().__init__(**traits)
 
-    def _create_submit_button(self, label: str, tooltip: str, on_click: Callable[[], Any], css_class: str = "") -> Any:
-        """Return a button for a callback that reads inputs."""
-        return self.status.create_button(label, tooltip, lambda: self._call_with_inputs(on_click), css_class)
+    def _start_with_inputs(self, start: Callable[[], Any]) -> None:
+        """Call a function that reads inputs and starts a task, once values that were entered before have arrived.
 
-    def _call_with_inputs(self, callback: Callable[[], Any]) -> None:
-        """Call back soon, once: ipykernel may handle a click before a text that the page sent before it."""
-        self._tasks.call_later(_INPUT_DELAY, self.status.guard(callback))
+        The kernel may handle a click before them.
+        """
+        self._tasks.start_later(_INPUT_DELAY, self.status.guard(start))
 
     def _show_parts(self, *parts: ipywidgets.Widget) -> None:
         """Show these widgets in the styles of this package, which use the colors of JupyterLab's theme."""
@@ -137,16 +136,6 @@ def pipeline_of(ws: Workspace | PipelineWorkspace, slug: str | None) -> Pipeline
     if slug is None:
         raise BadInput("The service did not report the pipeline of this build. Pass ws.pipeline(...) as ws.")
     return ws.pipeline(slug)
-
-
-def create_input(kind: Any = ipywidgets.Text, **traits: Any) -> Any:
-    """
-    Return an input that sends its value once, when it is left or Enter is pressed.
-
-    An input that sends each character waits for the kernel between two of them. A click does not wait, and would arrive
-    long before the last characters.
-    """
-    return kind(**traits, continuous_update=False)
 
 
 def input_grid(inputs: Iterable[ipywidgets.Widget]) -> ipywidgets.Box:

@@ -119,15 +119,14 @@ class CreateBuildForm(components.WorkspaceWidget):
         self._on_change = on_change
         self._default_branches: dict[str, str] = {}
         self._is_prepared = False
-        self._is_created = False  # with these values: a second click creates no other build
         self._branch_tasks = TaskRunner(lambda error: None)  # the user can type the branch
         self.closables += (self._branch_tasks,)
-        self.pipeline = components.create_input(ipywidgets.Combobox, ensure_option=False, layout=_AUTO_WIDTH)
+        self.pipeline = ipywidgets.Combobox(ensure_option=False, layout=_AUTO_WIDTH, continuous_update=False)
         self.fields = {"pipeline": FormField(_PIPELINE, widget=self.pipeline)} if isinstance(ws, Workspace) else {}
         self.fields |= {entry.name: FormField(entry) for entry in spec.create_build.properties}
         self._all_fields = [each for field in self.fields.values() for each in field.with_parts()]
         self._inputs = [field for field in self._all_fields if field.input is not None]
-        self.create = self._create_submit_button("Create this build", "Validate, then create the build", self._submit)
+        self.create = self.status.create_button("Create this build", "Validate, then create the build", self._press)
         self.create.button_style = "primary"
         self.more_button = self.status.create_button("", "Show or hide the other properties", self._toggle, "bf-more")
         self._accessibility = components.AccessibilityHelper()
@@ -195,14 +194,20 @@ class CreateBuildForm(components.WorkspaceWidget):
 
     def _on_edit(self, field: FormField) -> None:
         """Clear the problem of an edited field, and allow another submission."""
-        self._is_created, self.create.disabled = False, self._tasks.is_busy
+        self.create.disabled = self._tasks.is_busy
         if field.problem:
             field.show_problem("")
             self._update_aria()
 
-    def _submit(self) -> None:
-        if self.create.disabled or self._is_created:
+    def _press(self) -> None:
+        if self.create.disabled:
             return  # the second click of a double click
+        self.create.disabled = True
+        self.status.show_action("Creating the build …")
+        self._start_with_inputs(self._submit)
+
+    def _submit(self) -> None:
+        self.create.disabled = False
         values, problems = self._read()
         for violation in find_violations([field.entry for field in self.fields.values()], values):
             problems.setdefault(violation.field, violation.problem)
@@ -217,7 +222,6 @@ class CreateBuildForm(components.WorkspaceWidget):
             raise
         body_of(spec.create_build, values)
         sent = {field: field.input.value for field in self._inputs if field.entry is not _PIPELINE}
-        self.status.show_action("Creating the build …")
         self.create.disabled = True
         self._tasks.start(
             lambda task: pipeline.create_build(**values), lambda build: self._on_build_created(build, sent)
@@ -247,10 +251,9 @@ class CreateBuildForm(components.WorkspaceWidget):
         for field, value in sent.items():
             if field.input.value == value:  # otherwise it was edited meanwhile
                 field.input.value = field.default
-        self.create.disabled = False
-        self._is_created = all(field.input.value == field.default for field in sent)
-        advice = " (edit a field to create another)" if self._is_created else ""
-        self.status.show(f"Build #{build.number} was created, {build.state}{advice}:", extra=link_to(build))
+        # Disabled until a field is edited, so that a double click creates one build.
+        self.create.disabled = all(field.input.value == field.default for field in sent)
+        self.status.show(f"Build #{build.number} was created, {build.state}:", extra=link_to(build))
         if self._on_change is not None:
             self._on_change(build)
 
@@ -288,8 +291,8 @@ def _create_input(entry: Property) -> Any:
     if entry.type is bool:
         return ipywidgets.Dropdown(options=_CHOICES, layout=_AUTO_WIDTH)
     if _is_map(entry) or entry.name in _MULTILINE:
-        return components.create_input(ipywidgets.Textarea, rows=3, layout=_AUTO_WIDTH)
-    return components.create_input(layout=_AUTO_WIDTH)
+        return ipywidgets.Textarea(rows=3, layout=_AUTO_WIDTH)
+    return ipywidgets.Text(layout=_AUTO_WIDTH)
 
 
 def _parse(entry: Property, value: Any) -> Any:

@@ -37,7 +37,7 @@ class FilterInputs(components.CompositeWidget):
     def _create_inputs(self, created_from: str) -> None:
         def text(label: str, placeholder: str, tooltip: str, kind: Any = ipywidgets.Text, value: str = "") -> Any:
             texts = {"value": value, "description": label, "placeholder": placeholder, "tooltip": tooltip}
-            return components.create_input(kind, **texts)
+            return kind(**texts, continuous_update=False)
 
         self.pipeline = text("Pipeline", "all", "Slug of a pipeline", ipywidgets.Combobox)
         if isinstance(self._ws, PipelineWorkspace):

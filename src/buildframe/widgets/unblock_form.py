@@ -35,13 +35,14 @@ class UnblockForm(components.WorkspaceWidget):
         self._on_change = on_change
         self._slug: str | None = None
         self._jobs: dict[str, Row] = {}
+        self._job: Row | None = None  # whose fields are shown
         self._step: BlockStep | None = None
         self.inputs: dict[str, Any] = {}
         self.step: Any = ipywidgets.Dropdown(description="Block step")
         self.start = self.status.create_button(
             "Unblock…", "Show the fields of the block step", self._load, "bf-unblock"
         )
-        self.submit = self._create_submit_button("Unblock", "The build continues", self._submit, "bf-yes")
+        self.submit = self.status.create_button("Unblock", "The build continues", self._press, "bf-yes")
         self.submit.button_style = "warning"
         self.decline = self.status.create_button("Not yet", "Change nothing (Escape)", self._decline, "bf-no")
         self.prompt, self.fields = ipywidgets.HTML(), components.input_grid([])
@@ -94,12 +95,12 @@ class UnblockForm(components.WorkspaceWidget):
 
     def _show_form(self, job: Row, step: BlockStep | str | None) -> None:
         self.status.show("")
-        self._step = step if isinstance(step, BlockStep) else None
+        self._job, self._step = job, step if isinstance(step, BlockStep) else None
         question = f"Unblock {job_name(job)}: the build continues."
         if self._step is None:
             reason = f": {step}" if isinstance(step, str) else ""
             note = f"The pipeline's configuration does not describe this step{reason}."
-            self.inputs = {"": components.create_input(ipywidgets.Textarea, description=_UNKNOWN_FIELDS, rows=3)}
+            self.inputs = {"": ipywidgets.Textarea(description=_UNKNOWN_FIELDS, rows=3)}
         else:
             note = self._step.prompt
             self.inputs = {field.key: _create_input(field) for field in self._step.fields}
@@ -109,39 +110,34 @@ class UnblockForm(components.WorkspaceWidget):
         self._accessibility.move_focus(".bf-unblock-fields :is(input, textarea, select)" if self.inputs else ".bf-yes")
 
     def _close_form(self) -> None:
+        self._job = None
         components.set_visible(self.form, False)
         self.start.disabled = False
 
     def _decline(self) -> None:
+        if self._tasks.cancel_delayed_start():
+            self.submit.disabled = False
+            self.status.show("")
         self._close_form()
         self._accessibility.move_focus(".bf-unblock")
 
-    def _read(self) -> dict[str, str]:
-        """Return the values of the fields; raise InvalidInput if one is missing."""
-        if self._step is None:
-            return parse_assignments(self.inputs[""].value)
-        values = {}
-        for field in self._step.fields:
-            value = self.inputs[field.key].value
-            text = "\n".join(value) if isinstance(value, tuple) else value
-            if field.is_required and not text.strip():
-                raise InvalidInput(f"{format_name(field.label)} is missing. Nothing was sent.")
-            if text:
-                values[field.key] = text
-        return values
-
-    def _submit(self) -> None:
-        job = self._jobs.get(self.step.value)
+    def _press(self) -> None:
+        job = self._job
         if job is None or self._tasks.is_busy or self.submit.disabled:
             return
+        self.submit.disabled = True
+        self.status.show_action(f"Unblocking {job_name(job)} …")
+        step, inputs = self._step, self.inputs  # another build may be shown before they are read
+        self._start_with_inputs(lambda: self._submit(job, step, inputs))
+
+    def _submit(self, job: Row, step: BlockStep | None, inputs: dict[str, Any]) -> None:
         try:
-            fields = self._read()
+            fields = _read(step, inputs)
         except InvalidInput as error:
+            self.submit.disabled = False
             self.status.show_error(str(error))
             return
         ws = self._ws
-        self.status.show_action(f"Unblocking {job_name(job)} …")
-        self.submit.disabled = True
         options: dict[str, Any] = {"fields": fields} if fields else {}
         self._tasks.start(lambda _: ws.unblock(job, **options), lambda done: self._on_unblocked(job, done, len(fields)))
 
@@ -161,13 +157,27 @@ class UnblockForm(components.WorkspaceWidget):
         self.status.show_error(error)
 
 
+def _read(step: BlockStep | None, inputs: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the fields of a step; raise InvalidInput if one is missing."""
+    if step is None:
+        return parse_assignments(inputs[""].value)
+    values = {}
+    for field in step.fields:
+        value = inputs[field.key].value
+        text = "\n".join(value) if isinstance(value, tuple) else value
+        if field.is_required and not text.strip():
+            raise InvalidInput(f"{format_name(field.label)} is missing. Nothing was sent.")
+        if text:
+            values[field.key] = text
+    return values
+
+
 def _create_input(field: BlockField) -> Any:
     """Return the input of a field, with its default."""
     label = html.label(field.label) + ("" if field.is_required else " (optional)")
     common = {"description": label, "tooltip": html.label(field.hint)}
     if not field.options:
-        value, placeholder = html.label("\n".join(field.default)), html.label(field.hint)
-        return components.create_input(value=value, placeholder=placeholder, **common)
+        return ipywidgets.Text(value=html.label("\n".join(field.default)), placeholder=html.label(field.hint), **common)
     options = [(html.label(name), value) for name, value in field.options]
     chosen = [value for value in field.default if value in dict(field.options).values()]
     if field.is_multiple:

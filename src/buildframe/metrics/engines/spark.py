@@ -28,7 +28,7 @@ _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?
 _DAY = 86_400_000_000  # microseconds
 
 _MAX_BROADCAST = 2_000_000
-"""Rows that are collected to be broadcast. So many ids of builds fit into Spark's default heap of 1 GiB."""
+"""Rows that are collected to be broadcast. Two million ids of builds fit into Spark's default heap of 1 GiB."""
 
 _NAME, _STEP = "name of a step", "step of a name"
 

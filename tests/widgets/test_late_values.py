@@ -1,0 +1,163 @@
+"""Clicks that the kernel handles before the values that were entered before them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from buildframe.widgets.bulk_cancel import BulkCancel
+from buildframe.widgets.create_build_form import CreateBuildForm
+from buildframe.widgets.data_table import to_rows
+from buildframe.widgets.flaky_board import FlakyBoard
+from buildframe.widgets.unblock_form import UnblockForm
+from buildframe.workspace import Workspace
+from tests import worlds
+from tests.widgets.widget_helpers import visible_text
+
+STEPS = """
+steps:
+  - block: One
+    fields: [{text: Reason, key: reason}]
+  - block: Two
+"""
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Workspace]:
+    with worlds.sandbox(builds=200) as workspace:
+        workspace.create_pipeline(
+            name="Gate", cluster_id=None, repository="git@git.example.com:acme/x.git", configuration=STEPS
+        )
+        yield workspace
+
+
+def in_kernel(steps: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(steps(), 30))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+async def idle(widget: Any) -> str:
+    await until(lambda: not widget._tasks.is_busy)
+    return visible_text(widget.status)
+
+
+def test_a_search(live: Workspace) -> None:
+    async def steps() -> None:
+        board = FlakyBoard(live, "rspec")
+        await idle(board)
+        board.branch._handle_custom_msg({"event": "submit"}, [])
+        board.branch.value = "none-such"
+        await until(lambda: "none-such" in visible_text(board.status))
+
+    in_kernel(steps)
+
+
+def test_a_new_build(live: Workspace) -> None:
+    async def steps() -> None:
+        form = CreateBuildForm(live.pipeline("web"))
+        before = count(live)
+        for _ in range(3):
+            form.create.click()
+        form.fields["branch"].input.value = "main"
+        assert visible_text(form.status) == "Creating the build …"
+        assert form.create.disabled, "although a field was edited"
+        assert "was created" in await idle(form)
+        form.create.click()
+        assert "was created" in await idle(form)
+        assert count(live) == before + 1
+
+    in_kernel(steps)
+
+
+def count(live: Workspace) -> int:
+    return len(live.pipeline("web").builds(created_from="1h", progress=False))
+
+
+def test_a_branch_to_cancel(live: Workspace) -> None:
+    async def steps() -> None:
+        bulk = BulkCancel(live, find_marked=marked, on_done=lambda: None)
+        bulk.branch_button.click()
+        bulk.branch.value = "none-such"
+        assert bulk.branch_button.disabled
+        assert "Nothing to cancel of branch none-such" in await idle(bulk)
+        assert not bulk.branch_button.disabled
+
+    in_kernel(steps)
+
+
+def marked() -> pd.DataFrame:
+    row = {"pipeline": "web", "number": 1, "branch": "main", "state": "running", "web_url": "https://ci.example.com"}
+    return pd.DataFrame([row])
+
+
+@pytest.mark.parametrize("button", ["marked_button", "no"])
+def test_another_press_withdraws_the_search_of_a_branch(live: Workspace, button: str) -> None:
+    async def steps() -> None:
+        bulk = BulkCancel(live, find_marked=marked, on_done=lambda: None)
+        bulk.branch.value = "none-such"
+        bulk.branch_button.click()
+        getattr(bulk, button).click()
+        assert not bulk.branch_button.disabled
+        await asyncio.sleep(0.6)
+        assert await idle(bulk) == ""
+        assert ("web #1" in visible_text(bulk.question)) == (button == "marked_button")
+
+    in_kernel(steps)
+
+
+def show_new_build(live: Workspace, form: UnblockForm) -> int:
+    """Let the form offer the first step of a new build, and return the build's number."""
+    pipeline = live.pipeline("gate")
+    number = pipeline.create_build(commit="HEAD", branch="main").number
+    live.sandbox.clock.advance(dt.timedelta(minutes=1))
+    _builds, jobs = pipeline.history_of(number)
+    form.show("gate", to_rows(jobs))
+    return number
+
+
+async def open_step(live: Workspace, form: UnblockForm) -> int:
+    number = show_new_build(live, form)
+    form.start.click()
+    await idle(form)
+    return number
+
+
+def first_state(live: Workspace, number: int) -> str:
+    return live.pipeline("gate").build(number).jobs[0].state
+
+
+def test_fields_of_a_block_step_also_if_another_build_is_selected_meanwhile(live: Workspace) -> None:
+    async def steps() -> None:
+        form = UnblockForm(live)
+        number = await open_step(live, form)
+        form.submit.click()
+        form.inputs["reason"].value = "It is Friday"
+        other = show_new_build(live, form)
+        assert "was unblocked with 1 value" in await idle(form)
+        assert (first_state(live, number), first_state(live, other)) == ("unblocked", "blocked")
+        assert live.pipeline("gate").build(number).meta_data == {"reason": "It is Friday"}
+
+    in_kernel(steps)
+
+
+def test_not_yet_withdraws_an_unblocking(live: Workspace) -> None:
+    async def steps() -> None:
+        form = UnblockForm(live)
+        number = await open_step(live, form)
+        form.inputs["reason"].value = "It is Friday"
+        form.submit.click()
+        form.decline.click()
+        await asyncio.sleep(0.6)
+        assert await idle(form) == ""
+        assert (first_state(live, number), form.submit.disabled) == ("blocked", False)
+
+    in_kernel(steps)
