@@ -50,11 +50,15 @@ async def idle(widget: Any) -> str:
     return visible_text(widget.status)
 
 
-def test_a_search(live: Workspace) -> None:
+@pytest.mark.parametrize("is_enter", [True, False])
+def test_a_search(live: Workspace, is_enter: bool) -> None:
     async def steps() -> None:
         board = FlakyBoard(live, "rspec")
         await idle(board)
-        board.branch._handle_custom_msg({"event": "submit"}, [])
+        if is_enter:
+            board.branch._handle_custom_msg({"event": "submit"}, [])
+        else:
+            board.load_button.click()
         board.branch.value = "none-such"
         await until(lambda: "none-such" in visible_text(board.status))
 
@@ -144,7 +148,38 @@ def test_fields_of_a_block_step_also_if_another_build_is_selected_meanwhile(live
         other = show_new_build(live, form)
         assert "was unblocked with 1 value" in await idle(form)
         assert (first_state(live, number), first_state(live, other)) == ("unblocked", "blocked")
+        assert f"of build #{number} " in visible_text(form.status)
+        assert form.choice.layout.display != "none", "the other build can be unblocked"
         assert live.pipeline("gate").build(number).meta_data == {"reason": "It is Friday"}
+
+    in_kernel(steps)
+
+
+def test_fields_that_arrive_after_another_build_was_selected_are_not_shown(live: Workspace) -> None:
+    async def steps() -> None:
+        form = UnblockForm(live)
+        number = show_new_build(live, form)
+        form.start.click()
+        other = show_new_build(live, form)
+        await idle(form)
+        assert form.form.layout.display == "none"
+        form.submit.click()
+        await idle(form)
+        assert (first_state(live, number), first_state(live, other)) == ("blocked", "blocked")
+
+    in_kernel(steps)
+
+
+def test_the_pipeline_stays_while_a_build_is_about_to_be_created(live: Workspace) -> None:
+    async def steps() -> None:
+        form = CreateBuildForm(live)
+        form.prepare(["web", "api"], "web")
+        form.fields["branch"].input.value = "main"
+        before = count(live)
+        form.create.click()
+        form.prepare(["web", "api"], "api")
+        await idle(form)
+        assert count(live) == before + 1
 
     in_kernel(steps)
 

@@ -81,7 +81,7 @@ class TaskRunner:
             return True
 
     def start_later(self, seconds: float, start: Callback) -> None:
-        """Call `start` after a delay, unless a task starts or is canceled before; at once if no event loop runs.
+        """Call `start` after a delay, unless a task starts or is canceled before; at once without an event loop.
 
         Until then the runner is busy. Call it on the kernel's thread.
         """

@@ -96,13 +96,27 @@ class BulkCancel(components.WorkspaceWidget):
         self.branch_button.disabled = self._tasks.is_busy
 
     def _ask_marked(self) -> None:
-        self._tasks.cancel_delayed_start()  # the question about a branch: the last press counts
+        if self._is_canceling:
+            return
+        self._withdraw_search()
         builds = self._find_marked()
         self._ask(builds[builds["state"].isin(CANCELABLE_STATES)], f"of {format_count(len(builds), 'marked build')}")
+
+    @property
+    def _is_canceling(self) -> bool:
+        return bool(self.stop.layout.display != "none")
+
+    def _withdraw_search(self) -> None:
+        """End a search of the builds of a branch, because another button was pressed."""
+        if self._tasks.is_busy and not self._is_canceling:
+            self._tasks.cancel()
+            self.status.show("")
+            self._update_buttons()
 
     def _press_branch(self) -> None:
         if self._tasks.is_busy:
             return
+        components.set_visible(self.confirmation, False)
         self.status.show_action("Looking for unfinished builds …")
         self._start_with_inputs(self._ask_branch)
         self._update_buttons()
@@ -118,7 +132,7 @@ class BulkCancel(components.WorkspaceWidget):
         filters: dict[str, Any] = {} if branch == "*" else {"branch": branch}
         place = f"of branch {format_name(branch)}{f' of {format_name(slug)}' if slug else ''}"
         self.status.show_action(f"Looking for unfinished builds {place} …")
-        self._tasks.start(
+        self._tasks.restart(
             lambda _: source.builds(state=CANCELABLE_STATES, columns=_COLUMNS, progress=False, **filters),
             lambda builds: self._ask(builds, place),
             on_start=self._update_buttons,
@@ -138,9 +152,7 @@ class BulkCancel(components.WorkspaceWidget):
         self._accessibility.move_focus(".bf-no")
 
     def _decline(self) -> None:
-        if self._tasks.cancel_delayed_start():
-            self.status.show("")
-            self._update_buttons()
+        self._withdraw_search()
         components.set_visible(self.confirmation, False)
         self._accessibility.move_focus(".bf-cancel-branch")
 

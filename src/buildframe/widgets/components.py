@@ -97,9 +97,9 @@ class TaskWidget(CompositeWidget):
         super().__init__(**traits)
 
     def _start_with_inputs(self, start: Callable[[], Any]) -> None:
-        """Call a function that reads inputs and starts a task, once values that were entered before have arrived.
+        """Call a function that reads inputs and starts a task, but half a second later.
 
-        The kernel may handle a click before them.
+        The kernel may handle a click before values that were entered before the click.
         """
         self._tasks.start_later(_INPUT_DELAY, self.status.guard(start))
 

@@ -152,7 +152,8 @@ class CreateBuildForm(components.WorkspaceWidget):
     def prepare(self, slugs: Sequence[str] = (), selected: str | None = None) -> None:
         """Offer pipelines, preselect one, fetch its default branch, and fold properties that were not changed."""
         self.pipeline.options = tuple(map(html.label, slugs))
-        self.pipeline.value = selected or self.pipeline.value
+        if not self._tasks.is_busy:  # otherwise a build is about to be created in this pipeline
+            self.pipeline.value = selected or self.pipeline.value
         self._is_prepared = True
         folded = [field for field in self._inputs if field.name not in _FIRST]
         self._open(is_open=any(field.input.value != field.default for field in folded))

@@ -24,7 +24,7 @@ from buildframe.widgets.team_names import load_team_names, owner_text, parse_ids
 from buildframe.workspace import Workspace
 
 _STATUS_CHOICES = ("all", "active", "resolved")
-_MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter
+_MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter or a click
 
 
 _CLAUSES = {
@@ -114,7 +114,7 @@ class FlakyBoard(components.WorkspaceWidget):
         self.search = self._create_input("Name or scope contains", "Searched by the service")
         self.branch = self._create_input("Branch", "Tests that flaked at least once on this branch")
         self.shown = ipywidgets.Dropdown(description="Status", options=_STATUS_CHOICES)
-        self.load_button = self.status.create_button("Search", "Search the service", self.load)
+        self.load_button = self.status.create_button("Search", "Search the service", self._load_soon)
         self.load_button.button_style = "primary"
         inputs = [components.input_grid([self.search, self.branch, self.shown]), ipywidgets.HBox([self.load_button])]
         columns = components.add_classes(ipywidgets.Box([self.properties, self.history]), "bf-two-columns")
@@ -128,8 +128,11 @@ class FlakyBoard(components.WorkspaceWidget):
     def _create_input(self, label: str, tooltip: str) -> ipywidgets.Text:
         layout = {"grid_column": "span 2"}
         text = ipywidgets.Text(description=label, placeholder="all", tooltip=tooltip, layout=layout)
-        components.on_enter(text, self.status.guard(lambda: self._tasks.call_later(_MAX_INPUT_DELAY, self.load)))
+        components.on_enter(text, self.status.guard(self._load_soon))
         return text
+
+    def _load_soon(self) -> None:
+        self._tasks.call_later(_MAX_INPUT_DELAY, self.load)
 
     def load(self) -> None:
         """Load the tests that match search and branch. Previous rows are removed."""

@@ -36,6 +36,7 @@ class UnblockForm(components.WorkspaceWidget):
         self._slug: str | None = None
         self._jobs: dict[str, Row] = {}
         self._job: Row | None = None  # whose fields are shown
+        self._unblocked: Row | None = None  # or about to be
         self._step: BlockStep | None = None
         self.inputs: dict[str, Any] = {}
         self.step: Any = ipywidgets.Dropdown(description="Block step")
@@ -95,6 +96,8 @@ class UnblockForm(components.WorkspaceWidget):
 
     def _show_form(self, job: Row, step: BlockStep | str | None) -> None:
         self.status.show("")
+        if not self._is_offered(job):
+            return  # another build is shown now
         self._job, self._step = job, step if isinstance(step, BlockStep) else None
         question = f"Unblock {job_name(job)}: the build continues."
         if self._step is None:
@@ -125,7 +128,7 @@ class UnblockForm(components.WorkspaceWidget):
         job = self._job
         if job is None or self._tasks.is_busy or self.submit.disabled:
             return
-        self.submit.disabled = True
+        self._unblocked, self.submit.disabled = job, True
         self.status.show_action(f"Unblocking {job_name(job)} …")
         step, inputs = self._step, self.inputs  # another build may be shown before they are read
         self._start_with_inputs(lambda: self._submit(job, step, inputs))
@@ -141,18 +144,24 @@ class UnblockForm(components.WorkspaceWidget):
         options: dict[str, Any] = {"fields": fields} if fields else {}
         self._tasks.start(lambda _: ws.unblock(job, **options), lambda done: self._on_unblocked(job, done, len(fields)))
 
+    def _is_offered(self, job: Row | None) -> bool:
+        return job is not None and job["id"] in self._jobs
+
     def _on_unblocked(self, job: Row, done: spec.Job, n_fields: int) -> None:
-        self.submit.disabled = False
-        self._close_form()
         values = f" with {format_count(n_fields, 'value')}" if n_fields else ""
-        self.status.show(f"{job_name(job)} was unblocked{values}.")
-        components.set_visible(self.choice, False)
+        if self._is_offered(job):
+            self.submit.disabled = False
+            self._close_form()
+            components.set_visible(self.choice, False)
+            self.status.show(f"{job_name(job)} was unblocked{values}.")
+        else:
+            self.status.show(f"{job_name(job)} of build #{job['build_number']} was unblocked{values}.")
         if self._on_change is not None:
             self._on_change(done)
 
     def _on_error(self, error: BaseException) -> None:
         """Keep the values. A step that may have been unblocked is not unblocked again before the build is loaded."""
-        self.submit.disabled = isinstance(error, OutcomeUnknown)
+        self.submit.disabled = isinstance(error, OutcomeUnknown) and self._is_offered(self._unblocked)
         self.start.disabled = False
         self.status.show_error(error)
 
