@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pandas as pd
 import pytest
 
+import buildframe as bf
 from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.widgets.create_build_form import CreateBuildForm
 from buildframe.widgets.data_table import to_rows
@@ -17,6 +19,7 @@ from buildframe.widgets.flaky_board import FlakyBoard
 from buildframe.widgets.unblock_form import UnblockForm
 from buildframe.workspace import Workspace
 from tests import worlds
+from tests.conftest import Scripted, says
 from tests.widgets.widget_helpers import visible_text
 
 STEPS = """
@@ -116,6 +119,30 @@ def test_another_press_withdraws_the_search_of_a_branch(live: Workspace, button:
         assert ("web #1" in visible_text(bulk.question)) == (button == "marked_button")
 
     in_kernel(steps)
+
+
+def test_marked_builds_are_canceled_while_a_withdrawn_search_has_yet_to_end(scripted: Callable[..., Scripted]) -> None:
+    over = threading.Event()
+    canceled = says(b'{"id": "b", "number": 1, "state": "canceling"}')
+    server = scripted(lambda handler: over.wait(20), canceled)
+    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+
+    async def steps() -> None:
+        done: list[bool] = []
+        bulk = BulkCancel(ws, find_marked=marked, on_done=lambda: done.append(True))
+        bulk.branch.value = "main"
+        bulk.branch_button.click()
+        await until(lambda: server.requests)
+        bulk.show_marked(1)
+        bulk.marked_button.click()
+        bulk.yes.click()
+        await until(lambda: done)
+        assert visible_text(bulk.status) == "1 build: 1 canceled."
+
+    try:
+        in_kernel(steps)
+    finally:
+        over.set()
 
 
 def show_new_build(live: Workspace, form: UnblockForm) -> int:

@@ -176,7 +176,8 @@ class BulkCancel(components.WorkspaceWidget):
             for outcome in cancel_each(cancel, builds, lambda: self._is_stopped or task.is_canceled):
                 task.update(functools.partial(self._add, outcome))
 
-        self._tasks.start(run, lambda _: self._end(), on_start=self._update_buttons)
+        # Not `start`, which would be refused while a search that was withdrawn has yet to end.
+        self._tasks.restart(run, lambda _: self._end(), on_start=self._update_buttons)
         self._show_progress()
         self._accessibility.move_focus(".bf-bulk .bf-grid")
 
