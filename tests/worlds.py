@@ -34,7 +34,7 @@ FOLDER = "BUILDFRAME_TEST_WORLDS"
 DEFAULTS = "BUILDFRAME_TEST_WORLD"
 """Environment variable with settings of worlds as JSON, for commands that open a sandbox without any."""
 WITHOUT_IRIS = "import sys; sys.modules['rfc3987_syntax'] = None\n"
-"""Compiling these grammars takes a second in each process that imports jsonschema, and no test needs them."""
+"""Python code that leaves out a package of jsonschema. No test needs it, and it takes a second in each process."""
 KERNEL_STARTUP = f"""
 def replace_sandbox():
     import sys, buildframe

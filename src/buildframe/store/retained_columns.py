@@ -109,7 +109,5 @@ def as_table(frame: pd.DataFrame, schema: pa.Schema, excluded: Collection[str] =
 
 
 def _to_arrow(values: pd.Series[Any], type: pa.DataType) -> Any:
-    array = (
-        values.array
-    )  # Arrow asks a Series for an attribute that it lacks, which takes most of the time if rows are few
+    array = values.array  # a Series lacks an attribute that Arrow asks for; for few rows, that takes most of the time
     return pa.array(array if hasattr(array, "__arrow_array__") else values, type, from_pandas=True)

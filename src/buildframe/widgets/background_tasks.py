@@ -99,7 +99,9 @@ class TaskRunner:
         return delayed is not None
 
     def restart(self, function: TaskFunction, on_result: OnResult, on_start: Callback = lambda: None) -> None:
-        """Cancel the current task and start a read-only one, at once unless four canceled tasks have yet to end.
+        """Cancel the current task, which should only read, and start another.
+
+        It starts at once unless four canceled tasks have yet to end.
 
         `on_start` shows that it runs. It is called before anything that the task leads to.
         """

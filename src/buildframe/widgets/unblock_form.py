@@ -36,7 +36,7 @@ class UnblockForm(components.WorkspaceWidget):
         self._slug: str | None = None
         self._jobs: dict[str, Row] = {}
         self._job: Row | None = None  # whose fields are shown
-        self._unblocked: Row | None = None  # or about to be
+        self._unblocked: Row | None = None  # the last one that was sent, or is about to be
         self._step: BlockStep | None = None
         self.inputs: dict[str, Any] = {}
         self.step: Any = ipywidgets.Dropdown(description="Block step")
