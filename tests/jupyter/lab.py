@@ -51,13 +51,15 @@ def jupyterlab(folder: Path) -> Iterator[Lab]:
         "--ip=127.0.0.1",
         "--allow-root",
         "--LabApp.expose_app_in_browser=True",
+        "--LabApp.extension_manager=readonly",  # without requests to the package index
         f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={folder}",
     ]
     settings = folder / ".JUPYTER_CONFIG_DIR/lab/user-settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
-    # Otherwise a notification covers screenshots.
-    (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
+    # A notification would cover screenshots. A lookup of updates without an answer would delay the end of the server.
+    quiet = {"fetchNews": "false", "checkForUpdates": False}
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
     environment = {"IPYTHONDIR": os.environ["IPYTHONDIR"], "JUPYTER_PATH": str(folder / ".JUPYTER_PATH")}
     with serving(["jupyterlab", *options], folder, environment, r"http://127.0.0.1:(\d+)/lab") as port:
         yield Lab(folder, f"http://127.0.0.1:{port}", token)
@@ -89,7 +91,10 @@ def serving(module: list[str], folder: Path, environment: Mapping[str, str], pat
         yield find_port(log_file, server, pattern)
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(30)
+        finally:
+            server.kill()
 
 
 def find_port(log_file: Path, server: subprocess.Popen[bytes], pattern: str) -> str:
