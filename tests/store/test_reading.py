@@ -20,6 +20,7 @@ from pandas.testing import assert_frame_equal
 import buildframe as bf
 from buildframe import metrics
 from buildframe.workspace import Workspace
+from tests import preloaded
 
 LEFT_OUT = {
     "builds": {"creator", "creator_email", "author", "author_email", "env"},
@@ -285,6 +286,24 @@ def test_sql_joins_tables_and_counts_days_in_utc(filled: Filled) -> None:
 def test_errors_of_duckdb_are_shown(filled: Filled, query: str) -> None:
     with pytest.raises(bf.BadInput, match=r"DuckDB rejects the query(?s:.*)Tables of this store: builds, jobs"):
         filled.store.sql(query)
+
+
+INTERRUPTED = """
+import os, signal, sys, threading
+import buildframe as bf
+
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    bf.Store(sys.argv[1]).sql("SELECT a.range FROM range(3000000) a, range(1000000) b WHERE a.range + b.range = 7")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_query(filled: Filled) -> None:
+    ended = preloaded.run(INTERRUPTED, [str(filled.folder)], os.environ, 60)
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
 
 
 # --- what is said

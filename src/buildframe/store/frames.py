@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import operator
 import re
@@ -134,8 +135,8 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
             # DuckDB 1 would write its log into any folder
             if "enable_logging" in sql.lower() or not all(map(_only_reads, connection.extract_statements(sql))):
                 raise BadInput("DuckDB rejects the query: it must consist of SELECT statements, which only read.")
-            result = connection.sql(sql)
-            return as_frame(result.to_arrow_table()) if result is not None else pd.DataFrame()
+            rows = _rows(connection, sql)
+            return as_frame(rows) if rows is not None else pd.DataFrame()
     except duckdb.Error as why:
         is_damaged = any(table.location.url in str(why) for table in tables.values())
         is_of_query = isinstance(why, duckdb.ProgrammingError | duckdb.DataError)
@@ -144,6 +145,28 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
             message = str(why).split("\n\nLINE ")[0]  # of the query that opens a table, which users do not know
             raise StoreFailed(f"DuckDB could not run the query: {message}") from None
         raise BadInput(f"DuckDB rejects the query: {why}\nTables of this store: {', '.join(tables)}.") from None
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
+    """Return the rows of a query, or None if there is no statement.
+
+    The query runs in a thread of its own, because DuckDB ignores Ctrl-C while it makes a table of Arrow.
+    """
+
+    def run() -> pa.Table | None:
+        result = connection.sql(sql)
+        rows: pa.Table | None = None if result is None else result.to_arrow_table()
+        return rows
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        try:
+            return running.result()
+        except KeyboardInterrupt:
+            while not running.done():  # an interruption before the query has started has no effect
+                connection.interrupt()
+                concurrent.futures.wait([running], timeout=0.1)
+            raise
 
 
 @functools.cache
