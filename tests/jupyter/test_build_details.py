@@ -230,7 +230,7 @@ def unblock(page: Page, ci: Workspace) -> None:
     page.take_screenshots("detail-unblock")
     tab_to(page, "Unblock")
     press(page, "Enter")
-    page.wait("Deploy? was unblocked with 2 values.")
+    page.wait("was unblocked with 2 values.")
     build = ci.pipeline("gate").build(1)
     assert build.meta_data == {"reason": "It works", "region": "us"}
     assert build.state == "running"

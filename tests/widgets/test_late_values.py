@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
+from buildframe.sandbox_server import Fault
+from buildframe.widgets.build_details import BuildDetails
 from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.widgets.create_build_form import CreateBuildForm
 from buildframe.widgets.data_table import to_rows
@@ -173,9 +175,9 @@ def test_fields_of_a_block_step_also_if_another_build_is_selected_meanwhile(live
         form.submit.click()
         form.inputs["reason"].value = "It is Friday"
         other = show_new_build(live, form)
-        assert "was unblocked with 1 value" in await idle(form)
+        assert f"Unblocking One of build gate #{number} …" == visible_text(form.status)
+        assert await idle(form) == f"One of build gate #{number} was unblocked with 1 value."
         assert (first_state(live, number), first_state(live, other)) == ("unblocked", "blocked")
-        assert f"of build #{number} " in visible_text(form.status)
         assert form.choice.layout.display != "none", "the other build can be unblocked"
         assert live.pipeline("gate").build(number).meta_data == {"reason": "It is Friday"}
 
@@ -193,6 +195,72 @@ def test_fields_that_arrive_after_another_build_was_selected_are_not_shown(live:
         form.submit.click()
         await idle(form)
         assert (first_state(live, number), first_state(live, other)) == ("blocked", "blocked")
+
+    in_kernel(steps)
+
+
+def test_the_form_works_if_the_build_is_loaded_again_while_the_fields_are_read(live: Workspace) -> None:
+    async def steps() -> None:
+        form = UnblockForm(live)
+        number = show_new_build(live, form)
+        form.start.click()
+        form.show("gate", to_rows(live.pipeline("gate").history_of(number).jobs))
+        await idle(form)
+        assert (form.form.layout.display, form.submit.disabled) == (None, False)
+
+    in_kernel(steps)
+
+
+def test_fields_of_a_step_that_is_no_longer_selected_are_not_shown(live: Workspace) -> None:
+    async def steps() -> None:
+        form = UnblockForm(live)
+        number = live.pipeline("gate").create_build(commit="HEAD", branch="main").number
+        live.sandbox.clock.advance(dt.timedelta(minutes=1))
+        (one, _two) = to_rows(live.pipeline("gate").history_of(number).jobs)
+        form.show("gate", [one, {**one, "id": "another"}])
+        form.start.click()
+        form.step.value = "another"
+        await idle(form)
+        assert (form.form.layout.display, form.start.disabled) == ("none", False)
+
+    in_kernel(steps)
+
+
+async def unblock_shown_build(live: Workspace, details: BuildDetails) -> int:
+    """Press "Unblock" for a new build in the details, and return the build's number."""
+    number = show_new_build(live, details.unblock)
+    details.load("gate", number)
+    await idle(details)
+    details.unblock.start.click()
+    await idle(details.unblock)
+    details.unblock.inputs["reason"].value = "It is Friday"
+    details.unblock.submit.click()
+    return number
+
+
+def test_the_outcome_stays_until_another_build_is_shown(live: Workspace) -> None:
+    async def steps() -> None:
+        details = BuildDetails(live)
+        number = await unblock_shown_build(live, details)
+        await idle(details.unblock)
+        await idle(details)
+        assert "blocked" in [row[0] for row in details.jobs.rows], "the second step"
+        assert visible_text(details.unblock.status) == f"One of build gate #{number} was unblocked with 1 value."
+        details.load("web", 1)
+        await idle(details)
+        assert visible_text(details.unblock.status) == ""
+
+    in_kernel(steps)
+
+
+def test_an_error_names_the_build_if_another_one_is_shown(live: Workspace) -> None:
+    async def steps() -> None:
+        details = BuildDetails(live)
+        number = await unblock_shown_build(live, details)
+        live.sandbox.fault(Fault("reset", route="unblock_job", times=1))
+        details.load("gate", show_new_build(live, UnblockForm(live)))
+        await idle(details)
+        assert (await idle(details.unblock)).startswith(f"One of build gate #{number}: The request was sent")
 
     in_kernel(steps)
 

@@ -93,7 +93,7 @@ def test_the_fields_of_the_configuration_are_sent(live: Workspace, detail: Build
     assert "Fill in the form" in visible_text(form.prompt)
     assert form.inputs["region"].value == "eu"
     submit(detail)
-    assert visible_text(form.status) == "Reason is missing. Nothing was sent."
+    assert visible_text(form.status) == "Deploy? of build gate #1: Reason is missing. Nothing was sent."
     assert block_job(live).state == "blocked"
     form.inputs["reason"].value, form.inputs["region"].value = "It is Friday", "us"
     form.inputs["teams"].value = ("web", "data")
@@ -101,7 +101,7 @@ def test_the_fields_of_the_configuration_are_sent(live: Workspace, detail: Build
     assert block_job(live).state == "unblocked"
     meta_data = live.pipeline("gate").build(1).meta_data
     assert meta_data == {"reason": "It is Friday", "region": "us", "teams": "web\ndata"}
-    assert visible_text(form.status) == "Deploy? was unblocked with 3 values."
+    assert visible_text(form.status) == "Deploy? of build gate #1 was unblocked with 3 values."
     assert not is_shown(form.choice)
     assert "blocked" not in [row[0] for row in detail.jobs.rows], "the build was loaded again"
 

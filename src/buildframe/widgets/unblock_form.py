@@ -36,7 +36,7 @@ class UnblockForm(components.WorkspaceWidget):
         self._slug: str | None = None
         self._jobs: dict[str, Row] = {}
         self._job: Row | None = None  # whose fields are shown
-        self._unblocked: Row | None = None  # the last one that was sent, or is about to be
+        self._clicked: Row | None = None  # the job of the last click
         self._step: BlockStep | None = None
         self.inputs: dict[str, Any] = {}
         self.step: Any = ipywidgets.Dropdown(description="Block step")
@@ -60,15 +60,19 @@ class UnblockForm(components.WorkspaceWidget):
         self.show(None, [])
 
     def show(self, slug: str | None, jobs: Sequence[Row]) -> None:
-        """Offer the block steps among the jobs of a build of this pipeline that can be unblocked now."""
+        """Offer the block steps among the jobs of a build of this pipeline that can be unblocked now.
+
+        The outcome of an action names its build, and stays until the next action or until no build is shown.
+        """
         blocked = [job for job in jobs if job["type"] == "manual" and job["state"] == "blocked" and job["unblockable"]]
         if self._slug is not None and blocked and [job["id"] for job in blocked] == list(self._jobs):
-            self.submit.disabled = self._tasks.is_busy
+            if not self._tasks.is_busy:
+                self.submit.disabled = False
             return  # what was typed stays
         self._slug, self._jobs = slug, {job["id"]: job for job in blocked}
         self._close_form()
         self.submit.disabled = False
-        if not self._tasks.is_busy and self._jobs:
+        if not self._tasks.is_busy and slug is None:
             self.status.show("")
         self.step.options = [(html.label(job_name(job)), id) for id, job in self._jobs.items()]
         self.step.value = next(iter(self._jobs), None)
@@ -83,6 +87,7 @@ class UnblockForm(components.WorkspaceWidget):
         if job is None or self._tasks.is_busy:
             return
         pipeline = components.pipeline_of(self._ws, self._slug)
+        self._clicked = job
         self.status.show_action(f"Reading the fields of {job_name(job)} …")
 
         def read(_: object) -> BlockStep | str | None:
@@ -96,8 +101,8 @@ class UnblockForm(components.WorkspaceWidget):
 
     def _show_form(self, job: Row, step: BlockStep | str | None) -> None:
         self.status.show("")
-        if not self._is_offered(job):
-            return  # another build is shown now
+        if job["id"] != self.step.value:
+            return  # another step or build is selected now
         self._job, self._step = job, step if isinstance(step, BlockStep) else None
         question = f"Unblock {job_name(job)}: the build continues."
         if self._step is None:
@@ -128,8 +133,8 @@ class UnblockForm(components.WorkspaceWidget):
         job = self._job
         if job is None or self._tasks.is_busy or self.submit.disabled:
             return
-        self._unblocked, self.submit.disabled = job, True
-        self.status.show_action(f"Unblocking {job_name(job)} …")
+        self._clicked, self.submit.disabled = job, True
+        self.status.show_action(f"Unblocking {_full_name(job)} …")
         step, inputs = self._step, self.inputs  # another build may be shown before they are read
         self._start_with_inputs(lambda: self._submit(job, step, inputs))
 
@@ -138,7 +143,7 @@ class UnblockForm(components.WorkspaceWidget):
             fields = _read(step, inputs)
         except InvalidInput as error:
             self.submit.disabled = False
-            self.status.show_error(str(error))
+            self.status.show_error(f"{_full_name(job)}: {error}")
             return
         ws = self._ws
         options: dict[str, Any] = {"fields": fields} if fields else {}
@@ -153,17 +158,20 @@ class UnblockForm(components.WorkspaceWidget):
             self.submit.disabled = False
             self._close_form()
             components.set_visible(self.choice, False)
-            self.status.show(f"{job_name(job)} was unblocked{values}.")
-        else:
-            self.status.show(f"{job_name(job)} of build #{job['build_number']} was unblocked{values}.")
+        self.status.show(f"{_full_name(job)} was unblocked{values}.")
         if self._on_change is not None:
             self._on_change(done)
 
     def _on_error(self, error: BaseException) -> None:
         """Keep the values. A step that may have been unblocked is not unblocked again before the build is loaded."""
-        self.submit.disabled = isinstance(error, OutcomeUnknown) and self._is_offered(self._unblocked)
+        self.submit.disabled = isinstance(error, OutcomeUnknown) and self._is_offered(self._clicked)
         self.start.disabled = False
-        self.status.show_error(error)
+        name = f"{_full_name(self._clicked)}: " if self._clicked else ""
+        self.status.show_error(name + html.error_text(error))
+
+
+def _full_name(job: Row) -> str:
+    return f"{job_name(job)} of build {format_name(job['pipeline'])} #{job['build_number']}"
 
 
 def _read(step: BlockStep | None, inputs: dict[str, Any]) -> dict[str, str]:
