@@ -279,6 +279,45 @@ def test_the_pipeline_stays_while_a_build_is_about_to_be_created(live: Workspace
     in_kernel(steps)
 
 
+@pytest.fixture(scope="module")
+def trunk(live: Workspace) -> str:
+    """Return the slug of a pipeline whose default branch is "trunk"."""
+    repository = "git@git.example.com:acme/x.git"
+    live.create_pipeline(
+        name="Trunk", cluster_id=None, repository=repository, configuration=STEPS, default_branch="trunk"
+    )
+    return "trunk"
+
+
+def test_a_default_branch_that_arrives_after_the_click_is_not_used(live: Workspace, trunk: str) -> None:
+    async def steps() -> None:
+        form = CreateBuildForm(live)
+        branch = form.fields["branch"].input
+        form.prepare(["web", trunk], "web")
+        await until(lambda: branch.value == "main")
+        form.pipeline.value = trunk
+        form.create.click()
+        assert "was created" in await idle(form)
+        assert live.pipeline(trunk).builds(progress=False)["branch"].tolist() == ["main"]
+        assert branch.value == "trunk", "for the next build"
+
+    in_kernel(steps)
+
+
+def test_a_default_branch_that_arrives_after_the_pipeline_changed_is_not_shown(live: Workspace, trunk: str) -> None:
+    async def steps() -> None:
+        form = CreateBuildForm(live)
+        branch = form.fields["branch"].input
+        form.prepare(["web", trunk], "web")
+        await until(lambda: branch.value == "main")
+        form.pipeline.value = trunk
+        form.pipeline.value = "web"
+        await until(lambda: not form._branch_tasks._started)
+        assert branch.value == "main"
+
+    in_kernel(steps)
+
+
 def test_not_yet_withdraws_an_unblocking(live: Workspace) -> None:
     async def steps() -> None:
         form = UnblockForm(live)

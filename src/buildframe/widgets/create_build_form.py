@@ -163,6 +163,7 @@ class CreateBuildForm(components.WorkspaceWidget):
         """Fetch the default branch of the pipeline, once."""
         if not self._is_prepared:
             return
+        self._branch_tasks.cancel()  # of the pipeline before
         slug = self._ws.slug if isinstance(self._ws, PipelineWorkspace) else self.pipeline.value.strip()
         if slug in self._default_branches:
             self._set_branch(slug, self._default_branches[slug])
@@ -174,8 +175,13 @@ class CreateBuildForm(components.WorkspaceWidget):
 
     def _set_branch(self, slug: str, branch: str) -> None:
         self._default_branches[slug] = branch
-        if html.label(branch) == branch:  # otherwise the input would show another name
-            self.fields["branch"].set_default(branch)
+        field = self.fields["branch"]
+        if html.label(branch) != branch:
+            return  # the input would show another name
+        if self._tasks.is_busy and field.input.value:
+            field.default = branch  # the build is created with the branch that was shown at the click
+        else:
+            field.set_default(branch)
 
     def _toggle(self) -> None:
         self._open(is_open=self.more.layout.display == "none")
