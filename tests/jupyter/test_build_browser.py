@@ -18,9 +18,16 @@ from tests.jupyter.lab import Lab, Page, write_notebook
 
 pytestmark = pytest.mark.slow
 
-CELL = """import time
+CELL = """import pathlib, time
 import buildframe as bf
 from buildframe import widgets
+from buildframe.widgets import filter_inputs
+load_suggestions = filter_inputs._load_suggestions
+def load_once_typed(ws, task):
+    while not pathlib.Path("typed").exists():
+        time.sleep(0.05)
+    return load_suggestions(ws, task)
+filter_inputs._load_suggestions = load_once_typed
 browser = widgets.BuildBrowser(bf.connect("acme"), created_from="10d")
 slow_inputs = [browser.bulk.branch, browser.form.fields["message"].input]
 for text in slow_inputs:
@@ -52,6 +59,7 @@ def test_filter_select_and_act(ci: bf.workspace.Workspace, lab: Lab, page: Page,
     lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=ci.sandbox.token(SCOPES))
     page.run_all("browser.ipynb")
     page.wait("complete", 60)
+    keep_what_is_typed_when_suggestions_arrive(page, lab)
     show_hostile_text_escaped(page)
     filter_and_sort(page, ci)
     operate_by_keyboard(page, ci)
@@ -77,6 +85,16 @@ def sort(page: Page, title: str, way: str) -> None:
     page.find(f"{GRID} .bf-sort-button", has_text=title).click()
     page.find(f"{GRID} [role=columnheader][aria-sort={way}]", has_text=title).wait_for()
     page.find(".bf-foot", has_text=f"sorted by {title}, {way}").wait_for()
+
+
+def keep_what_is_typed_when_suggestions_arrive(page: Page, lab: Lab) -> None:
+    page.page.get_by_label("Pipeline", exact=True).first.focus()
+    page.page.keyboard.type("we")
+    (lab.folder / "typed").touch()
+    page.wait_until("() => document.querySelector('.bf-browser datalist option[value=web]')")
+    page.page.keyboard.type("b")
+    assert page.page.get_by_label("Pipeline", exact=True).first.input_value() == "web"
+    page.fill("Pipeline", "")
 
 
 def show_hostile_text_escaped(page: Page) -> None:

@@ -37,7 +37,8 @@ class FilterInputs(components.CompositeWidget):
     def _create_inputs(self, created_from: str) -> None:
         def text(label: str, placeholder: str, tooltip: str, kind: Any = ipywidgets.Text, value: str = "") -> Any:
             texts = {"value": value, "description": label, "placeholder": placeholder, "tooltip": tooltip}
-            return kind(**texts, continuous_update=False)
+            # Suggestions that arrive would replace a text that the page has not sent yet.
+            return kind(**texts, continuous_update=kind is ipywidgets.Combobox)
 
         self.pipeline = text("Pipeline", "all", "Slug of a pipeline", ipywidgets.Combobox)
         if isinstance(self._ws, PipelineWorkspace):
