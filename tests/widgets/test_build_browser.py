@@ -119,7 +119,7 @@ def test_invalid_filters_are_reported(browser: BuildBrowser, field: str, value: 
     assert "Showing previous results (created from 10d), as of " in visible_text(browser.status)
     assert browser.stop_button.disabled
     assert (browser.table.rows, browser.table.is_stale) == (rows, True)
-    browser._load_pressed_at = 0.0
+    browser._pressed_at = 0.0
     browser.filters.state.value = "failed"
     assert message in visible_text(browser.status)
     assert "Filters changed. Press Load to apply them." in visible_text(browser.status)

@@ -13,6 +13,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.sandbox_server import Fault
+from buildframe.widgets.build_browser import BuildBrowser
 from buildframe.widgets.build_details import BuildDetails
 from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.widgets.create_build_form import CreateBuildForm
@@ -314,6 +315,39 @@ def test_a_default_branch_that_arrives_after_the_pipeline_changed_is_not_shown(l
         form.pipeline.value = "web"
         await until(lambda: not form._branch_tasks._started)
         assert branch.value == "main"
+
+    in_kernel(steps)
+
+
+def test_filters_that_are_copied_into_a_form(live: Workspace) -> None:
+    async def steps() -> None:
+        browser = BuildBrowser(live)
+        browser.create_button.click()
+        browser.filters.pipeline.value = "api"
+        await until(lambda: browser.form.pipeline.value == "api")
+        browser.bulk_button.click()
+        browser.filters.branch.value = "feature/*"
+        await until(lambda: browser.bulk.branch.value == "feature/*")
+        assert browser.bulk.pipeline.value == "api"
+        assert "Filters changed. Press Load" in await idle(browser)
+
+    in_kernel(steps)
+
+
+def test_characters_that_arrive_after_load_are_one_filter(live: Workspace) -> None:
+    async def steps() -> None:
+        browser = BuildBrowser(live)
+        await idle(browser)
+        browser.load_button.click()
+        requests = [browser._requested]
+        for text in ("a", "ap", "api"):
+            browser.filters.pipeline.value = text
+            await asyncio.sleep(0.05)
+            requests.append(browser._requested)
+        assert len(set(map(id, requests))) == 1, "it waits for the last character"
+        await until(lambda: browser._requested.query == "pipeline api, created from 7d")
+        await idle(browser)
+        assert set(browser.builds["pipeline"]) == {"api"}
 
     in_kernel(steps)
 

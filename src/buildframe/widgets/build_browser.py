@@ -14,7 +14,7 @@ from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.guards.arguments import checked_names
 from buildframe.widgets import components, html
-from buildframe.widgets.background_tasks import BackgroundTask, TaskRunner
+from buildframe.widgets.background_tasks import BackgroundTask, Callback, TaskRunner
 from buildframe.widgets.build_details import BuildDetails
 from buildframe.widgets.build_list import (
     COLUMNS,
@@ -33,6 +33,7 @@ from buildframe.widgets.filter_inputs import FilterInputs
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 _MAX_INPUT_DELAY = 1.0  # seconds: a page may send a click or Enter before the value that was typed before it
+_TYPING_PAUSE = 0.2  # seconds without a further character
 
 
 class BuildBrowser(components.WorkspaceWidget):
@@ -86,7 +87,7 @@ class BuildBrowser(components.WorkspaceWidget):
             raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")
         super().__init__(ws, _view_count=0)
         self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
-        self._load_pressed_at = -math.inf
+        self._pressed_at, self._read_filters = -math.inf, self.load
         self._selected_id: str | None = None
         self._marked_ids: frozenset[str] = frozenset()
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
@@ -148,14 +149,22 @@ class BuildBrowser(components.WorkspaceWidget):
         self.observe(guard(lambda change: self.stop() if change.new == 0 else None), "_view_count")
 
     def _press_load(self) -> None:
-        self._load_pressed_at = time.monotonic()
-        self.load()
+        self._press(self.load)
+
+    def _press(self, read_filters: Callback) -> None:
+        """Call a function that reads the filters, and again if one of them changes just after the click."""
+        self._pressed_at, self._read_filters = time.monotonic(), read_filters
+        read_filters()
 
     def _on_filter_change(self) -> None:
-        if time.monotonic() - self._load_pressed_at < _MAX_INPUT_DELAY:
-            self.load()
+        if time.monotonic() - self._pressed_at < _MAX_INPUT_DELAY:
+            self._tasks.call_later(_TYPING_PAUSE, self._read_again)
         else:
             self._show_status()
+
+    def _read_again(self) -> None:
+        self._read_filters()
+        self._show_status()
 
     def load(self) -> None:
         """Load the builds that match the filters. Previous rows stay, marked as such, until the first ones arrive."""
@@ -241,18 +250,24 @@ class BuildBrowser(components.WorkspaceWidget):
     def _toggle_form(self) -> None:
         is_opening = self.form.layout.display == "none"
         if is_opening:
-            self.form.prepare(self.filters.pipeline.options, self.filters.pipeline.value)
+            self._press(self._fill_form)
         components.set_visible(self.form, is_opening)
         self.create_button.description = "Close the form" if is_opening else "Create build…"
 
     def _toggle_bulk(self) -> None:
         is_opening = self.bulk.layout.display == "none"
         if is_opening:
-            self.bulk.pipeline.options = self.filters.pipeline.options
-            self.bulk.pipeline.value, self.bulk.branch.value = self.filters.pipeline.value, self.filters.branch.value
+            self._press(self._fill_bulk)
         components.set_visible(self.bulk, is_opening)
         self.table.has_marks = is_opening
         self.bulk_button.description = "Close cancellation" if is_opening else "Cancel several…"
+
+    def _fill_form(self) -> None:
+        self.form.prepare(self.filters.pipeline.options, self.filters.pipeline.value)
+
+    def _fill_bulk(self) -> None:
+        self.bulk.pipeline.options = self.filters.pipeline.options
+        self.bulk.pipeline.value, self.bulk.branch.value = self.filters.pipeline.value, self.filters.branch.value
 
     def _on_bulk_done(self) -> None:
         """Load the list and the selected build again: any of them may have been canceled."""
