@@ -254,6 +254,19 @@ def test_the_outcome_stays_until_another_build_is_shown(live: Workspace) -> None
     in_kernel(steps)
 
 
+def test_the_outcome_stays_while_another_build_is_loaded(live: Workspace) -> None:
+    async def steps() -> None:
+        details = BuildDetails(live)
+        number = await unblock_shown_build(live, details)
+        live.sandbox.fault(Fault("latency", route="get_build", times=1, seconds=1))
+        details.load("web", 1)
+        await idle(details.unblock)
+        await idle(details)
+        assert visible_text(details.unblock.status) == f"One of build gate #{number} was unblocked with 1 value."
+
+    in_kernel(steps)
+
+
 def test_an_error_names_the_build_if_another_one_is_shown(live: Workspace) -> None:
     async def steps() -> None:
         details = BuildDetails(live)

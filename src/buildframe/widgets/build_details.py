@@ -66,7 +66,7 @@ class BuildDetails(components.WorkspaceWidget):
         self.closables += (self._log_tasks,)
         self.properties, self.timeline = ipywidgets.HTML(), ipywidgets.HTML()
         self.actions = BuildActions(ws, on_change=self._on_build_changed)
-        self.unblock = UnblockForm(ws, on_change=lambda job: self.load_again())
+        self.unblock = UnblockForm(ws, on_change=lambda _: self._on_unblocked())
         self.jobs = components.add_classes(DataTable("Jobs", JOB_COLUMNS), "bf-jobs")
         self.reload = self.status.create_button("Refresh", "Load this build again", self.load_again)
         self.close_button = self.status.create_button("Close", "Hide this build", self._on_close_click)
@@ -142,6 +142,10 @@ class BuildDetails(components.WorkspaceWidget):
             self.load_again()
         if self._on_change is not None:
             self._on_change(build)
+
+    def _on_unblocked(self) -> None:
+        if self._requested == self._shown:  # otherwise another build is about to be shown
+            self.load_again()
 
     def _selected_job(self) -> Row | None:
         jobs = self.loaded.jobs if self.loaded else []
