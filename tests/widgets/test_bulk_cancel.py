@@ -120,6 +120,13 @@ def test_nothing_happens_without_a_confirmation(live: Workspace, browser: BuildB
     assert canceled(live) == set()
 
 
+def test_closing_the_form_withdraws_the_question(browser: BuildBrowser) -> None:
+    ask_branch(browser, "mine")
+    browser.bulk_button.click()
+    browser.bulk_button.click()
+    assert not is_asking(browser)
+
+
 @pytest.mark.parametrize(("branch", "message"), [
     ("", "Enter the branch whose builds are to be canceled"),
     ("nowhere", "Nothing to cancel of branch nowhere"),

@@ -158,7 +158,7 @@ class BuildBrowser(components.WorkspaceWidget):
 
     def _on_filter_change(self) -> None:
         if time.monotonic() - self._pressed_at < _MAX_INPUT_DELAY:
-            self._tasks.call_later(_TYPING_PAUSE, self._read_again)
+            self._tasks.call_later(_TYPING_PAUSE, self.status.guard(self._read_again))
         else:
             self._show_status()
 
@@ -258,6 +258,8 @@ class BuildBrowser(components.WorkspaceWidget):
         is_opening = self.bulk.layout.display == "none"
         if is_opening:
             self._press(self._fill_bulk)
+        else:
+            self.bulk.withdraw()
         components.set_visible(self.bulk, is_opening)
         self.table.has_marks = is_opening
         self.bulk_button.description = "Close cancellation" if is_opening else "Cancel several…"

@@ -151,9 +151,13 @@ class BulkCancel(components.WorkspaceWidget):
         self.yes.description = f"Yes, cancel {count}"
         self._accessibility.move_focus(".bf-no")
 
-    def _decline(self) -> None:
+    def withdraw(self) -> None:
+        """End a search, or a question that was not answered."""
         self._withdraw_search()
         components.set_visible(self.confirmation, False)
+
+    def _decline(self) -> None:
+        self.withdraw()
         self._accessibility.move_focus(".bf-cancel-branch")
 
     def _stop(self) -> None:
