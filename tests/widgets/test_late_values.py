@@ -365,6 +365,23 @@ def test_characters_that_arrive_after_load_are_one_filter(live: Workspace) -> No
     in_kernel(steps)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_filter_that_changes_near_stop_loads_nothing(live: Workspace, is_late: bool) -> None:
+    async def steps() -> None:
+        browser = BuildBrowser(live)
+        browser.load_button.click()
+        await idle(browser)
+        requested = browser._requested
+        if is_late:
+            browser.stop()
+        browser.filters.state.value = "failed"
+        browser.stop()
+        await asyncio.sleep(0.4)
+        assert browser._requested is requested
+
+    in_kernel(steps)
+
+
 def test_not_yet_withdraws_an_unblocking(live: Workspace) -> None:
     async def steps() -> None:
         form = UnblockForm(live)

@@ -185,8 +185,10 @@ class BuildBrowser(components.WorkspaceWidget):
 
     def stop(self) -> None:
         """Stop loading and keep the loaded rows."""
-        if self._tasks.is_busy:
-            self._tasks.cancel()
+        is_loading = self._tasks.is_busy
+        self._pressed_at = -math.inf
+        self._tasks.cancel()
+        if is_loading:
             self._end("stopped")
 
     def _add(self, builds: pd.DataFrame | None, share: float | None, metadata: Mapping[Any, Any]) -> None:
