@@ -150,6 +150,15 @@ def test_a_value_that_arrives_after_the_click_counts(browser: BuildBrowser) -> N
     assert set(browser.builds["branch"]) == {"main"}
 
 
+def test_rows_of_the_request_before_are_not_added(browser: BuildBrowser, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser.load_button.click()
+    read = browser.filters.read
+    monkeypatch.setattr(browser.filters, "read", lambda: (wait_for(browser._tasks), read())[1])
+    browser.filters.branch.value = "none-such"
+    wait_for(browser._tasks)
+    assert browser.builds.empty
+
+
 def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspace, browser: BuildBrowser) -> None:
     select(browser, 3)
     chosen, found = browser.table.rows[3], browser.details.loaded

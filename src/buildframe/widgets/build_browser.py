@@ -168,11 +168,11 @@ class BuildBrowser(components.WorkspaceWidget):
 
     def load(self) -> None:
         """Load the builds that match the filters. Previous rows stay, marked as such, until the first ones arrive."""
+        self._tasks.cancel()  # first, because in a script its thread adds rows
         self._requested = BuildList(self.filters.description_text)
         try:
             source, filters = self.filters.read()
         except BadInput as error:
-            self._tasks.cancel()
             self._on_error(error)
             return
         self._update_tasks.cancel()  # the new list contains these changes, if they match its filters
