@@ -19,16 +19,21 @@ CLIENTS = 4
 
 
 @pytest.fixture(scope="module")
-def busy() -> Iterator[Sandbox]:
-    """A sandbox in which some minutes pass each second."""
-    with Sandbox(builds=100, days=5, speed=300) as sandbox:
-        yield sandbox
+def clients() -> Iterator[list[PipelineWorkspace]]:
+    """The same pipeline, seen by several users, in a sandbox in which a build takes minutes."""
+    with Sandbox(builds=100, days=5, speed=1) as sandbox:
+        yield from connected(sandbox)
 
 
 @pytest.fixture(scope="module")
-def clients(busy: Sandbox) -> Iterator[list[PipelineWorkspace]]:
-    """The same pipeline, seen by several users."""
-    workspaces = [bf.connect("acme", base_url=busy.url, token=busy.token(SCOPES)) for _ in range(CLIENTS)]
+def hurried_clients() -> Iterator[list[PipelineWorkspace]]:
+    """The same in a sandbox in which some minutes pass each second, so that builds end meanwhile."""
+    with Sandbox(builds=100, days=5, speed=300) as sandbox:
+        yield from connected(sandbox)
+
+
+def connected(sandbox: Sandbox) -> Iterator[list[PipelineWorkspace]]:
+    workspaces = [bf.connect("acme", base_url=sandbox.url, token=sandbox.token(SCOPES)) for _ in range(CLIENTS)]
     yield [workspace.pipeline("docs") for workspace in workspaces]
     for workspace in workspaces:
         workspace.close()
@@ -83,12 +88,12 @@ def test_cancel_and_rebuild_at_once_leave_a_canceled_build_and_a_new_one(clients
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
-def test_canceled_amid_its_life_a_build_is_whole(clients: list[PipelineWorkspace], seconds: float) -> None:
+def test_canceled_amid_its_life_a_build_is_whole(hurried_clients: list[PipelineWorkspace], seconds: float) -> None:
     """Either it was canceled, once, or it was over and each refusal names its end."""
-    number = clients[0].create_build(commit="HEAD", branch="race/end").number
+    number = hurried_clients[0].create_build(commit="HEAD", branch="race/end").number
     time.sleep(seconds)
-    responses = at_once(clients, lambda client: client.cancel(number))
-    build = clients[0].build(number)
+    responses = at_once(hurried_clients, lambda client: client.cancel(number))
+    build = hurried_clients[0].build(number)
     assert build.state in OVER
     assert build.finished_at is not None
     assert {job.state for job in build.jobs or ()} <= {*OVER, "broken", "timed_out", "waiting_failed", None}

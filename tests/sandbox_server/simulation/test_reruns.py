@@ -52,7 +52,7 @@ def jobs_of(seed: int = 1, builds: int = 250, days: int = 4, **changes: Any) -> 
 
 
 def passed_in_both(default: pd.DataFrame, changed: pd.DataFrame) -> pd.DataFrame:
-    both = default.join(changed, how="inner", rsuffix="_changed")
+    both = default.merge(changed, left_index=True, right_index=True, suffixes=("", "_changed"))
     return both[(both["state"] == "passed") & (both["state_changed"] == "passed")]
 
 
@@ -67,7 +67,7 @@ def larger() -> pd.DataFrame:
 
 
 def test_both_worlds_have_the_same_builds_and_jobs(default: pd.DataFrame, larger: pd.DataFrame) -> None:
-    both = default.join(larger, how="inner", rsuffix="_changed")
+    both = default.merge(larger, left_index=True, right_index=True, suffixes=("", "_changed"))
     assert len(both) > 0.97 * max(len(default), len(larger))
     for column in ("build", "sha", "step", "queue"):
         assert (both[column] == both[f"{column}_changed"]).all(), column
