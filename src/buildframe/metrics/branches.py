@@ -396,11 +396,7 @@ class _Branches(NamedTuple):
 
 
 def _summarize_branches(
-    builds: Frame,
-    branch: str | None,
-    pipelines: Frame | None,
-    of: Callable[[_Branches], pd.DataFrame],
-    *more: str,
+    builds: Frame, branch: str | None, pipelines: Frame | None, of: Callable[[_Branches], pd.DataFrame], *more: str
 ) -> pd.DataFrame:
     """Apply `of` to each pipeline's branch, in order of names."""
     if not isinstance(branch, str | None) or (branch is None) == (pipelines is None):

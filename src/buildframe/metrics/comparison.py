@@ -13,14 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.clustering import (
-    Spread,
-    effective_sizes,
-    measure_ratio,
-    measure_spread,
-    sum_by_day,
-    with_days,
-)
+from buildframe.metrics.clustering import Spread, effective_sizes, measure_ratio, measure_spread, sum_by_day, with_days
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.confidence import share_interval
 from buildframe.metrics.discoveries import are_notable

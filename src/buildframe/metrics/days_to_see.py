@@ -13,13 +13,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.change_search import Series, fewest_days, needed_distance
 from buildframe.metrics.columns import Flags, Floats
-from buildframe.metrics.daily_scores import (
-    HITS,
-    ROWS,
-    group_edges,
-    measure_rows,
-    score_groups,
-)
+from buildframe.metrics.daily_scores import HITS, ROWS, group_edges, measure_rows, score_groups
 from buildframe.metrics.discoveries import NIGHTLY
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines.rows import PLACE, Frame, GroupedRows

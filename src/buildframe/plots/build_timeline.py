@@ -15,14 +15,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.time_buckets import to_zone
-from buildframe.metrics.timeline import (
-    KIND_NAMES,
-    compute_bars,
-    compute_chain,
-    infer_ledger,
-    is_negative,
-    sum_kinds,
-)
+from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, infer_ledger, is_negative, sum_kinds
 from buildframe.plots import theme
 from buildframe.plots.layout import label_height, max_characters, plot_area
 from buildframe.plots.units import show_durations

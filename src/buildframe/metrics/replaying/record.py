@@ -10,15 +10,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import (
-    NAT,
-    Flags,
-    Integers,
-    check_is_pandas,
-    check_unique_ids,
-    column,
-    timestamp_micros,
-)
+from buildframe.metrics.columns import NAT, Flags, Integers, check_is_pandas, check_unique_ids, column, timestamp_micros
 from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs
 from buildframe.metrics.steps import step

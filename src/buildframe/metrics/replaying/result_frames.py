@@ -328,12 +328,7 @@ def _states_of_builds(frame: pd.DataFrame, record: BuildRecord, model: ReplayMod
     has_failed[jobs.build[is_failure & last[jobs.origin]]] = True
     has_started[jobs.build[times.started != NAT]] = True
     return np.select(
-        [
-            is_over & (times.canceled == SKIPPED),
-            times.canceled > 0,
-            times.is_open,
-            is_over & is_changed,
-        ],
+        [is_over & (times.canceled == SKIPPED), times.canceled > 0, times.is_open, is_over & is_changed],
         [
             "skipped",
             np.where(is_over, "canceled", "canceling"),
