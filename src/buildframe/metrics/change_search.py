@@ -284,8 +284,7 @@ def _explained_by_chance(series: Series, ways: _Ways, n: int, random: np.random.
 
 def _clarity(explained: Floats, inflation: float) -> Floats:
     """Return a scale on which the probability of values as high falls exponentially."""
-    clarity: Floats = np.log1p(explained / np.maximum(1 - explained, 1e-12) * inflation)
-    return clarity
+    return np.log1p(explained / np.maximum(1 - explained, 1e-12) * inflation)
 
 
 def _tail_probability(clarity: Floats, observed: float) -> float:

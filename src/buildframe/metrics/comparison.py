@@ -466,8 +466,7 @@ def _locate(q: Sequence[float], rows: RankedRows, _: Integers) -> Floats:
 
 
 def _values_around(shares: Floats, rows: RankedRows, places: Integers) -> Floats:
-    ends: Floats = np.concatenate(Sample(rows).values_around(*shares[:, places]), axis=1)
-    return ends
+    return np.concatenate(Sample(rows).values_around(*shares[:, places]), axis=1)
 
 
 def _compute_changes(

@@ -60,16 +60,14 @@ class Posterior:
 
     def mean(self) -> Floats:
         """Return the mean rate."""
-        mean: Floats = self._cells @ _middles()
-        return mean
+        return self._cells @ _middles()
 
     def above(self, threshold: float) -> Floats:
         """Return the probability of a rate above the threshold."""
         place = np.interp(threshold, _EDGES, np.arange(len(_EDGES)))
         cell = min(int(place), len(_EDGES) - 2)
         above = 1 - self._below[:, cell] - (place - cell) * self._cells[:, cell]
-        clipped: Floats = np.clip(above, 0, 1)
-        return clipped
+        return np.clip(above, 0, 1)
 
     def interval(self, confidence: float) -> tuple[Floats, Floats]:
         """Return the shortest interval that has this probability; it begins at 0 for a step without failures."""
@@ -142,8 +140,7 @@ def _broken_commits(passed: Integers, failed: Integers) -> Floats:
     for k in np.flatnonzero(failed.any(axis=0)):
         chance = broken + (1 - broken) * rate[:, None] ** (k + 1)
         logs += failed[:, k, None, None] * np.log(chance)
-    summed: Floats = logsumexp(logs, axis=2)
-    return summed
+    return logsumexp(logs, axis=2)
 
 
 def _interpolate(values: Floats) -> Floats:

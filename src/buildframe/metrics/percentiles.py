@@ -321,8 +321,7 @@ def map_ranked(groups: MeasuredGroups, of: Callable[[RankedRows, Integers], Floa
 
 
 def _estimate(q: Sequence[float], method: Method, rows: RankedRows, _: Integers) -> Floats:
-    estimates: Floats = np.concatenate(Sample(rows).estimate(q, method, CONFIDENCE), axis=1)
-    return estimates
+    return np.concatenate(Sample(rows).estimate(q, method, CONFIDENCE), axis=1)
 
 
 def percentile_label(p: float, end: str = "") -> str:

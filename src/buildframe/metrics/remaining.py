@@ -143,5 +143,4 @@ def _compute_quantiles_left(ended: Floats, cut: Floats, elapsed: Floats, q: Sequ
     now = np.concatenate([[1.0], shares])[np.searchsorted(survival.quantiles, elapsed, "right")]
     limits = now[:, None] * (1 - np.asarray(q)) * (1 + _ROUNDING)
     places: Integers = np.searchsorted(-shares, -limits, "left")  # negated, because the shares decrease
-    left: Floats = times[places] - elapsed[:, None]
-    return left
+    return times[places] - elapsed[:, None]

@@ -142,8 +142,7 @@ def _measure_steps(jobs: pd.DataFrame, ledger: pd.DataFrame) -> pd.DataFrame:
     on_chain = sums / ledger.attrs["n_builds"]
     steps = usual.join(on_chain).fillna({"share": 0.0, "seconds": 0.0}).rename_axis("step").reset_index()
     order = steps.sort_values(["share", "seconds", "step"], ascending=[False, False, True])
-    by_step: pd.DataFrame = order.set_index("step")
-    return by_step
+    return order.set_index("step")
 
 
 def _find_edges(jobs: pd.DataFrame, ledger: pd.DataFrame, steps: pd.DataFrame) -> pd.Series[float]:

@@ -124,12 +124,10 @@ def _find_storms(cell: Integers, step: Integers, passed: Flags, n_cells: int) ->
     pairs, place = np.unique(cell * n_steps + step, return_inverse=True)
     failed = np.bincount(place, passed, len(pairs)) == 0
     steps, failing = (np.bincount(own // n_steps, minlength=n_cells) for own in (pairs, pairs[failed]))
-    is_storm: Flags = (steps >= MIN_STEPS) & (failing > MIN_SHARE * steps)
-    return is_storm
+    return (steps >= MIN_STEPS) & (failing > MIN_SHARE * steps)
 
 
 def _fail_at_several(cell: Integers, commit: Integers, n_cells: int) -> Flags:
     """Return for each period of a place whether attempts failed at several commits."""
     many = int(commit.max(initial=0)) + 1
-    several: Flags = np.bincount(np.unique(cell * many + commit) // many, minlength=n_cells) >= MIN_COMMITS
-    return several
+    return np.bincount(np.unique(cell * many + commit) // many, minlength=n_cells) >= MIN_COMMITS

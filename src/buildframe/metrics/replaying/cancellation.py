@@ -124,5 +124,4 @@ def _decide(branch: Integers, pipeline: Integers, older: Integers, was_canceled:
     np.add.at(pooled[1], of_branch[is_pooled], canceled[is_pooled])
     in_pool = (pooled[0] >= _MIN_CASES) & (pooled[1] >= _MIN_SHARE * pooled[0])
     alone = (cases >= _MIN_CASES) & (canceled >= _MIN_SHARE * cases)
-    decided: Flags = np.where(is_pooled, in_pool[of_branch] & (canceled == cases), alone)[branch]
-    return decided
+    return np.where(is_pooled, in_pool[of_branch] & (canceled == cases), alone)[branch]

@@ -95,8 +95,7 @@ def learn_edges_by_half(record: BuildRecord, half: Integers) -> list[StepEdges]:
 
 
 def _is_binding(pairs: StepPairs) -> Flags:
-    is_binding: Flags = (pairs.binding > 0) & ~is_refuted(pairs.builds, pairs.contradicted)
-    return is_binding
+    return (pairs.binding > 0) & ~is_refuted(pairs.builds, pairs.contradicted)
 
 
 class Uploads:

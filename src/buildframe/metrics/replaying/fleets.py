@@ -50,8 +50,7 @@ class Fleet:
 
 def hour_of_week(hours: Integers) -> Integers:
     """Return the hour of the week, from Monday 0:00 UTC, of hours since 1970."""
-    of_week: Integers = (hours + _EPOCH_HOUR) % HOURS_OF_WEEK
-    return of_week
+    return (hours + _EPOCH_HOUR) % HOURS_OF_WEEK
 
 
 def infer_fleets(record: BuildRecord, times: AgentTimes, half: Integers | None) -> list[tuple[Fleet, list[Fleet]]]:
@@ -151,8 +150,7 @@ def _blind_error(use: AgentUse, part: Integers, fleets: Sequence[Fleet]) -> floa
 
 
 def _summary(waits: Integers) -> Floats:
-    summary: Floats = np.append(np.quantile(waits, (0.5, 0.75, 0.95)), waits.mean())
-    return summary
+    return np.append(np.quantile(waits, (0.5, 0.75, 0.95)), waits.mean())
 
 
 def wait_for_agents(ready: Integers, hold: Integers, fleet: Fleet) -> Integers:
