@@ -6,7 +6,7 @@ Knows frames and Axes, but not what a plot shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -91,9 +91,8 @@ class Panel(Generic[M]):
         explains marks; cells share it.
         """
         if not self.is_cell:
-            scope = "" if self.title is not None else self.scope
-            note = theme.join_notes(key, note)
-            theme.decorate(self.ax, heading if self.title is None else self.title, note, grid, scope)
+            title = heading if self.title is None else self.title
+            theme.decorate(self.ax, title, theme.join_notes(key, note), grid, self.scope)
             return
         self.key = key
         theme.style_axes(self.ax, grid)
@@ -105,8 +104,7 @@ class Panel(Generic[M]):
             theme.show_message(self.ax, sentence)
             _title_cell(self.ax, str(self.name), "")
             return
-        scope = "" if self.title is not None else self.scope
-        theme.show_message(self.ax, sentence, self.heading if self.title is None else self.title, scope)
+        theme.show_message(self.ax, sentence, self.heading if self.title is None else self.title, self.scope)
 
 
 class _Cell(NamedTuple):
@@ -114,14 +112,15 @@ class _Cell(NamedTuple):
     column: int
     name: str
     frame: pd.DataFrame
+    message: str = ""
+    """What is shown in place of a plot."""
 
 
-@dataclass
-class _CellGrid:
+class _CellGrid(NamedTuple):
     """The cells of small multiples, and a note on groups without one."""
 
-    cells: list[_Cell] = field(default_factory=list)
-    hidden: str = ""
+    cells: list[_Cell]
+    hidden: str
 
     @property
     def n_rows(self) -> int:
@@ -153,7 +152,8 @@ def draw(
     if not place.is_grid:
         summary = summarize(frame)
         with theme.themed_axes(place.ax, *(size(summary) if callable(size) else size)) as ax:
-            scope = describe_scope(frame, place.tz)
+            scope = describe_scope(frame, place.tz)  # also validates the zone
+            scope = scope if place.title is None else ""
             paint(summary, Panel(ax, [summary], place.title, scope, heading=heading.removesuffix(",")))
         return ax
     if place.ax is not None:
@@ -167,48 +167,42 @@ def draw(
     part = 0.62 if share == "xy" else 0.8  # names of rows do not shrink
     high = float(np.clip(part * max(high for _, high in sizes), 2.3, 7)) * max(font_points(1), 1)
     with theme.active_theme(None):
-        wide = width or _WIDTHS[min(grid.n_columns, 4)]
-        figure = plt.figure(figsize=(wide, high * grid.n_rows), layout="constrained")
-        spec = figure.add_gridspec(grid.n_rows, grid.n_columns)
-        panels = [
-            Panel(figure.add_subplot(spec[cell.row, cell.column]), summaries, name=cell.name) for cell in grid.cells
-        ]
-        for cell, summary, panel in zip(grid.cells, summaries, panels, strict=True):
-            if cell.frame.empty and len(frame):
-                panel.show_message(f"No {rows_name(frame)}.")
-            else:
-                paint(summary, panel)
-        _share_axes(grid, [panel.ax for panel in panels], share)
         keys = " and ".join(key_name(key) for key in (place.row, place.col) if key is not None)
         title = place.title
         if title is None:
             title = SEPARATOR.join(filter(None, [f"{heading} by {keys}", describe_scope(frame, place.tz)]))
-        note = theme.join_notes(*dict.fromkeys(panel.key for panel in panels), grid.hidden)
-        _add_header(figure, title, note, [panel.ax for panel in panels])
-    return _as_array(grid, panels, place)
+        axes = _draw_cells(grid, summaries, paint, title, (width or _WIDTHS[min(grid.n_columns, 4)], high), share)
+    is_matrix = place.col is not None and place.row is not None
+    return axes.reshape(grid.n_rows, grid.n_columns) if is_matrix else axes
 
 
 def draw_rows(
-    groups: Sequence[tuple[str, M]],
-    paint: Callable[[M, Panel[M]], None],
-    title: str,
-    note: str,
-    height: float,
-    share: Share = "x",
+    groups: Sequence[tuple[str, M]], paint: Callable[[M, Panel[M]], None], title: str, note: str, height: float
 ) -> Any:
     """Draw one row of Axes for each named summary, with one header, and return an array of the Axes."""
     cells = [_Cell(number, 0, name, pd.DataFrame()) for number, (name, _) in enumerate(groups)]
-    grid, summaries = _CellGrid(cells), [summary for _, summary in groups]
+    summaries = [summary for _, summary in groups]
     with theme.active_theme(None):
-        width = theme.figure_size(9, 0)[0]
-        figure = plt.figure(figsize=(width, height * len(cells)), layout="constrained")
-        spec = figure.add_gridspec(len(cells), 1)
-        panels = [Panel(figure.add_subplot(spec[cell.row, 0]), summaries, name=cell.name) for cell in cells]
-        for summary, panel in zip(summaries, panels, strict=True):
+        size = theme.figure_size(9, 0)[0], height
+        return _draw_cells(_CellGrid(cells, note), summaries, paint, title, size, "x")
+
+
+def _draw_cells(
+    grid: _CellGrid, summaries: Sequence[M], paint: Callable[[M, Panel[M]], None], title: str,
+    size: tuple[float, float], share: Share,
+) -> Any:  # fmt: skip
+    """Draw cells with one header, and return an array of their Axes; `size` is the width of all and a row's height."""
+    figure = plt.figure(figsize=(size[0], size[1] * grid.n_rows), layout="constrained")
+    spec = figure.add_gridspec(grid.n_rows, grid.n_columns)
+    panels = [Panel(figure.add_subplot(spec[cell.row, cell.column]), summaries, name=cell.name) for cell in grid.cells]
+    for cell, summary, panel in zip(grid.cells, summaries, panels, strict=True):
+        if cell.message:
+            panel.show_message(cell.message)
+        else:
             paint(summary, panel)
-        axes = [panel.ax for panel in panels]
-        _share_axes(grid, axes, share)
-        _add_header(figure, title, theme.join_notes(*dict.fromkeys(panel.key for panel in panels), note), axes)
+    axes = [panel.ax for panel in panels]
+    _share_axes(grid, axes, share)
+    _add_header(figure, title, theme.join_notes(*dict.fromkeys(panel.key for panel in panels), grid.hidden), axes)
     return np.array(axes, dtype=object)
 
 
@@ -237,7 +231,8 @@ def _split(frame: pd.DataFrame, place: Placement, width: float | None, most_colu
         for k, other in enumerate(columns):
             own = frame[_is_of(row, name, frame) & _is_of(column, other, frame)]
             label = SEPARATOR.join(labels[value] for value in (name, other) if value)
-            cells.append(_Cell(i if row is not None else k // wrap, k % wrap, label, own))
+            message = f"No {rows_name(frame)}." if own.empty and len(frame) else ""
+            cells.append(_Cell(i if row is not None else k // wrap, k % wrap, label, own, message))
     return _CellGrid(cells, theme.join_notes(*hidden))
 
 
@@ -268,13 +263,6 @@ def _columns_of(cells: int, width: float | None, most: int) -> int:
     """Return in how many columns cells are arranged."""
     fitting = most if width is None else min(max(int(width / _LEAST_WIDTH), 1), most)
     return min(cells, fitting, 2 if cells == 4 else most)
-
-
-def _as_array(grid: _CellGrid, panels: Sequence[Panel[Any]], place: Placement) -> Any:
-    axes = np.empty(len(panels), dtype=object)
-    axes[:] = [panel.ax for panel in panels]
-    is_matrix = place.col is not None and place.row is not None
-    return axes.reshape(grid.n_rows, grid.n_columns) if is_matrix else axes
 
 
 def _title_cell(ax: Axes, name: str, note: str) -> None:
