@@ -15,7 +15,7 @@ from buildframe.formatting import format_count, format_duration, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats
 from buildframe.plots import theme
-from buildframe.plots.layout import font_points, is_small, plot_area
+from buildframe.plots.layout import choose_apart, font_points, is_small, plot_area
 from buildframe.plots.predictions import describe_error_of_queue
 from buildframe.plots.scope import describe_scope
 from buildframe.plots.units import DAY, HOUR, MINUTE, format_in_unit, unit_of
@@ -172,10 +172,7 @@ def _mark_numbers(ax: Axes, attrs: Mapping[Any, Any]) -> None:
 def _label_axes(ax: Axes, rows: pd.DataFrame, days: float) -> None:
     agents, hours = rows["agents"].to_numpy(np.int64), rows["agent_hours"].to_numpy(np.float64) / days
     width, reach = plot_area(ax)[0], max(int(agents.max() - agents.min()), 1)
-    chosen: list[int] = []
-    for place in np.arange(len(agents)):
-        is_apart = not chosen or (agents[place] - agents[chosen[-1]]) / reach * width > font_points(32)
-        chosen += [int(place)] if is_apart else []
+    chosen = choose_apart(agents, font_points(32) * reach / width)
     labels = [f"{agents[k]:,}" + ("" if is_small(ax) else f"\n{hours[k]:,.0f} h") for k in chosen]
     ax.set_xticks(agents[chosen], labels, parse_math=False)
     upper = [(_place_share(share), _percent(share)) for share in (1.0, 0.75, 0.5, 0.25, 0.0)]

@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
+from buildframe.metrics.columns import timestamps
+from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
+from buildframe.plots.groups import ShownGroups, group_and_cell
 
 _LENGTHS = {"1h": 1, "3h": 3, "6h": 6, "12h": 12, "1D": 24, "2D": 48, "W-MON": 168, "MS": 730}
 """Frequencies that are tried, from short to long, with their hours."""
@@ -46,6 +49,16 @@ def choose_frequency(times: pd.Series[Any], tz: str, rows: int, groups: pd.Serie
             if (counts >= least).mean() >= _FILLED:
                 return freq
     return "1D" if hours.max() - hours.min() >= 24 else "1h"
+
+
+def choose_buckets(
+    groups: ShownGroups, at: str, freq: str | None, tz: str, rows: int, cells: tuple[Key | None, Key | None]
+) -> tuple[str, Begin | None]:
+    """Return the frequency of buckets, by default one that suits each group and cell, and when the rows begin."""
+    times = timestamps(groups.frame, at)
+    if freq is None:
+        freq = choose_frequency(times, tz, rows, group_and_cell(groups, *cells))
+    return freq, find_begin(times, tz)
 
 
 def find_edges(starts: pd.Series[Any], freq: str) -> pd.Series[Any]:

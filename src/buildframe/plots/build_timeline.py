@@ -17,7 +17,7 @@ from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, infer_ledger, is_negative, sum_kinds
 from buildframe.plots import theme
-from buildframe.plots.layout import label_height, max_characters, plot_area
+from buildframe.plots.layout import choose_apart, label_height, max_characters, plot_area
 from buildframe.plots.units import show_durations
 
 _LEAST_VISIBLE = 0.003
@@ -263,19 +263,9 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
         ax.set_yticks(bars.index, list(bars["name"].map(names)), parse_math=False)
         return
     steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])
-    labeled = steps.loc[_choose_spaced(steps["mean"], len(bars) / rows_of_room)]
+    labeled = steps.iloc[choose_apart(steps["mean"], len(bars) / rows_of_room)]
     theme.label_rows(ax, labeled["mean"], labeled.index, 28, labeled["size"])
     borders = np.flatnonzero(bars["step"].ne(bars["step"].shift()))[1:] - 0.5
     if not (hidden := len(steps) - len(labeled)):
         ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=theme.grid_color(), linewidth=0.8, zorder=0)
     ax.set_ylabel(f"step (jobs); {format_count(hidden, 'more step')} without a label" if hidden else "step (jobs)")
-
-
-def _choose_spaced(positions: pd.Series[float], apart: float) -> list[bool]:
-    """Return which of the ascending positions to keep so that neighbors are at least `apart` apart."""
-    is_kept: list[bool] = []
-    last = -np.inf
-    for position in positions:
-        is_kept.append(position - last >= apart)
-        last = position if is_kept[-1] else last
-    return is_kept

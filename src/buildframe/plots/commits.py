@@ -27,6 +27,7 @@ from buildframe.plots.layout import (
     plot_area,
     points_per_pixel,
 )
+from buildframe.plots.names import step_names
 from buildframe.plots.panels import Panel, Placement, draw
 
 _MOST_COMMITS = 60
@@ -155,7 +156,7 @@ def flips(
 
 def _find_flips(jobs: pd.DataFrame) -> _Verdicts:
     steps = metrics.flips(jobs)
-    steps = steps.assign(name=theme.prefix_if_several(steps["step"].fillna(theme.NO_NAME), steps["pipeline"]))
+    steps = steps.assign(name=step_names(steps))
     outcomes = metrics.outcomes_by_commit(jobs) if (steps["flaky"] > 0).any() else steps
     return _Verdicts(steps[steps["flaky"] > 0], outcomes, len(steps))
 
@@ -273,8 +274,8 @@ def _rank_by_failures(jobs: pd.DataFrame) -> _Verdicts:
     is_bad = outcomes["verdict"].isin(["undecided", "deterministic", "flaky"])
     bad = outcomes.assign(failed=outcomes["commit"].where(is_bad)).groupby(key, dropna=False)
     steps = bad.agg(failures=("failed", "nunique"), last=("last_at", "max")).reset_index()
-    names = theme.prefix_if_several(steps["step"].fillna(theme.NO_NAME), steps["pipeline"])
-    steps = steps.assign(name=names).sort_values(["failures", "last", "name"], ascending=[False, False, True])
+    steps = steps.assign(name=step_names(steps))
+    steps = steps.sort_values(["failures", "last", "name"], ascending=[False, False, True])
     return _Verdicts(steps.reset_index(drop=True), outcomes, len(steps))
 
 

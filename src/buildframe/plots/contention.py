@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import Floats
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.shared_waits import UNEXPLAINED
@@ -36,7 +33,6 @@ _NAMES = 0.28
 
 _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 _SIDE = 20.0  # points; smallest height of a cell
-_LEAST = 5.0  # smallest legible font size
 
 
 @checked_call
@@ -203,22 +199,9 @@ def _choose_unit(most: float) -> tuple[str, float]:
 
 def _draw_cells(ax: Axes, table: pd.DataFrame, most: float) -> None:
     values, (width, height) = table.to_numpy(np.float64), _area(ax, table)
-    norm = Normalize(min(0.0, float(values.min())), max(most, float(values.max()), 1e-9))
-    cmap = theme.sequential_map()
-    ax.pcolormesh(np.ma.masked_equal(values, 0.0), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)],
-                  linewidth=1.2)  # fmt: skip
     size = min(font_points(9), width / values.shape[1] / 3.4, height / values.shape[0] * 0.6)
-    _write_values(ax, values, ScalarMappable(norm, cmap), size)
-    ax.set_xlim(0, values.shape[1])
-    ax.set_ylim(values.shape[0], 0)
-
-
-def _write_values(ax: Axes, values: Floats, scale: ScalarMappable, size: float) -> None:
-    """Write the value into each cell in the color with more contrast, unless it would be too small to be read."""
-    bright = [theme.is_bright(color) for color in scale.to_rgba(values[values != 0])]
-    for row, column, is_bright in zip(*np.nonzero(values), bright, strict=True) if size >= _LEAST else ():
-        text, color = _format(float(values[row, column])), "black" if is_bright else "white"
-        ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, color=color)
+    limits = min(0.0, float(values.min())), max(most, float(values.max()), 1e-9)
+    theme.draw_cells(ax, np.where(values == 0, np.nan, values), limits, size, _format)
 
 
 def _format(value: float) -> str:

@@ -38,7 +38,6 @@ class _Distributions(NamedTuple):
     durations: pd.DataFrame
     lasting: pd.DataFrame
     counts: pd.DataFrame
-    is_of_builds: bool
 
 
 @checked_call
@@ -126,7 +125,7 @@ def distribution(
         counts = metrics.percentiles(rows, of=of, by=GROUP, q=[0.5])  # also validates the frame
         engine = engine_of(rows)
         durations, _ = engine.number_groups(engine.measure(rows, of, GROUP), "value")
-        return _Distributions(durations, lasting, counts, "type" not in rows)
+        return _Distributions(durations, lasting, counts)
 
     def paint(one: _Distributions, panel: Panel[_Distributions]) -> None:
         ax, seconds = panel.ax, one.durations["value"].to_numpy(np.float64)
@@ -147,7 +146,7 @@ def distribution(
         scale = ", logarithmic" if ax.get_xscale() == "symlog" else ""
         ax.set(xlabel=f"{what}{scale}", ylabel="cumulative share")
         note = theme.list_counts(negative=int((seconds < 0).sum()))
-        n = format_count(int((~np.isnan(seconds)).sum()), "build" if one.is_of_builds else "job")
+        n = format_count(int((~np.isnan(seconds)).sum()), "job" if "type" in frame else "build")
         each = [(group, groups.labels[group[GROUP]]) for _, group in one.counts.iterrows()]
         short = "; ".join(name + _numbers(group, name)[0] for group, name in each)
         panel.decorate(f"Distribution of {what} of {n}{by_phrase(by)}", note, short=short if by is None else n,

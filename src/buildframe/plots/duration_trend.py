@@ -16,8 +16,8 @@ from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
-from buildframe.plots.buckets import Begin, choose_frequency, find_begin, find_middles, mark_begin
-from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell
+from buildframe.plots.buckets import Begin, choose_buckets, find_middles, mark_begin
+from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
 from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED, draw_line
@@ -43,7 +43,6 @@ class _Durations(NamedTuple):
     buckets: pd.DataFrame
     builds: pd.DataFrame
     changes: pd.DataFrame | None
-    n: int
 
 
 @checked_call
@@ -124,20 +123,16 @@ def duration_trend(
     'wall time'
     """
     groups = choose_groups(builds, by, top, (col, row))
-    if freq is None:
-        groups_by_cell = group_and_cell(groups, col, row)
-        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _OF_P95, groups_by_cell)
-    begin = find_begin(timestamps(groups.frame, "created_at"), tz)
+    freq, begin = choose_buckets(groups, "created_at", freq, tz, _OF_P95, (col, row))
 
     def summarize(rows: pd.DataFrame) -> _Durations:
         q = [0.5, 0.95] if by is None else [0.5]
         buckets = mark_begin(metrics.trend(rows, q=q, freq=freq, tz=tz, by=GROUP), begin)
         found = metrics.change_points(rows, tz=tz) if changes is True else None
-        own = changes if isinstance(changes, pd.DataFrame) else found
-        return _Durations(buckets, _measure_builds(rows, tz), own, theme.column_total(buckets, "n"))
+        return _Durations(buckets, _measure_builds(rows, tz), changes if isinstance(changes, pd.DataFrame) else found)
 
     def paint(one: _Durations, panel: Panel[_Durations]) -> None:
-        ax, n = panel.ax, format_count(one.n, "build")
+        ax, n = panel.ax, format_count(theme.column_total(one.buckets, "n"), "build")
         if one.builds.empty:
             panel.show_message("No build has finished.")
             return
@@ -149,7 +144,6 @@ def duration_trend(
         if one.changes is not None:
             _draw_changes(ax, one.changes, tz)
         theme.show_buckets(ax, one.buckets["bucket"], freq)
-        theme.format_dates(ax)
         ax.set(xlabel=theme.bucket_label(freq, tz), ylabel=f"wall time{', logarithmic' * is_log}")
         show_durations(ax, "y")
         excluded = theme.list_counts(not_finished=one.buckets["n_censored"], negative=one.buckets["n_negative"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -202,11 +203,8 @@ def _outcome(state: str, blocked: bool, lasted: float, is_open: bool) -> str:
 
 def _shorten(texts: Iterable[str | None]) -> list[str]:
     """Return texts on one line each, shortened; the same text is computed once."""
-    known: dict[str, str] = {}
-    return [
-        known[text] if text in known else known.setdefault(text, escape_invisible(truncate_middle(text, _MOST_TEXT)))
-        for text in (str(text or "") for text in texts)
-    ]
+    shorten = functools.cache(lambda text: escape_invisible(truncate_middle(text, _MOST_TEXT)))
+    return [shorten(str(text or "")) for text in texts]
 
 
 def _note(lasted: Floats, created: Integers, drawn: Flags, is_log: bool) -> str:

@@ -14,6 +14,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
+from buildframe.plots.names import step_names
 from buildframe.plots.panels import Panel, Placement, draw
 
 _CHARACTERS = 44
@@ -108,7 +109,7 @@ def flake_scores(
 
     def size(scores: pd.DataFrame) -> tuple[float, float]:
         known = scores.dropna(subset="rate")
-        each = theme.row_height(_names(known.head(top)), 0.3, _CHARACTERS)
+        each = theme.row_height(step_names(known.head(top)), 0.3, _CHARACTERS)
         return 9, 1.8 + each * float(np.clip(len(known), 3, top))
 
     place = Placement(ax, col, row, title, tz)
@@ -131,12 +132,8 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
     for row, (high, p) in enumerate(zip(percent[:, 2], shown["p_above"], strict=True)):
         beside = max(high, 100 * threshold)  # the line of the threshold does not lead through it
         ax.annotate(f"{100 * p:.0f} %", (beside, row), (5, 0), textcoords="offset points", va="center", size="small")
-    theme.label_rows(ax, rows, _names(shown), _CHARACTERS)
+    theme.label_rows(ax, rows, step_names(shown), _CHARACTERS)
     ax.set(xlabel="attempts that fail at random (%)", ylim=(-0.6, max(len(shown), 3) - 0.4))
     ax.set_xlim(
         0, max(most, 100 * threshold) / max(1 - font_points(50) / plot_area(ax, label_width(ax, _CHARACTERS))[0], 0.15)
     )
-
-
-def _names(scores: pd.DataFrame) -> list[str]:
-    return [*map(str, theme.prefix_if_several(scores["step"].fillna(theme.NO_NAME), scores["pipeline"]))]

@@ -24,7 +24,7 @@ def missing_characters(text: str, families: Iterable[str]) -> set[str]:
     """Return the characters of a text that none of these families has."""
     if text.isascii():
         return set()
-    known = [_characters_of(path) for path in _paths(_named(families))]
+    known = [_characters_of(path) for path in _paths_of(_named(families), len(fontManager.ttflist))]
     return {char for char in text if not any(ord(char) in codes for codes in known)}
 
 
@@ -74,10 +74,6 @@ def _paths_of(families: tuple[str, ...], installed: int) -> tuple[str, ...]:
         with contextlib.suppress(ValueError):
             paths.append(str(fontManager.findfont(family, fallback_to_default=False)))
     return tuple(dict.fromkeys(paths))
-
-
-def _paths(families: tuple[str, ...]) -> tuple[str, ...]:
-    return _paths_of(families, len(fontManager.ttflist))
 
 
 @functools.cache

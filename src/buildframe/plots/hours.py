@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import Floats, timestamps
+from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
@@ -28,7 +26,6 @@ _UNITS = (("seconds", 1.0, 2 * MINUTE), ("minutes", MINUTE, 12 * HOUR), ("hours"
 """Name and seconds of each unit, and up to which duration it is used."""
 
 _LEFT = 70  # points for the weekday labels
-_LEAST = 5.0  # smallest legible font size
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -143,29 +140,17 @@ def _compute_cells(jobs: pd.DataFrame, tz: str, q: float) -> pd.DataFrame:
 def _draw_cells(ax: Axes, cells: pd.DataFrame, low: float, high: float) -> None:
     table = np.full((7, 24), np.nan)
     table[cells["day"], cells["hour"]] = cells["value"]
-    norm = Normalize(low, high)
-    cmap = theme.sequential_map()
-    ax.pcolormesh(np.ma.masked_invalid(table), cmap=cmap, norm=norm, edgecolors=[theme.background(ax)], linewidth=1.2)
     few = cells[cells["value"].isna()]
     ax.plot(few["hour"] + 0.5, few["day"] + 0.5, ".", color=theme.GRAY, markersize=4)
-    _write_values(ax, table, ScalarMappable(norm, cmap))
     width, height = plot_area(ax, font_points(_LEFT))
+    size = min(font_points(8), width / 24 / 2.6, height / 7 * 0.6)
+    theme.draw_cells(ax, table, (low, high), size, _format)
     every = next(every for every in (1, 2, 3, 6, 12) if width / 24 * every > font_points(15) or every == 12)
     ax.set_xticks(np.arange(0, 24, every) + 0.5, [f"{hour}" for hour in range(0, 24, every)])
     days = _DAYS if width > font_points(200) else [day[:3] for day in _DAYS]
     apart = 1 if height > 7 * label_height() else 2
     ax.set_yticks(np.arange(0, 7, apart) + 0.5, days[::apart])
-    ax.set_xlim(0, 24)
-    ax.set_ylim(7, 0)
 
 
-def _write_values(ax: Axes, table: Floats, scale: ScalarMappable) -> None:
-    """Write the value into each cell, as large as it fits, in the color with more contrast."""
-    width, height = plot_area(ax, font_points(_LEFT))
-    size = min(font_points(8), width / 24 / 2.6, height / 7 * 0.6)
-    bright = [theme.is_bright(color) for color in scale.to_rgba(table[~np.isnan(table)])]
-    for day, hour, is_bright in zip(*np.nonzero(~np.isnan(table)), bright, strict=True) if size >= _LEAST else ():
-        value = float(table[day, hour])
-        text = f"{value:.1f}" if abs(value) < 9.95 else f"{value:,.0f}"
-        color = "black" if is_bright else "white"
-        ax.text(hour + 0.5, day + 0.5, text, ha="center", va="center", fontsize=size, color=color)
+def _format(value: float) -> str:
+    return f"{value:.1f}" if abs(value) < 9.95 else f"{value:,.0f}"

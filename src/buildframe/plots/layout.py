@@ -6,6 +6,7 @@ Knows figures and texts, but no builds or jobs.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from weakref import WeakSet
 
 import numpy as np
@@ -104,6 +105,15 @@ def plot_area(ax: Axes, left: float = 0, below: float = _BELOW) -> tuple[float, 
     if len(root_figure(ax).axes) > 1:
         left, below = max(left, _LEFT * width), max(below, 0.33 * height)
     return max(width - left - font_points(25), 40), max(height - below - header_height(ax), 20)
+
+
+def choose_apart(places: Iterable[float], least: float) -> list[int]:
+    """Return which of the places to keep, the first ones first, so that they are at least so far apart."""
+    chosen: dict[int, float] = {}
+    for number, place in enumerate(places):
+        if all(abs(place - other) >= least for other in chosen.values()):
+            chosen[number] = place
+    return [*chosen]
 
 
 def label_width(ax: Axes, most: int) -> float:

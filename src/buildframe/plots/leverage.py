@@ -11,6 +11,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.plots import theme
 from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.names import step_names
 from buildframe.plots.predictions import describe_error_of_builds
 from buildframe.plots.scope import describe_scope
 from buildframe.plots.units import HOUR, show_durations
@@ -93,7 +94,7 @@ def leverage(
     'wall time saved, of all builds'
     """
     rows = metrics.leverage(builds, jobs, faster, pipeline, theme.check_top(top))
-    each = theme.row_height(_names(rows), 0.36, _CHARACTERS)
+    each = theme.row_height(step_names(rows), 0.36, _CHARACTERS)
     with theme.themed_axes(ax, 9, 1.9 + each * float(np.clip(len(rows), 3, top))) as ax:
         heading = title or f"What builds save if one step takes {100 * faster:.3g} % less time"
         own = builds if pipeline is None else builds[builds["pipeline"] == pipeline]
@@ -126,10 +127,6 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
         known = ~np.isnan(low)
         ax.hlines(y[known] + offset, low[known], high[known], color=theme.text_color(), linewidth=1)
     ax.axvline(0, color=theme.GRAY, linewidth=0.8)
-    theme.label_rows(ax, y, _names(shown), _CHARACTERS)
+    theme.label_rows(ax, y, step_names(shown), _CHARACTERS)
     ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
     ax.margins(x=max(0.04, 20 / plot_area(ax, label_width(ax, _CHARACTERS))[0]))
-
-
-def _names(rows: pd.DataFrame) -> pd.Series[str]:
-    return theme.prefix_if_several(rows["step"].fillna(theme.NO_NAME), rows["pipeline"])

@@ -25,7 +25,6 @@ from buildframe.plots.units import DAY, HOUR, MINUTE
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MOST_WEEKS = 27
 _LEFT = 62  # points for the labels of weeks
-_LEAST = 5.0  # smallest legible font size
 _FAILURES = {True: ["#E3F1EC", "#F6CFA8", theme.RED, "#6B2400"], False: ["#173A30", "#8A5A2B", theme.RED, "#FFB27A"]}
 """Colors of shares of failures, from none to all, on a light and on a dark background."""
 
@@ -204,12 +203,12 @@ def _write_days(ax: Axes, days: pd.DataFrame, scale: ScalarMappable, size: float
     wide, high = width / 7, height / max(weeks, 3)
     font = min(font_points(9), wide / 3.6, high * 0.42)
     small: dict[str, Any] = {"va": "top", "fontsize": 0.72 * font, "alpha": 0.8}
-    if font < _LEAST:
+    if font < theme.LEAST_SIZE:
         return False
     for day, value, n, week, weekday in days[["day", "value", "n", "week", "weekday"]].itertuples(index=False):
         color = theme.text_color()
         if not np.isnan(value):
-            color = "black" if theme.is_bright(scale.to_rgba(value)) else "white"
+            color = theme.ink_on(scale.to_rgba(value))
             text = _format(value / size)
             ax.text(weekday + 0.5, week + 0.66, text, ha="center", va="center", fontsize=font, color=color)
         elif n:

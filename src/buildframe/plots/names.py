@@ -37,6 +37,11 @@ def prefix_if_several(names: pd.Series[str], groups: pd.Series[str]) -> pd.Serie
     return groups.fillna("?") + " / " + names if groups.nunique() > 1 else names
 
 
+def step_names(frame: pd.DataFrame) -> pd.Series[str]:
+    """Return the step of each row, as "pipeline / step" if there are several pipelines."""
+    return prefix_if_several(frame["step"].fillna(NO_NAME), frame["pipeline"])
+
+
 @checked_call
 def shortened(name: str, width: int) -> str:
     """

@@ -12,11 +12,10 @@ from matplotlib.dates import date2num
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.buckets import Begin, choose_frequency, find_begin, find_middles, mark_begin
-from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups, group_and_cell
+from buildframe.plots.buckets import Begin, choose_buckets, find_middles, mark_begin
+from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, choose_groups
 from buildframe.plots.header import mark_label
 from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
@@ -112,14 +111,9 @@ def success_trend(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('Day created (UTC)', 'builds that passed')
     """
-    groups, nothing = (
-        choose_groups(_select_branches(builds, branch, pipelines), by, top, (col, row)),
-        _nothing(builds, branch),
-    )
-    if freq is None:
-        groups_by_cell = group_and_cell(groups, col, row)
-        freq = choose_frequency(timestamps(groups.frame, "created_at"), tz, _BUILDS, groups_by_cell)
-    begin = find_begin(timestamps(groups.frame, "created_at"), tz)
+    groups = choose_groups(_select_branches(builds, branch, pipelines), by, top, (col, row))
+    nothing = _nothing(builds, branch)
+    freq, begin = choose_buckets(groups, "created_at", freq, tz, _BUILDS, (col, row))
     has_outages = branch is not None or pipelines is not None
 
     def summarize(rows: pd.DataFrame) -> _Rates:
@@ -186,7 +180,6 @@ def _paint(
     if outages is not None:
         _draw_lanes(ax, outages, lanes, tz)
     theme.show_buckets(ax, buckets["bucket"], freq)
-    theme.format_dates(ax)
     ax.set(xlabel=theme.bucket_label(freq, tz), ylabel="builds that passed")
     passed, failed = theme.column_total(buckets, "passed"), theme.column_total(buckets, "failed")
     note = f"{passed:,} passed, {failed:,} failed" + ("" if outages is None else _note(outages, lanes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,11 +25,6 @@ from buildframe.plots.units import MINUTE, show_durations
 _SHORT = MINUTE  # the logarithmic scale is linear below
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _MOST_CHARACTERS = 24
-
-
-class _SurvivalCurves(NamedTuple):
-    curves: pd.DataFrame
-    is_of_builds: bool
 
 
 @checked_call
@@ -100,11 +95,11 @@ def survival(
     """
     groups, what = choose_groups(measured_rows(frame, of), by, top, (col, row)), describe_metric(of)
 
-    def summarize(rows: pd.DataFrame) -> _SurvivalCurves:
-        return _SurvivalCurves(metrics.survival(rows, of=of, by=GROUP), "type" not in rows)
+    def summarize(rows: pd.DataFrame) -> pd.DataFrame:
+        return metrics.survival(rows, of=of, by=GROUP)
 
-    def paint(one: _SurvivalCurves, panel: Panel[_SurvivalCurves]) -> None:
-        ax, curves = panel.ax, one.curves
+    def paint(curves: pd.DataFrame, panel: Panel[pd.DataFrame]) -> None:
+        ax = panel.ax
         if curves.empty:
             panel.show_message("No row has begun, so there is no duration.")
             return
@@ -114,10 +109,10 @@ def survival(
             if len(curve):
                 label = groups.labels[name] if panel.is_cell else ""
                 ends[name] = _draw_curve(ax, curve, style, _STYLES[number % len(_STYLES)], label)
-        _set_scales(ax, pd.concat([other.curves for other in panel.summaries]), what)
+        _set_scales(ax, pd.concat(panel.summaries), what)
         n_censored = int(curves["n_censored"].sum())
         n = int((curves["n_ended"] + curves["n_censored"]).sum())
-        count = format_count(n, "build" if one.is_of_builds else "job")
+        count = format_count(n, "job" if "type" in frame else "build")
         note = f"|: {format_count(n_censored, 'row')} not seen to end" if n_censored else ""
         heading = f"Distribution of {what} of {count}{by_phrase(by)}"
         panel.decorate(heading, note, short=count, key=theme.join_notes("band: 95 % interval", groups.hidden))

@@ -6,7 +6,7 @@ Knows Matplotlib, but no builds or jobs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ import pandas as pd
 from matplotlib import colors, rcParams, rcParamsDefault
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ from pandas.tseries.frequencies import to_offset
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count
+from buildframe.metrics.columns import Floats
 from buildframe.plots.dates import format_dates as format_dates
 from buildframe.plots.fonts import add_fallback_fonts
 from buildframe.plots.header import SMALLER, TEXT_SIZE, TITLE_SIZE, draw_header
@@ -30,6 +32,7 @@ from buildframe.plots.layout import (
     apply_layout,
     axes_cell,
     character_width,
+    choose_apart,
     font_points,
     is_narrow,
     is_small,
@@ -148,6 +151,8 @@ _APART = 1.25
 
 _TOO_WIDE = 1.25  # as a multiple of the usual width of so many characters
 _FEWEST = 6  # characters of a label
+LEAST_SIZE = 5.0
+"""Smallest legible size of a font."""
 
 
 def check_top(top: int) -> int:
@@ -207,9 +212,9 @@ def luminance(color: Any) -> float:
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
 
 
-def is_bright(color: Any) -> bool:
-    """Return whether black contrasts more with the color than white does."""
-    return luminance(color) > _BRIGHT
+def ink_on(color: Any) -> str:
+    """Return the color of text that contrasts more with a color: black or white."""
+    return "black" if luminance(color) > _BRIGHT else "white"
 
 
 def sequential_map() -> colors.Colormap:
@@ -352,24 +357,19 @@ def bucket_label(freq: str, tz: str, at: str = "created_at") -> str:
 
 
 def show_buckets(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
-    """Set the limits of the x axis to all buckets, also those without values; a single one has room on both sides."""
-    starts = buckets.drop_duplicates()
-    if len(starts) == 1:
-        widen_single_bucket(ax, starts, freq)
-    elif len(starts):
-        local = starts.dt.tz_localize(None)
-        low, high = date2num([local.iloc[0], local.iloc[-1] + to_offset(freq)])  # type: ignore[no-untyped-call]
-        margin = 0.015 * (high - low)
-        ax.set_xlim(min(low - margin, ax.dataLim.x0), max(high + margin, ax.dataLim.x1))
+    """Format the dates of the x axis, and show all buckets on it, also those without values.
 
-
-def widen_single_bucket(ax: Axes, buckets: pd.Series[Any], freq: str) -> None:
-    """Extend the x axis by three buckets to each side if there is only one, so that its date can be read."""
-    if len(buckets) == 1:
-        at = buckets.dt.tz_localize(None).iloc[0]
-        apart = max(at + to_offset(freq) - at, pd.Timedelta(1, "min"))
-        low, high = date2num([at - 3 * apart, at + 3 * apart])  # type: ignore[no-untyped-call]
-        ax.set_xlim(min(low, ax.dataLim.x0), max(high, ax.dataLim.x1))
+    A single one has room for three on both sides, so that its date can be read.
+    """
+    starts = buckets.drop_duplicates().dt.tz_localize(None)
+    if len(starts):
+        first, end, margin = starts.iloc[0], starts.iloc[-1] + to_offset(freq), 0.015
+        if len(starts) == 1:
+            apart = max(end - first, pd.Timedelta(1, "min"))
+            first, end, margin = first - 3 * apart, first + 3 * apart, 0.0
+        low, high = date2num([first, end])  # type: ignore[no-untyped-call]
+        ax.set_xlim(min(low - margin * (high - low), ax.dataLim.x0), max(high + margin * (high - low), ax.dataLim.x1))
+    format_dates(ax)
 
 
 def row_height(names: Iterable[str], usual: float, most: int) -> float:
@@ -411,11 +411,9 @@ def text_width(ax: Axes, content: str) -> float:
 def label_places(ax: Axes, places: Iterable[tuple[float, str]]) -> None:
     """Label places along the y axis from 0 to 1 with texts that have room beside the ones before."""
     least = _APART * label_height() / max(plot_area(ax)[1], 1)
-    chosen: dict[float, str] = {}
-    for place, text in places:
-        if all(abs(place - other) >= least for other in chosen):
-            chosen[place] = text
-    ax.set_yticks([*chosen], [*chosen.values()], parse_math=False)
+    at, texts = zip(*places, strict=True)
+    chosen = choose_apart(at, least)
+    ax.set_yticks([at[k] for k in chosen], [texts[k] for k in chosen], parse_math=False)
 
 
 def draw_bars(ax: Axes, rows: Any, start: Any, end: Any, height: float, **style: Any) -> None:
@@ -427,6 +425,22 @@ def draw_bars(ax: Axes, rows: Any, start: Any, end: Any, height: float, **style:
     corners = np.array([(left, low), (left, high), (right, high), (right, low)])
     ax.add_collection(PolyCollection(corners.transpose(2, 0, 1), **style))  # type: ignore[arg-type]
     ax.autoscale_view()
+
+
+def draw_cells(
+    ax: Axes, values: Floats, limits: tuple[float, float], size: float, write: Callable[[float], str]
+) -> None:
+    """Draw a table as cells in the colors of a scale with these limits, none for NaN, and write the values into them.
+
+    Texts have the color with more contrast. They are left out if they would be too small to be read.
+    """
+    norm, cmap, is_known = colors.Normalize(*limits), sequential_map(), ~np.isnan(values)
+    ax.pcolormesh(np.ma.masked_invalid(values), cmap=cmap, norm=norm, edgecolors=[background(ax)], linewidth=1.2)
+    inks = map(ink_on, ScalarMappable(norm, cmap).to_rgba(values[is_known]))
+    for row, column, ink in zip(*np.nonzero(is_known), inks, strict=True) if size >= LEAST_SIZE else ():
+        text = write(float(values[row, column]))
+        ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=size, color=ink)
+    ax.set(xlim=(0, values.shape[1]), ylim=(values.shape[0], 0))
 
 
 def label_bars(ax: Axes, values: Iterable[float], texts: Iterable[str]) -> None:

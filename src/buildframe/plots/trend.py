@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,11 @@ from matplotlib.axes import Axes
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.buckets import Begin, choose_frequency, find_begin, find_middles, mark_begin
-from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, group_and_cell, measured_rows
+from buildframe.plots.buckets import Begin, choose_buckets, find_middles, mark_begin
+from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups, measured_rows
 from buildframe.plots.header import mark_label
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
@@ -27,12 +26,6 @@ VARIED = 12.0
 
 _MOST_ABOVE = 1.6
 """How far above all values the y axis reaches for their intervals."""
-
-
-class _Trend(NamedTuple):
-    buckets: pd.DataFrame
-    n: int
-    is_of_builds: bool
 
 
 @checked_call
@@ -112,33 +105,27 @@ def trend(
     span = span_of(of)
     at = at or (span.start if span else "created_at")
     groups = choose_groups(measured_rows(frame, of), by, top, (col, row))
-    if freq is None:
-        groups_by_cell = group_and_cell(groups, col, row)
-        freq = choose_frequency(timestamps(groups.frame, at), tz, _rows_needed(q), groups_by_cell)
-    begin = find_begin(timestamps(groups.frame, at), tz)
+    freq, begin = choose_buckets(groups, at, freq, tz, _rows_needed(q), (col, row))
     what, name = describe_metric(of), percentile_name(q)
     shown_name = name.replace("median", "Median")
 
-    def summarize(rows: pd.DataFrame) -> _Trend:
-        buckets = mark_begin(metrics.trend(rows, of=of, q=[q], freq=freq, tz=tz, at=at, by=GROUP), begin)
-        return _Trend(buckets, theme.column_total(buckets, "n"), "type" not in rows)
+    def summarize(rows: pd.DataFrame) -> pd.DataFrame:
+        return mark_begin(metrics.trend(rows, of=of, q=[q], freq=freq, tz=tz, at=at, by=GROUP), begin)
 
-    def paint(one: _Trend, panel: Panel[_Trend]) -> None:
-        ax, p = panel.ax, f"p{100 * q:.10g}"
-        if one.buckets[[f"{p}_s", f"{p}_at_least_s"]].isna().all(axis=None):
+    def paint(buckets: pd.DataFrame, panel: Panel[pd.DataFrame]) -> None:
+        ax, p, n_rows = panel.ax, f"p{100 * q:.10g}", theme.column_total(buckets, "n")
+        if buckets[[f"{p}_s", f"{p}_at_least_s"]].isna().all(axis=None):
             few = f"No bucket has the {format_count(_rows_needed(q), 'row')} that {name} needs."
-            panel.show_message(few if one.n else "Nothing has finished.")
+            panel.show_message(few if n_rows else "Nothing has finished.")
             return
-        everywhere = pd.concat([other.buckets for other in panel.summaries])
-        is_log = set_scale(ax, everywhere, p)
-        _draw_groups(ax, one.buckets, groups, p, freq, begin)
-        theme.show_buckets(ax, one.buckets["bucket"], freq)
-        theme.format_dates(ax)
+        is_log = set_scale(ax, pd.concat(panel.summaries), p)
+        _draw_groups(ax, buckets, groups, p, freq, begin)
+        theme.show_buckets(ax, buckets["bucket"], freq)
         ax.set(xlabel=theme.bucket_label(freq, tz, at), ylabel=f"{what}, {name}{', logarithmic' * is_log}")
         show_durations(ax, "y")
-        note = theme.list_counts(not_ended=one.buckets["n_censored"], negative=one.buckets["n_negative"])
-        n = format_count(one.n, "build" if one.is_of_builds else "job")
-        key = theme.join_notes(groups.hidden, _band_note(one.buckets, groups, p))
+        note = theme.list_counts(not_ended=buckets["n_censored"], negative=buckets["n_negative"])
+        n = format_count(n_rows, "job" if "type" in frame else "build")
+        key = theme.join_notes(groups.hidden, _band_note(buckets, groups, p))
         heading = f"{shown_name} of {what} of {n}{by_phrase(by)}"
         panel.decorate(heading, note, "y", short=n, key=key)
 

@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.ticker import Formatter, Locator
+from matplotlib.ticker import Formatter, Locator, NullLocator
 
 from buildframe.metrics.columns import Floats
-from buildframe.plots.layout import font_points, points_per_pixel, root_figure
+from buildframe.plots.layout import choose_apart, font_points, points_per_pixel, root_figure
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -60,7 +60,7 @@ def show_durations(ax: Axes, which: Literal["x", "y"]) -> None:
     axis.set_major_locator(DurationLocator() if is_linear else LogDurationLocator())
     axis.set_major_formatter(DurationFormatter(each=not is_linear))
     if not is_linear:
-        axis.set_minor_locator(_NoTicks())
+        axis.set_minor_locator(NullLocator())
 
 
 def is_of_durations(axis: Axis) -> bool:
@@ -101,12 +101,8 @@ class DurationLocator(Locator):
         return step * np.arange(np.ceil(low / step - slack), np.floor(high / step + slack) + 1) + 0.0  # not -0.0
 
 
-class LogDurationLocator(Locator):
+class LogDurationLocator(DurationLocator):
     """Place ticks at round durations on an axis that is not linear."""
-
-    def __call__(self) -> Any:
-        """Return the ticks in sight."""
-        return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """Return the ticks between two values."""
@@ -119,11 +115,7 @@ class LogDurationLocator(Locator):
         ends = np.append(ticks, [low, high])
         at: Floats = ends if axis is None else axis.get_transform().transform(ends)
         apart = abs(at[-1] - at[-2]) / _count_ticks(self.axis)
-        chosen: list[int] = []
-        for k in range(len(ticks)):
-            if all(abs(at[k] - at[other]) >= 0.9 * apart for other in chosen):
-                chosen.append(k)
-        return np.sort(ticks[chosen])
+        return np.sort(ticks[choose_apart(at[:-2], 0.9 * apart)])
 
 
 class DurationFormatter(Formatter):
@@ -138,18 +130,6 @@ class DurationFormatter(Formatter):
             name, size = next(((name, size) for name, size, _ in _UNITS if abs(x) >= 0.999 * size), ("s", 1.0))
             return format_in_unit(x, name, size)
         return format_in_unit(x, *unit_of(max(map(abs, self.axis.get_view_interval()))))
-
-
-class _NoTicks(Locator):
-    """Place no ticks."""
-
-    def __call__(self) -> Any:
-        """Return no ticks."""
-        return np.array([])
-
-    def tick_values(self, vmin: float, vmax: float) -> Any:
-        """Return no ticks."""
-        return np.array([])
 
 
 def _count_ticks(axis: Any) -> int:
