@@ -20,6 +20,7 @@ from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_SUPERSEDED
 from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.validation import check_spellings
 
 
@@ -372,15 +373,10 @@ class _Builds(NamedTuple):
         return nw.from_native(self.jobs, eager_only=True).select(flag=of)["flag"].to_numpy().astype(np.bool_)
 
     def earliest(self, codes: Integers, times: Integers) -> Integers:
-        none = np.iinfo(np.int64).max
-        result, is_missing = np.full(len(self.ids), none), times == NAT
-        np.minimum.at(result, codes, np.where(is_missing, none, times) if is_missing.any() else times)
-        return np.where(result == none, NAT, result)
+        return earliest_by(codes, times, len(self.ids))
 
     def latest(self, codes: Integers, times: Integers) -> Integers:
-        result = np.full(len(self.ids), NAT)
-        np.maximum.at(result, codes, times)
-        return result
+        return latest_by(codes, times, len(self.ids))
 
     def created(self) -> Integers:
         return self.earliest(self.codes, self.stamps("build_created_at"))

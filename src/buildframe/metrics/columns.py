@@ -19,6 +19,9 @@ TIMESTAMP = "datetime64[us, UTC]"
 NAT = np.iinfo(np.int64).min
 """NaT among whole microseconds; less than every timestamp."""
 
+DAY_LENGTH = 86_400_000_000
+"""Microseconds of a day."""
+
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -144,6 +147,11 @@ def microseconds(times: pd.Series[Any]) -> Integers:
 def timestamp_micros(table: pd.DataFrame, name: str) -> Integers:
     """Return the timestamps of a column as whole microseconds since 1970, `NAT` if missing."""
     return microseconds(timestamps(table, name))
+
+
+def seconds_between(begin: Integers, end: Integers) -> Floats:
+    """Return the seconds from times to others, both in whole microseconds; NaN if one is missing."""
+    return np.where((begin == NAT) | (end == NAT), np.nan, (end - begin) / 1e6)
 
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:

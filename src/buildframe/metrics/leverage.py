@@ -9,16 +9,15 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT, Flags, Floats, Integers
+from buildframe.metrics.columns import DAY_LENGTH, NAT, Flags, Floats, Integers
 from buildframe.metrics.paired_savings import estimate_saving
 from buildframe.metrics.replaying.description import describe_replay
-from buildframe.metrics.replaying.event_loop import Changes, ReplayTimes, simulate
+from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
 from buildframe.metrics.replaying.model import ReplayModel
 from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
 from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
 
-_DAY = 86_400_000_000
 _COLUMNS = {
     "pipeline": "str", "step": "str", "machine_h": "float64", "mean_saved_s_unlimited": "float64",
     "mean_saved_s": "float64", "hours_saved": "float64", "clear": "boolean", "low_s_unlimited": "float64",
@@ -203,8 +202,8 @@ class _Comparison:
     def __init__(self, model: ReplayModel, fleets: Sequence[Fleet]) -> None:
         self._model, self._fleets = model, fleets
         times = simulate(model, Changes(fleets))
-        self._walls = _wall_seconds(times)
-        self._day = times.build_created // _DAY
+        self._walls = times.wall_s
+        self._day = times.build_created // DAY_LENGTH
 
     @property
     def n_ended(self) -> int:
@@ -212,15 +211,9 @@ class _Comparison:
 
     def savings(self, scale: Floats, own: Flags, suffix: str) -> list[tuple[str, float]]:
         """Return columns and savings per build of the pipeline, and of all builds, if run times are scaled."""
-        saved = self._walls - _wall_seconds(simulate(self._model, Changes(self._fleets, scale=scale)))
+        saved = self._walls - simulate(self._model, Changes(self._fleets, scale=scale)).wall_s
         per_build, overall = estimate_saving(saved[own], self._day[own]), estimate_saving(saved, self._day)
         hours = overall.hours()
         values = [per_build.mean, per_build.low, per_build.high, *hours]
         names = ("mean_saved_s", "low_s", "high_s", "hours_saved", "low_h", "high_h")
         return [(name + suffix, value) for name, value in zip(names, values, strict=True)]
-
-
-def _wall_seconds(times: ReplayTimes) -> Floats:
-    """Return the wall time of each build; NaN if it did not end."""
-    is_known = (times.build_ended != NAT) & (times.build_created != NAT)
-    return np.where(is_known, (times.build_ended - times.build_created) / 1e6, np.nan)

@@ -15,6 +15,7 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, Flags, Integers, check_unique_ids, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import GROUP, Frame
+from buildframe.metrics.numbered import first_of_chain
 
 NEEDS = (
     "id", "build_id", "type", "state", "step", "soft_failed", "retried_in_job_id", "retry_type",
@@ -32,7 +33,9 @@ SKEW = 1_000_000
 """Microseconds by which clocks disagree."""
 
 _REFUTED_SHARE = 0.05
-_NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max
+"""A time later than all others, in microseconds."""
+
 _MAX_PARTS = 64
 
 NONE, REPEAT, UPLOAD, RELEASE, FAILURE = range(5)
@@ -65,6 +68,13 @@ class PipelineJobs:
     is_exact: Flags
     is_void: Flags
     replaces: Integers
+
+    @property
+    def group_of_step(self) -> Integers:
+        """Number of the pipeline of each step."""
+        group = np.zeros(len(self.steps), np.int64)
+        group[self.step] = self.group
+        return group
 
 
 class Predecessors(NamedTuple):
@@ -241,16 +251,18 @@ def _find_releases(jobs: PipelineJobs, grid: _Grid) -> tuple[Integers, Integers]
 
     A shard is released when the first of its attempts is, and a step with its last shard.
     """
-    n = len(jobs.rows)
-    shard = np.where(jobs.replaces >= 0, jobs.replaces, np.arange(n))
-    for _ in range(n.bit_length()):  # each round doubles the attempts that it goes back
-        shard = shard[shard]
-    first = np.full(n, _NEVER)
-    np.minimum.at(first, shard, np.where(jobs.released == NAT, _NEVER, jobs.released))
+    shard, first = find_shards(jobs.replaces, jobs.released)
     rows = np.flatnonzero(~jobs.is_void)
     at, _ = grid.latest(first[shard[rows]], rows)
     _, by = grid.latest(np.where(jobs.released[rows] == at[grid.cells[rows]], jobs.released[rows], NAT), rows)
     return np.where(by >= 0, at, NAT), by
+
+
+def find_shards(replaces: Integers, released: Integers) -> tuple[Integers, Integers]:
+    """Return the first attempt of each job; and of first attempts, when one of the shard was released, or `NEVER`."""
+    shard, first = first_of_chain(replaces), np.full(len(replaces), NEVER)
+    np.minimum.at(first, shard, np.where(released == NAT, NEVER, released))
+    return shard, first
 
 
 class _JobLinks:
@@ -300,8 +312,8 @@ class _ReleaseSearch:
         binding = np.bincount(pick[first & is_near], minlength=len(builds))
         far = np.flatnonzero(~is_near & ~jobs.is_block[rows])
         rows, at, by, ready = rows[far], at[far], by[far], ready[far]
-        after = np.where((at > ready) & (at <= ready + np.where(binding > 0, NEAR, SKEW)), at, _NEVER)
-        self.soon.set(rows, after, by, after.argmin(axis=1), after.min(axis=1) != _NEVER)
+        after = np.where((at > ready) & (at <= ready + np.where(binding > 0, NEAR, SKEW)), at, NEVER)
+        self.soon.set(rows, after, by, after.argmin(axis=1), after.min(axis=1) != NEVER)
         failed, failed_by = (grid.matrix(flat, group)[build[far]] for flat in self._failed)
         failed = np.where(is_open & (failed <= ready), failed, NAT)
         self.failure.set(rows, failed, failed_by, failed.argmax(axis=1), failed.max(axis=1) >= ready[:, 0] - NEAR)

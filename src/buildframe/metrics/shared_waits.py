@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import NAT, Flags, Floats, Integers
+from buildframe.metrics.columns import DAY_LENGTH, NAT, Flags, Floats, Integers
 from buildframe.metrics.engines.rows import GROUP
+from buildframe.metrics.numbered import sum_by, weighted_quantiles
 
 KEY, HAS_QUEUE, UNEXPLAINED = "key of the job", "has a queue", "unexplained"
 ENDS = ("wait_from", "wait_to", "held_from", "held_to")
 """Columns of microseconds: when a job waited, and when it held an agent."""
 
 _COLUMNS = ["waiting", "holding", "explained", "wait_s", GROUP]
-_DAY = 86_400_000_000
 _PART = 10
 """A tenth of the time that jobs wait on a day passes while at least so many agents are busy as there are."""
 
@@ -84,14 +84,14 @@ def _select(group: Integers, begin: Integers, end: Integers, chosen: Flags) -> I
 
 def _divide_queue(waits: Intervals, holds: Intervals, n_groups: int) -> Pairs:
     """Return the time of pairs; for each waiting group it adds up to its waits, of which some may be negative."""
-    total = _sum_by(waits.group, waits.end - waits.begin, n_groups)
+    total = sum_by(waits.group, waits.end - waits.begin, n_groups)
     waits = _select(*waits, np.ones(len(waits.group), bool))
     times = _segment_ends(waits, holds)
     length, begin, end = np.diff(times), np.searchsorted(times, waits.begin), np.searchsorted(times, waits.end)
     waiting, holding = (_count_at_once(times, own) for own in (waits, holds))
     is_explained = (holding > 0) & (holding >= _known_agents(times[:-1], length * waiting, holding))
     explained_until = np.append(0, np.cumsum(np.where(is_explained, length, 0)))
-    explained = _sum_by(waits.group, explained_until[end] - explained_until[begin], n_groups)
+    explained = sum_by(waits.group, explained_until[end] - explained_until[begin], n_groups)
     each = np.where(is_explained & (waiting > 0), length / np.maximum(holding, 1), 0.0)
     shared = _round_to(explained, _share(each, times, waits, holds, n_groups))
     rest = np.flatnonzero(total != explained)
@@ -104,17 +104,11 @@ def _divide_queue(waits: Intervals, holds: Intervals, n_groups: int) -> Pairs:
     return Pairs(*(one[order] for one in columns))
 
 
-def _sum_by(group: Integers, time: Integers, n_groups: int) -> Integers:
-    sums = np.zeros(n_groups, np.int64)
-    np.add.at(sums, group, time)
-    return sums
-
-
 def _segment_ends(waits: Intervals, holds: Intervals) -> Integers:
     """Return all times at which something changes, and the midnights (UTC) around each of them, ordered."""
     times = np.unique(np.concatenate([waits.begin, waits.end, holds.begin, holds.end]))
-    days = np.unique(times // _DAY)
-    return np.union1d(times, np.concatenate([days, days + 1]) * _DAY)
+    days = np.unique(times // DAY_LENGTH)
+    return np.union1d(times, np.concatenate([days, days + 1]) * DAY_LENGTH)
 
 
 def _count_at_once(times: Integers, of: Intervals) -> Integers:
@@ -127,15 +121,9 @@ def _known_agents(at: Integers, weight: Integers, holding: Integers) -> Integers
 
     This is the largest number that are busy during at least a tenth of the weight, which is time times waiting jobs.
     """
-    day, n_days = pd.factorize(at // _DAY)
-    total = _sum_by(day, weight, len(n_days))
-    order = np.lexsort((-holding, day))
-    until = np.cumsum(weight[order])
-    before = np.append(0, np.cumsum(total))[day[order]]
-    is_reached = (until - before >= -(-total // _PART)[day[order]]) & (weight[order] > 0)
-    agents = np.zeros(len(n_days), np.int64)
-    np.maximum.at(agents, day[order][is_reached], holding[order][is_reached])
-    return agents[day]
+    day, days = pd.factorize(at // DAY_LENGTH)
+    most, _ = weighted_quantiles(day, -holding, weight, len(days), _PART)
+    return -most[day]
 
 
 def _share(each: Floats, times: Integers, waits: Intervals, holds: Intervals, n_groups: int) -> Pairs:
@@ -183,7 +171,7 @@ def _round_to(totals: Integers, pairs: Pairs) -> Pairs:
     """
     whole = np.floor(pairs.time + 10.0**-_ROUNDING).astype(np.int64)
     remainder = np.round(pairs.time - whole, _ROUNDING)
-    missing, count = totals - _sum_by(pairs.waiting, whole, len(totals)), np.bincount(pairs.waiting, None, len(totals))
+    missing, count = totals - sum_by(pairs.waiting, whole, len(totals)), np.bincount(pairs.waiting, None, len(totals))
     all_get, some_get = np.divmod(missing, np.maximum(count, 1))
     order = np.lexsort((-remainder, pairs.waiting))
     rank = np.empty(len(order), np.int64)

@@ -80,11 +80,9 @@ def step_graph(jobs: Frame) -> pd.DataFrame:
 def _find_pairs(table: pd.DataFrame) -> pd.DataFrame:
     jobs = read_jobs(table)
     _, pairs = find_predecessors(jobs)
-    group = np.zeros(len(jobs.steps), np.int64)
-    group[jobs.step] = jobs.group
     status = np.where(pairs.binding > 0, "binding", "possible")
     found = {
-        GROUP: group[pairs.before],
+        GROUP: jobs.group_of_step[pairs.before],
         "before": jobs.steps.array.take(pairs.before),
         "after": jobs.steps.array.take(pairs.after),
         "builds": pd.array(pairs.builds, "Int64"),

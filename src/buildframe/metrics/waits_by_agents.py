@@ -17,6 +17,7 @@ from buildframe.metrics.columns import NAT, TIMESTAMP, Integers
 from buildframe.metrics.durations import queue_time
 from buildframe.metrics.objective import objective
 from buildframe.metrics.percentiles import percentiles
+from buildframe.metrics.replaying.agents import peak
 
 _FEW = 10
 """Numbers of agents that are all tried."""
@@ -48,10 +49,7 @@ def busy_hours(waits: Waits) -> float:
 
 def most_at_once(waits: Waits) -> int:
     """Return the largest number of jobs that ran at once."""
-    started, ended = waits.find_runs()
-    steps = np.repeat([-1, 1], len(started))
-    order = np.lexsort((steps, np.concatenate([ended, started])))  # an end comes before a start at the same time
-    return int(np.cumsum(steps[order]).max(initial=0))
+    return peak(*waits.find_runs())
 
 
 def summarize_waits(waits: Waits, limit: float, target: float) -> dict[str, float]:

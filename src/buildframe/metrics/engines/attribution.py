@@ -14,6 +14,7 @@ from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED, is_any_of
 from buildframe.metrics.engines.rows import GroupedRows, GroupSums, Rows
 from buildframe.metrics.grouping import Key, find_groups
+from buildframe.metrics.numbered import sum_by
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
 NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *OF_BUILD)
@@ -54,9 +55,8 @@ def sum_classes(
     codes: Integers, number: Integers, early: Integers, late: Integers, n_groups: int
 ) -> dict[str, Integers]:
     """Sum the microseconds of each class in numbered groups; those that are `late` are of another than `number`."""
-    cells, sums = codes * len(CLASSES), np.zeros(n_groups * len(CLASSES), np.int64)
-    np.add.at(sums, cells + number, early)
-    np.add.at(sums, cells + CLASSES.index("after_failure_s"), late)
+    cells, n_cells = codes * len(CLASSES), n_groups * len(CLASSES)
+    sums = sum_by(cells + number, early, n_cells) + sum_by(cells + CLASSES.index("after_failure_s"), late, n_cells)
     return dict(zip(CLASSES, sums.reshape(-1, len(CLASSES)).T, strict=True))
 
 

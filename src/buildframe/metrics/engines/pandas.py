@@ -22,6 +22,7 @@ from buildframe.metrics.columns import (
     encoded_column,
     microseconds,
     seconds,
+    seconds_between,
     timestamp_micros,
     timestamps,
     typed_column,
@@ -45,6 +46,7 @@ from buildframe.metrics.engines.rows import (
 )
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compute_key, find_groups
+from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 DAY = pd.ArrowDtype(pa.date32())
@@ -134,8 +136,7 @@ class PandasEngine(Engine):
             durations = check_aligned(of(frame), frame, f"of={metric}")
             value = seconds(durations, f"The result of {metric}").to_numpy(np.float64, na_value=np.nan)
         else:
-            start, end = timestamp_micros(frame, span.start), timestamp_micros(frame, span.end)
-            value = np.where((start != NAT) & (end != NAT), (end - start) / 1e6, np.nan)
+            value = seconds_between(timestamp_micros(frame, span.start), timestamp_micros(frame, span.end))
         if span is not None and span.unless_blocked:
             value = np.where(is_blocked(frame), np.nan, value)
         return frame, value
@@ -329,9 +330,7 @@ def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Inte
         n = np.count_nonzero(flags)
         chosen = codes if n == len(flags) else codes[np.flatnonzero(flags) if n < len(flags) / 4 else flags]
         return np.bincount(chosen, minlength=n_groups)
-    sums = np.zeros(n_groups, np.int64)
-    np.add.at(sums, codes, counts.to_numpy(np.int64, na_value=0))
-    return sums
+    return sum_by(codes, counts.to_numpy(np.int64, na_value=0), n_groups)
 
 
 def _to_rows(frame: pd.DataFrame) -> Rows:
@@ -395,14 +394,9 @@ def _bucket_numbers(times: Integers, edges: Integers) -> Integers:
 def _sum_agents(groups: Integers, agents: Integers, begin: Integers, finish: Integers, n: int) -> dict[str, Integers]:
     n_agents = agents.max(initial=0) + 1
     codes, pairs = pd.factorize(groups * n_agents + agents)
-    first, last = np.full(len(pairs), np.iinfo(np.int64).max), np.full(len(pairs), NAT)
-    np.minimum.at(first, codes, begin)
-    np.maximum.at(last, codes, finish)
-    of = pairs // n_agents
-    busy, seen = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    np.add.at(busy, groups, finish - begin)
-    np.add.at(seen, of, last - first)
-    return {"agents": np.bincount(of, minlength=n), "busy": busy, "seen": seen}
+    first, last = earliest_by(codes, begin, len(pairs)), latest_by(codes, finish, len(pairs))
+    of, busy = pairs // n_agents, sum_by(groups, finish - begin, n)
+    return {"agents": np.bincount(of, minlength=n), "busy": busy, "seen": sum_by(of, last - first, n)}
 
 
 def _find_first_failures(jobs: pd.DataFrame, build: Integers, finish: Integers, n_builds: int) -> Integers:

@@ -37,6 +37,7 @@ from buildframe.metrics.engines.rows import (
 )
 from buildframe.metrics.engines.sorted_rows import SortedRows, span_scale
 from buildframe.metrics.grouping import find_groups
+from buildframe.metrics.numbered import earliest_by, latest_by
 
 _LEAVES, _ZONE, _LINE, _FIRST, _LAST, _SCALE = "leaves", "zone", "line", "first", "last", "scale"
 _CENSORED = "n_censored"
@@ -162,14 +163,12 @@ class _CountedRows(RankedRows):
 
     def _find_limits(self, seconds: pd.DataFrame, is_counted: Flags) -> dict[str, Integers | Floats]:
         """Return the first time of each group, and the factor that makes spans."""
-        first, last = np.full(len(self.n), -NAT - 1), np.full(len(self.n), NAT)
         is_known = is_counted & seconds[_FIRST].notna().to_numpy()
         place, of_first, of_last = (
             seconds[name].to_numpy()[is_known].astype(np.int64) for name in (PLACE, _FIRST, _LAST)
         )
-        np.minimum.at(first, place, of_first)
-        np.maximum.at(last, place, of_last)
-        first, last = np.where(last < first, 0, first), np.where(last < first, 0, last)
+        first, last = earliest_by(place, of_first, len(self.n)), latest_by(place, of_last, len(self.n))
+        first, last = (np.where(ends == NAT, 0, ends) for ends in (first, last))
         return {_FIRST: first, _SCALE: span_scale(last - first + 1)}
 
     def values_at(self, ranks: Integers) -> Floats:

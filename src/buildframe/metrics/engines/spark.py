@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput, StoreFailed
-from buildframe.metrics.columns import require_columns
+from buildframe.metrics.columns import DAY_LENGTH, require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
@@ -25,7 +25,6 @@ from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
 _BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
 _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
-_DAY = 86_400_000_000  # microseconds
 
 _MAX_BROADCAST = 2_000_000
 """Rows that are collected to be broadcast. Two million ids of builds fit into Spark's default heap of 1 GiB."""
@@ -202,7 +201,7 @@ def _utc_day(name: str) -> Any:
     from pyspark.sql import functions
 
     ticks = f"unix_micros(`{name}`)"
-    return functions.expr(f"date_from_unix_date(int(({ticks} - pmod({ticks}, {_DAY})) div {_DAY}))")
+    return functions.expr(f"date_from_unix_date(int(({ticks} - pmod({ticks}, {DAY_LENGTH})) div {DAY_LENGTH}))")
 
 
 def _with_steps(jobs: Frame, wants: Sequence[str]) -> Frame:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from buildframe.metrics.columns import NAT, Floats, Integers
+from buildframe.metrics.columns import NAT, Floats, Integers, seconds_between
 from buildframe.metrics.replaying.dependencies import derive, learn_edges_by_half
-from buildframe.metrics.replaying.event_loop import Changes, ReplayTimes, simulate
+from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.model import build_model
 from buildframe.metrics.replaying.prepared import PreparedReplay
 from buildframe.metrics.replaying.record import AGENT
@@ -27,11 +27,11 @@ def blind_error(prepared: PreparedReplay, seed: int = 0) -> dict[str, list[Any]]
         return table
     waits, walls = _predict(prepared, seed)
     jobs, builds, record = prepared.record.jobs, prepared.record.builds, prepared.record
-    recorded = _between(jobs.ready, jobs.started)
+    recorded = seconds_between(jobs.ready, jobs.started)
     for queue, name in enumerate(record.queue_labels):
         chosen = (jobs.kind == AGENT) & (jobs.queue == queue)
         _add_row(table, "queue", name, recorded[chosen], waits[chosen])
-    recorded = _between(builds.created, builds.ended)
+    recorded = seconds_between(builds.created, builds.ended)
     for pipeline, name in enumerate(record.pipeline_labels):
         chosen = builds.pipeline == pipeline
         _add_row(table, "pipeline", name, recorded[chosen], walls[chosen])
@@ -50,13 +50,9 @@ def _predict(prepared: PreparedReplay, seed: int) -> tuple[Floats, Floats]:
         lag = _lags_of_others(prepared, half[record.jobs.build] == 1 - own, random)
         times = simulate(model, Changes(prepared.blind_fleets[1 - own], lag=lag))
         of_job, of_build = half[record.jobs.build] == own, half == own
-        waits[of_job] = _between(times.ready, times.started)[of_job]
-        walls[of_build] = _walls(times)[of_build]
+        waits[of_job] = seconds_between(times.ready, times.started)[of_job]
+        walls[of_build] = times.wall_s[of_build]
     return waits, walls
-
-
-def _walls(times: ReplayTimes) -> Floats:
-    return _between(times.build_created, times.build_ended)
 
 
 def _lags_of_others(prepared: PreparedReplay, is_other: Any, random: np.random.Generator) -> Integers:
@@ -68,10 +64,6 @@ def _lags_of_others(prepared: PreparedReplay, is_other: Any, random: np.random.G
         if len(others):
             lag[own] = prepared.agents.lag[random.choice(others, len(own))]
     return lag
-
-
-def _between(begin: Integers, end: Integers) -> Floats:
-    return np.where((begin == NAT) | (end == NAT), np.nan, (end - begin) / 1e6)
 
 
 def _add_row(table: dict[str, list[Any]], of: str, name: str, recorded: Floats, predicted: Floats) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from buildframe.metrics.columns import NAT, Flags, Integers
+from buildframe.metrics.numbered import latest_by, sum_by
 from buildframe.metrics.replaying.record import BLOCK, BuildRecord
 
 _AT_ONCE = 2_000_000
@@ -69,9 +70,9 @@ def _pairs_under_way(record: BuildRecord, stopped: Integers) -> tuple[list[list[
     """Return for each build the newer builds of its branch that met it under way, and whether it had started then."""
     builds, jobs = record.builds, record.jobs
     n = len(builds.row)
-    end, first = np.full(n, NAT), np.full(n, np.iinfo(np.int64).max)
+    first = np.full(n, np.iinfo(np.int64).max)
     rows = np.flatnonzero((jobs.ready != NAT) & (jobs.kind != BLOCK))
-    np.maximum.at(end, jobs.build[rows], np.where(jobs.ended[rows] == NAT, record.end, jobs.ended[rows]))
+    end = latest_by(jobs.build[rows], np.where(jobs.ended[rows] == NAT, record.end, jobs.ended[rows]), n)
     started = np.where((jobs.started == NAT) & (jobs.ended != NAT), jobs.ended, jobs.started)[rows]
     np.minimum.at(first, jobs.build[rows], np.where(started == NAT, np.iinfo(np.int64).max, started))
     active = _active_intervals(record, rows)
@@ -119,9 +120,7 @@ def _decide(branch: Integers, pipeline: Integers, older: Integers, was_canceled:
     of_branch[branch] = pipeline
     is_long = (n_builds >= _LONG) & (n_builds >= _LONG_SHARE * np.bincount(pipeline, minlength=n_pipelines)[of_branch])
     is_pooled = (cases < _MIN_CASES) & (~is_long | (cases > 0))
-    pooled = np.zeros((2, n_pipelines), np.int64)
-    np.add.at(pooled[0], of_branch[is_pooled], cases[is_pooled])
-    np.add.at(pooled[1], of_branch[is_pooled], canceled[is_pooled])
-    in_pool = (pooled[0] >= _MIN_CASES) & (pooled[1] >= _MIN_SHARE * pooled[0])
+    of_pool, n_canceled = (sum_by(of_branch[is_pooled], own[is_pooled], n_pipelines) for own in (cases, canceled))
+    in_pool = (of_pool >= _MIN_CASES) & (n_canceled >= _MIN_SHARE * of_pool)
     alone = (cases >= _MIN_CASES) & (canceled >= _MIN_SHARE * cases)
     return np.where(is_pooled, in_pool[of_branch] & (canceled == cases), alone)[branch]

@@ -12,23 +12,23 @@ import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers
 from buildframe.metrics.engines.rows import GROUP
+from buildframe.metrics.numbered import latest_by
 from buildframe.metrics.predecessors import (
     FAILURE,
     NEEDS,
+    NEVER,
     RELEASE,
     SKEW,
     WANTS,
     Predecessors,
     StepPairs,
     find_predecessors,
+    find_shards,
     find_uploaders,
     is_refuted,
     read_jobs,
 )
 from buildframe.metrics.replaying.record import BLOCK, BuildRecord, RecordedJobs
-
-_DAY = 86_400_000_000
-_NEVER = np.iinfo(np.int64).max
 
 AT_BUILD, AT_START, AT_END = range(3)
 """Since when a job is created: the creation of its build, the start of the job that uploads it, or the end of the
@@ -80,11 +80,9 @@ def learn_edges_by_half(record: BuildRecord, half: Integers) -> list[StepEdges]:
     halves = of_rows.reindex(range(len(table)), fill_value=0).to_numpy(np.int64)
     jobs = read_jobs(table.assign(**{GROUP: table[GROUP].to_numpy(np.int64) * 2 + halves}))
     _, pairs = find_predecessors(jobs)
-    group = np.zeros(len(jobs.steps), np.int64)
-    group[jobs.step] = jobs.group
-    of_step = np.zeros(len(known.steps), np.int64)
-    of_step[known.step] = known.group
-    numbers = {key: number for number, key in enumerate(zip(of_step.tolist(), known.steps.astype(object), strict=True))}
+    group = jobs.group_of_step
+    keys_of_known = zip(known.group_of_step.tolist(), known.steps.astype(object), strict=True)
+    numbers = {key: number for number, key in enumerate(keys_of_known)}
     keys = zip((group // 2).tolist(), jobs.steps.astype(object), strict=True)
     number = np.array([numbers[key] for key in keys], np.int64)
     chosen, own = _is_binding(pairs), group[pairs.before] % 2
@@ -157,19 +155,13 @@ class _Cells:
     """The steps of builds: which shards they have, and when they were released."""
 
     def __init__(self, jobs: RecordedJobs, n_steps: int) -> None:
-        self._jobs, self._n_steps, n = jobs, max(n_steps, 1), len(jobs.row)
+        self._jobs, self._n_steps = jobs, max(n_steps, 1)
         key = jobs.build * self._n_steps + jobs.step
         self._keys, self._cell = np.unique(key[~jobs.is_void], return_inverse=True)
         self._rows = np.flatnonzero(~jobs.is_void)
-        self._shard = np.where(jobs.replaces >= 0, jobs.replaces, np.arange(n))
-        for _ in range(n.bit_length()):
-            self._shard = self._shard[self._shard]
-        released = np.where(jobs.released == NAT, _NEVER, jobs.released)
-        self._first = np.full(n, _NEVER)
-        np.minimum.at(self._first, self._shard, released)
-        last = np.full(len(self._keys), NAT)
-        np.maximum.at(last, self._cell, self._first[self._shard[self._rows]])
-        self.released = np.where(last == _NEVER, NAT, last)
+        self._shard, self._first = find_shards(jobs.replaces, jobs.released)
+        last = latest_by(self._cell, self._first[self._shard[self._rows]], len(self._keys))
+        self.released = np.where(last == NEVER, NAT, last)
 
     def edges(self, edges: StepEdges, before: Integers, rule: Integers) -> tuple[Integers, Integers]:
         """Return the cells that jobs wait for, and these jobs.
@@ -188,10 +180,9 @@ class _Cells:
         own = np.flatnonzero((jobs.kind == BLOCK) & (rule == RELEASE) & (before >= 0))
         cell = np.append(cell, self._find(jobs.build[own] * self._n_steps + jobs.step[before[own]]))
         job = np.append(job, own)
-        known, job = cell >= 0, job
         ready = jobs.ready[job]
         is_early = (self.released[cell] != NAT) & (self.released[cell] <= ready + SKEW)
-        chosen = known & np.where(ready != NAT, is_early, True)
+        chosen = (cell >= 0) & np.where(ready != NAT, is_early, True)
         pairs = np.unique(cell[chosen] * len(jobs.row) + job[chosen])
         if not len(jobs.row):
             return pairs, pairs
@@ -220,14 +211,12 @@ class _Cells:
         is_repeated[jobs.replaces[jobs.replaces >= 0]] = True
         is_first = (jobs.released != NAT) & (jobs.released == self._first[self._shard])
         releases = self._once(is_first)
-        might = ~is_repeated & jobs.is_waiting & (self._first[self._shard] == _NEVER)
-        shards = np.zeros(len(self._keys), np.int64)
+        might = ~is_repeated & jobs.is_waiting & (self._first[self._shard] == NEVER)
         _, at = np.unique(shard_rows, return_index=True)
-        np.add.at(shards, self._cell[at], 1)
+        shards = np.bincount(self._cell[at], minlength=len(self._keys))
         while True:
-            parts = np.zeros(len(self._keys), np.int64)
             chosen = (releases | (might & is_live))[self._rows]
-            np.add.at(parts, self._cell[chosen], 1)
+            parts = np.bincount(self._cell[chosen], minlength=len(self._keys))
             dead = np.zeros(n, np.bool_)
             dead[edge_job[(parts < shards)[edge_cell]]] = True
             following = is_live & (is_ready | ~dead)

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from buildframe.metrics.columns import NAT, Flags, Floats, Integers
+from buildframe.metrics.columns import NAT, Flags, Floats, Integers, seconds_between
 from buildframe.metrics.replaying.dependencies import AT_START
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
 from buildframe.metrics.replaying.model import FIRST, ReplayModel
@@ -56,6 +56,11 @@ class ReplayTimes:
     ended: Integers
     is_canceled: Flags
     agent: Integers
+
+    @property
+    def wall_s(self) -> Floats:
+        """Wall time of each build in seconds; NaN if it did not end."""
+        return seconds_between(self.build_created, self.build_ended)
 
 
 def simulate(model: ReplayModel, changes: Changes) -> ReplayTimes:

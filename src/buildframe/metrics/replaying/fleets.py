@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from buildframe.metrics.columns import Flags, Floats, Integers
+from buildframe.metrics.numbered import weighted_quantiles
 from buildframe.metrics.replaying.agents import AgentTimes, AgentUse, peak, uses_of_queue
 from buildframe.metrics.replaying.record import BuildRecord
 
@@ -96,8 +97,8 @@ def _busy_by_hour(use: AgentUse, chosen: Flags, most: int) -> tuple[int, ...]:
     begin, end, busy, waiting, is_chosen = _segments(use, chosen)
     week = hour_of_week(begin // HOUR)
     length = np.where((waiting > 0) & is_chosen, end - begin, 0)
-    of_week, seen = _weighted_medians(week, busy, length, HOURS_OF_WEEK)
-    of_day, seen_on_day = _weighted_medians(week % 24, busy, length, 24)
+    of_week, seen = weighted_quantiles(week, busy, length, HOURS_OF_WEEK, 2)
+    of_day, seen_on_day = weighted_quantiles(week % 24, busy, length, 24, 2)
     highest = np.zeros(HOURS_OF_WEEK, np.int64)
     np.maximum.at(highest, week, np.where(is_chosen, busy, 0))
     hours = np.arange(HOURS_OF_WEEK)
@@ -123,20 +124,6 @@ def _segments(use: AgentUse, chosen: Flags) -> tuple[Integers, Integers, Integer
     days = np.unique(day[chosen])
     is_chosen = np.isin(times[:-1] // (24 * HOUR), days)
     return times[:-1], times[1:], count(use.assigned, use.freed), count(use.ready, use.assigned), is_chosen
-
-
-def _weighted_medians(key: Integers, value: Integers, weight: Integers, n: int) -> tuple[Integers, Integers]:
-    """Return the weighted median of the values of each key, and the sum of its weights."""
-    total = np.zeros(n, np.int64)
-    np.add.at(total, key, weight)
-    order = np.lexsort((value, key))
-    until = np.cumsum(weight[order])
-    before = np.append(0, np.cumsum(total))[key[order]]
-    is_beyond = (until - before) * 2 >= total[key[order]]
-    median = np.zeros(n, np.int64)
-    rows = np.flatnonzero(is_beyond & (weight[order] > 0))[::-1]
-    median[key[order][rows]] = value[order][rows]
-    return median, total
 
 
 def _blind_error(use: AgentUse, part: Integers, fleets: Sequence[Fleet]) -> float:

@@ -121,10 +121,8 @@ class ReplayModel:
     @cached_property
     def n_waits(self) -> Integers:
         """How many things each job waits for: its readiness, and the ends of others."""
-        waits = np.ones(len(self.jobs.origin), np.int64)
-        np.add.at(waits, self.edge_job, 1)
-        np.add.at(waits, self.after_failure, 1)
-        return waits
+        n = len(self.jobs.origin)
+        return 1 + np.bincount(self.edge_job, minlength=n) + np.bincount(self.after_failure, minlength=n)
 
     @cached_property
     def links(self) -> Links:

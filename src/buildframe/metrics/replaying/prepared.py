@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import Floats, Integers
+from buildframe.metrics.columns import DAY_LENGTH, Floats, Integers
+from buildframe.metrics.numbered import first_of_chain
 from buildframe.metrics.predecessors import Predecessors
 from buildframe.metrics.replaying.agents import AgentTimes, measure_agents
 from buildframe.metrics.replaying.cancellation import Cancellations, find_cancellations
@@ -22,7 +23,6 @@ from buildframe.metrics.replaying.fleets import Fleet, infer_fleets
 from buildframe.metrics.replaying.model import BY_TRIGGER, FIRST, ReplayModel, build_model, select_builds
 from buildframe.metrics.replaying.record import NO_QUEUE, BuildRecord, read_record
 
-_DAY = 86_400_000_000
 _HALF_HOUR = 1_800_000_000
 _GAP = 2_000_000
 
@@ -83,7 +83,7 @@ def prepare(builds: pd.DataFrame, jobs: pd.DataFrame) -> PreparedReplay:
 
 def _halves(record: BuildRecord) -> Integers | None:
     """Return for each build whether its day is an odd one of the days with builds; None if there is one day."""
-    day, days = pd.factorize(record.builds.created // _DAY, sort=True)
+    day, days = pd.factorize(record.builds.created // DAY_LENGTH, sort=True)
     return np.asarray(day % 2, np.int64) if len(days) > 1 else None
 
 
@@ -112,10 +112,7 @@ def _roots(model: ReplayModel) -> Integers:
     parent = np.where(
         builds.cause == BY_TRIGGER, model.jobs.build[builds.of] if len(model.jobs.build) else -1, builds.of
     )
-    root = np.where(builds.cause == FIRST, np.arange(len(parent)), parent)
-    for _ in range(len(root).bit_length()):
-        root = root[root]
-    return root
+    return first_of_chain(np.where(builds.cause == FIRST, -1, parent))
 
 
 def describe_fleets(prepared: PreparedReplay, fleets: Sequence[Fleet]) -> dict[str, Any]:

@@ -274,9 +274,7 @@ def _child_ids(rows: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _steps_of(jobs: PipelineJobs) -> list[tuple[int, str]]:
-    group = np.zeros(len(jobs.steps), np.int64)
-    group[jobs.step] = jobs.group
-    return [*zip(group.tolist(), jobs.steps.astype(object).tolist(), strict=True)]
+    return [*zip(jobs.group_of_step.tolist(), jobs.steps.astype(object).tolist(), strict=True)]
 
 
 def _limits(builds: pd.DataFrame, jobs: pd.DataFrame, of_builds: RecordedBuilds) -> tuple[int, int]:

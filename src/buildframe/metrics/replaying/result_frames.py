@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
+from buildframe.metrics.numbered import earliest_by
 from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END
 from buildframe.metrics.replaying.event_loop import SKIPPED, ReplayTimes
 from buildframe.metrics.replaying.model import ReplayModel
@@ -341,12 +342,9 @@ def _states_of_builds(frame: pd.DataFrame, record: BuildRecord, model: ReplayMod
 
 def _earliest(record: BuildRecord, model: ReplayModel, recorded: Integers, simulated: Integers) -> Any:
     """Return functions from builds to the earliest of these times of their jobs, recorded and simulated."""
-    never, n = np.iinfo(np.int64).max, len(model.builds.origin)
 
     def of(times: Integers) -> Any:
-        first = np.full(n, never)
-        np.minimum.at(first, model.jobs.build, np.where(times == NAT, never, times))
-        first = np.where(first == never, NAT, first)
+        first = earliest_by(model.jobs.build, times, len(model.builds.origin))
         return lambda builds: first[builds]
 
     return of(recorded), of(simulated)

@@ -1,0 +1,53 @@
+"""Sum whole numbers of groups, and find first, last and middle ones, in numpy. Groups are numbered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from buildframe.metrics.columns import NAT, Integers
+
+
+def sum_by(group: Integers, values: Integers, n_groups: int) -> Integers:
+    """Return the sum of the values of each group, exactly."""
+    sums = np.zeros(n_groups, np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+def earliest_by(group: Integers, times: Integers, n_groups: int) -> Integers:
+    """Return the earliest of the known times of each group; `NAT` if there is none."""
+    never, is_missing = np.iinfo(np.int64).max, times == NAT
+    first = np.full(n_groups, never)
+    np.minimum.at(first, group, np.where(is_missing, never, times) if is_missing.any() else times)
+    return np.where(first == never, NAT, first)
+
+
+def latest_by(group: Integers, times: Integers, n_groups: int) -> Integers:
+    """Return the latest of the known times of each group; `NAT` if there is none."""
+    last = np.full(n_groups, NAT)
+    np.maximum.at(last, group, times)
+    return last
+
+
+def weighted_quantiles(
+    group: Integers, values: Integers, weights: Integers, n_groups: int, part: int
+) -> tuple[Integers, Integers]:
+    """Return the least value of each group up to which it has one of so many equal parts of its weight, and the weight.
+
+    The value is 0 without weight.
+    """
+    total, order = sum_by(group, weights, n_groups), np.lexsort((values, group))
+    group, values, weights = group[order], values[order], weights[order]
+    reached = np.cumsum(weights) - np.append(0, np.cumsum(total))[group]
+    rows = np.flatnonzero((reached >= -(-total // part)[group]) & (weights > 0))[::-1]
+    quantiles = np.zeros(n_groups, np.int64)
+    quantiles[group[rows]] = values[rows]  # the last one written stays, which is the least
+    return quantiles, total
+
+
+def first_of_chain(before: Integers) -> Integers:
+    """Return where the chain of each place begins, if each follows another one, or none: -1."""
+    first = np.where(before >= 0, before, np.arange(len(before)))
+    for _ in range(len(first).bit_length()):  # each round doubles the places that it goes back
+        first = first[first]
+    return first
