@@ -129,15 +129,7 @@ def _draw_shares(ax: Axes, rows: pd.DataFrame, target: float) -> None:
             label=f"target {_percent(target)}")  # fmt: skip
     ax.vlines(agents[known], _place_share(low[known]), _place_share(high[known]), color=theme.SKY, linewidth=4,
               alpha=0.7)  # fmt: skip
-    ax.plot(
-        agents,
-        _place_share(share),
-        "o-",
-        color=theme.BLUE,
-        markersize=4.5,
-        linewidth=theme.line_width(1.2),
-        label="in time",
-    )
+    ax.plot(agents, _place_share(share), "o-", color=theme.BLUE, label="in time", **_line_style())
 
 
 def _draw_waits(ax: Axes, rows: pd.DataFrame) -> None:
@@ -147,15 +139,11 @@ def _draw_waits(ax: Axes, rows: pd.DataFrame) -> None:
         ("wait_p50_s", theme.GREEN, "^-", "wait, median"),
     ):
         waits = rows[name].to_numpy(np.float64)
-        ax.plot(
-            agents,
-            _place_wait(waits, most),
-            sign,
-            color=color,
-            markersize=4.5,
-            linewidth=theme.line_width(1.2),
-            label=label,
-        )
+        ax.plot(agents, _place_wait(waits, most), sign, color=color, label=label, **_line_style())
+
+
+def _line_style() -> dict[str, Any]:
+    return {"markersize": 4.5, "linewidth": theme.line_width(1.2)}
 
 
 def _mark_numbers(ax: Axes, attrs: Mapping[Any, Any]) -> None:

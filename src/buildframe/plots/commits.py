@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.grouping import Key
@@ -23,9 +22,8 @@ from buildframe.plots.layout import (
     font_points,
     is_cell,
     label_height,
-    label_width,
-    plot_area,
     points_per_pixel,
+    width_beside,
 )
 from buildframe.plots.names import step_names
 from buildframe.plots.panels import Panel, Placement, draw
@@ -121,7 +119,7 @@ def flips(
     >>> ax.get_ylabel()
     'step (flips / passing commits)'
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
 
     def paint(one: _Verdicts, panel: Panel[_Verdicts]) -> None:
         ax = panel.ax
@@ -225,9 +223,7 @@ def commit_grid(
     >>> ax.get_xlabel()
     'commit, newest first'
     """
-    theme.check_top(top)
-    if commits < 1:
-        raise BadInput(f"commits={commits}: pass a whole number of at least 1.")
+    theme.check_positive(top=top, commits=commits)
 
     def paint(one: _Verdicts, panel: Panel[_Verdicts]) -> None:
         ax = panel.ax
@@ -307,13 +303,13 @@ def _in_order(times: pd.Series[Any]) -> list[str]:
 
 def count_commits_that_fit(ax: Axes, most: int) -> int:
     """Return how many commits there is room for, at most `most`."""
-    return max(min(most, int(plot_area(ax, label_width(ax, _CHARACTERS))[0] / 5)), 1)
+    return max(min(most, int(width_beside(ax, _CHARACTERS) / 5)), 1)
 
 
 def draw_verdicts(ax: Axes, table: pd.DataFrame) -> None:
     """Draw ranks of verdicts as cells of steps (rows, from the top) and commits (columns)."""
     ranks = table.to_numpy(np.float64)
-    wide = plot_area(ax, label_width(ax, _CHARACTERS))[0] / max(ranks.shape[1], _LEAST_COMMITS)
+    wide = width_beside(ax, _CHARACTERS) / max(ranks.shape[1], _LEAST_COMMITS)
     colors = [color for _, color in _VERDICTS.values()]
     colors[0] = colors[0] if theme.is_light() else _PASSED_ON_DARK
     ax.pcolormesh(np.ma.masked_invalid(ranks), cmap=ListedColormap(colors), vmin=-0.5, vmax=len(colors) - 0.5,
@@ -338,9 +334,7 @@ def _points_below(ax: Axes) -> float:
 def _label_commits(ax: Axes, commits: list[str], days: list[Any] | None = None) -> None:
     """Label every n-th commit as room allows, from the newest on; the first of a day with the day."""
     short = theme.unique_labels(commits, 12, lambda name, width: theme.drawable(_SHA.sub(r"\1", name), width))
-    every = int(
-        np.ceil(label_height() * max(len(commits), _LEAST_COMMITS) / plot_area(ax, label_width(ax, _CHARACTERS))[0])
-    )
+    every = int(np.ceil(label_height() * max(len(commits), _LEAST_COMMITS) / width_beside(ax, _CHARACTERS)))
     shown = range(0, len(commits), every)
     texts = [short[commits[k]] for k in shown]
     if days is not None:

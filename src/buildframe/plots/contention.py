@@ -24,6 +24,7 @@ from buildframe.plots.layout import (
     max_characters,
     plot_area,
     points_per_pixel,
+    width_beside,
 )
 from buildframe.plots.panels import Panel, Placement, draw
 
@@ -98,7 +99,7 @@ def contention(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('held agents', 'waited')
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
     check_key(jobs, by, "by")
 
     def summarize(rows: pd.DataFrame) -> _WaitTable:
@@ -126,15 +127,8 @@ def contention(
     def size(one: _WaitTable) -> tuple[float, float]:
         return 9, 2.6 + 0.42 * max(len(one.table), 3)
 
-    return draw(
-        summarize,
-        paint,
-        jobs[is_script(jobs)] if col or row else jobs,
-        Placement(ax, col, row, title, tz),
-        "Which jobs jobs waited for,",
-        size,
-        "",
-    )
+    place, own = Placement(ax, col, row, title, tz), jobs[is_script(jobs)] if col or row else jobs
+    return draw(summarize, paint, own, place, "Which jobs jobs waited for,", size, "")
 
 
 class _WaitTable(NamedTuple):
@@ -189,7 +183,7 @@ def _name_columns(ax: Axes, table: pd.DataFrame) -> tuple[list[str], bool]:
     most = int(np.clip(room, 8, _CHARACTERS))
     labels = theme.unique_labels({str(name) for name in table if name is not None}, most)
     texts = [theme.drawable(f"({UNEXPLAINED})", most) if name is None else labels[str(name)] for name in table]
-    width = plot_area(ax, label_width(ax, _CHARACTERS))[0] / table.shape[1]
+    width = width_beside(ax, _CHARACTERS) / table.shape[1]
     return texts, max(map(len, texts)) * 1.04 * character_width() > width
 
 

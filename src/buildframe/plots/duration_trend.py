@@ -166,14 +166,8 @@ def _measure_builds(builds: pd.DataFrame, tz: str) -> pd.DataFrame:
     """Return naive time of creation, seconds, state and group of each build that has finished, in order of time."""
     at = to_zone(timestamps(builds, "created_at"), tz).dt.tz_localize(None)
     states = builds["state"].astype("object") if "state" in builds else pd.Series("", index=builds.index)
-    rows = pd.DataFrame(
-        {
-            "at": at,
-            "seconds": metrics.wall_time(builds).dt.total_seconds(),
-            "state": states.where(states.isin([*_STATES]), _OTHER),
-            "group": builds[GROUP],
-        }
-    )
+    states, seconds = states.where(states.isin([*_STATES]), _OTHER), metrics.wall_time(builds).dt.total_seconds()
+    rows = pd.DataFrame({"at": at, "seconds": seconds, "state": states, "group": builds[GROUP]})
     return rows.dropna(subset=["at", "seconds"]).sort_values(["at", "seconds", "state"], ignore_index=True)
 
 

@@ -12,7 +12,7 @@ from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.plots import theme
 from buildframe.plots.groups import check_key
-from buildframe.plots.layout import count_rows_that_fit, font_points, is_narrow, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, is_narrow, width_beside
 from buildframe.plots.scope import describe_two_scopes
 from buildframe.plots.units import show_durations
 
@@ -83,7 +83,7 @@ def explain(
     >>> ax.get_xlabel()
     'mean wall time'
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
     which = "builds" if tail is None else f"the slowest {format_percent(tail)} of builds"
     heading, scope = f"Mean wall time of {which}", "" if title is not None else describe_two_scopes(before, after, tz)
     if not all(column(ledger, "build_id").notna().any() for ledger in (before, after)):
@@ -174,5 +174,5 @@ def _draw_bars(ax: Axes, rows: pd.DataFrame, names: pd.Series[str]) -> None:
         ax.annotate(text, (at, place), (8 if total else 5, 0), textcoords="offset points", va="center",
                     fontsize=font_points(9))  # fmt: skip
     theme.label_rows(ax, y, rows["label"], _MOST_CHARACTERS, among=names)
-    beside = min(font_points(75) / plot_area(ax, label_width(ax, _MOST_CHARACTERS))[0], 0.35)
+    beside = min(font_points(75) / width_beside(ax, _MOST_CHARACTERS), 0.35)
     ax.margins(x=max(0.12, beside / (1 - 2 * beside)))

@@ -13,7 +13,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, width_beside
 from buildframe.plots.names import step_names
 from buildframe.plots.panels import Panel, Placement, draw
 
@@ -87,7 +87,7 @@ def flake_scores(
     >>> ax.get_xlabel()
     'attempts that fail at random (%)'
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
 
     def summarize(rows: pd.DataFrame) -> pd.DataFrame:
         return metrics.flake_score(rows, threshold=threshold, retries=retries)
@@ -134,6 +134,4 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
         ax.annotate(f"{100 * p:.0f} %", (beside, row), (5, 0), textcoords="offset points", va="center", size="small")
     theme.label_rows(ax, rows, step_names(shown), _CHARACTERS)
     ax.set(xlabel="attempts that fail at random (%)", ylim=(-0.6, max(len(shown), 3) - 0.4))
-    ax.set_xlim(
-        0, max(most, 100 * threshold) / max(1 - font_points(50) / plot_area(ax, label_width(ax, _CHARACTERS))[0], 0.15)
-    )
+    ax.set_xlim(0, max(most, 100 * threshold) / max(1 - font_points(50) / width_beside(ax, _CHARACTERS), 0.15))

@@ -13,7 +13,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, width_beside
 from buildframe.plots.panels import Panel, Placement, draw
 
 _CHARACTERS = 48
@@ -87,7 +87,7 @@ def flaky_board(
     >>> ax.get_xlabel()
     'instances of flaking'
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
 
     def summarize(rows: pd.DataFrame) -> _Board:
         place, then = Placement(None, col, row), before
@@ -171,7 +171,7 @@ def _draw_instances(ax: Axes, shown: pd.DataFrame) -> None:
     theme.label_bars(ax, instances, map(_format_age, shown["last_seen_s"]))
     names = _distinguish_names(shown)
     theme.label_rows(ax, range(len(shown)), names, _CHARACTERS)
-    beside = font_points(95) / plot_area(ax, label_width(ax, _CHARACTERS))[0]
+    beside = font_points(95) / width_beside(ax, _CHARACTERS)
     ax.set_xlim(0, max(instances.max(), 1) / max(1 - beside, 0.15))
 
 

@@ -57,11 +57,10 @@ def choose_groups(
     The rows of the other groups are left out, or form the group `others`, which has no style. A key that also chooses
     the `cells` of small multiples has one group in each cell, so none is left out.
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
     if by is None:
-        return ShownGroups(
-            frame.assign(**{GROUP: ""}), {"": GroupStyle(theme.BLUE, _LINES[0], _MARKERS[0])}, {"": ""}, ""
-        )
+        style = GroupStyle(theme.BLUE, _LINES[0], _MARKERS[0])
+        return ShownGroups(frame.assign(**{GROUP: ""}), {"": style}, {"": ""}, "")
     texts = key_texts(frame, by, "by")
     counts = texts.value_counts()
     ranked = sorted(counts.index, key=lambda name: (-counts[name], name))
@@ -72,11 +71,8 @@ def choose_groups(
     is_shown = texts.isin(shown).to_numpy(bool)
     lost = [_count_lost(frame, key, is_shown) for key in cells if key is not None and others is None]
     note += "".join(f", so no {what}" for what in lost if what)
-    rows = (
-        frame.assign(**{GROUP: texts})[is_shown]
-        if others is None
-        else frame.assign(**{GROUP: texts.where(is_shown, others)})
-    )
+    rows = frame.assign(**{GROUP: texts if others is None else texts.where(is_shown, others)})
+    rows = rows[is_shown] if others is None else rows
     return ShownGroups(rows, {name: style_of(k) for k, name in enumerate(shown)}, labels, note)
 
 
@@ -84,13 +80,9 @@ def _count_lost(frame: pd.DataFrame, key: Key, is_shown: Any) -> str:
     """Return the names of cells that have only rows that are not shown, "queue macos", or their number."""
     texts = key_texts(frame, key, "col")
     lost = sorted(set(texts) - set(texts[is_shown]))
-    return (
-        f"{key_name(key)} {drawable(lost[0], 24)}"
-        if len(lost) == 1
-        else f"cell of {len(lost):,} {key_name(key)} values"
-        if lost
-        else ""
-    )
+    if len(lost) == 1:
+        return f"{key_name(key)} {drawable(lost[0], 24)}"
+    return f"cell of {len(lost):,} {key_name(key)} values" if lost else ""
 
 
 def group_and_cell(groups: ShownGroups, col: Key | None, row: Key | None) -> pd.Series[Any]:

@@ -121,6 +121,11 @@ def label_width(ax: Axes, most: int) -> float:
     return character_width() * max_characters(ax, most)
 
 
+def width_beside(ax: Axes, most: int) -> float:
+    """Return the minimum width in points of Axes beside labels on the left of at most `most` characters."""
+    return plot_area(ax, label_width(ax, most))[0]
+
+
 def max_characters(ax: Axes, most: int) -> int:
     """Return how many characters a label on the left may have, at most `most`."""
     return int(np.clip(_LEFT * axes_cell(ax).width * points_per_pixel(ax) / character_width() - 8, 9, most))

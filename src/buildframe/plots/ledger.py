@@ -16,7 +16,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.metrics.timeline import KIND_NAMES
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, by_phrase, choose_groups, key_name
-from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, width_beside
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.units import show_durations
 
@@ -126,7 +126,7 @@ def time_ledger(
         theme.label_rows(ax, range(len(shown)), names, _CHARACTERS, one.builds[shown.index])
         totals = shown.sum(axis=1)
         theme.label_bars(ax, totals, map(format_duration, totals))
-        width = plot_area(ax, label_width(ax, _CHARACTERS))[0]
+        width = width_beside(ax, _CHARACTERS)
         ax.set_xlim(0, max(float(totals.max()), 1.0) / max(1 - font_points(75) / width, 0.3))
         show_durations(ax, "x")
         ax.set(xlabel="mean wall time per build", ylabel=f"{'all' if by is None else key_name(by)} (builds)")

@@ -10,7 +10,7 @@ from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
 from buildframe.plots import theme
-from buildframe.plots.layout import count_rows_that_fit, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, width_beside
 from buildframe.plots.names import step_names
 from buildframe.plots.predictions import describe_error_of_builds
 from buildframe.plots.scope import describe_scope
@@ -93,7 +93,8 @@ def leverage(
     >>> ax.get_xlabel()
     'wall time saved, of all builds'
     """
-    rows = metrics.leverage(builds, jobs, faster, pipeline, theme.check_top(top))
+    theme.check_positive(top=top)
+    rows = metrics.leverage(builds, jobs, faster, pipeline, top)
     each = theme.row_height(step_names(rows), 0.36, _CHARACTERS)
     with theme.themed_axes(ax, 9, 1.9 + each * float(np.clip(len(rows), 3, top))) as ax:
         heading = title or f"What builds save if one step takes {100 * faster:.3g} % less time"
@@ -129,4 +130,4 @@ def _draw_bars(ax: Axes, shown: pd.DataFrame) -> None:
     ax.axvline(0, color=theme.GRAY, linewidth=0.8)
     theme.label_rows(ax, y, step_names(shown), _CHARACTERS)
     ax.set_ylim(min(len(shown) - 3, 0) - 0.6, len(shown) - 0.4)
-    ax.margins(x=max(0.04, 20 / plot_area(ax, label_width(ax, _CHARACTERS))[0]))
+    ax.margins(x=max(0.04, 20 / width_beside(ax, _CHARACTERS)))

@@ -185,7 +185,7 @@ def queue_depth(
 
 
 def _draw(jobs: pd.DataFrame, kind: _Kind, by: Key | None, place: Placement, top: int) -> Any:
-    theme.check_top(top)
+    theme.check_positive(top=top)
     heading, hidden = f"{kind.column.capitalize()} jobs", ""
 
     def summarize(rows: pd.DataFrame) -> _Load:
@@ -249,9 +249,8 @@ def _paint(one: _Load, panel: Panel[_Load], kind: _Kind, tz: str, heading: str, 
         ax.axhline(one.capacity[0], color=theme.ORANGE, linestyle="--", linewidth=1.4, label=label)
         most = max(most, one.capacity[0])
     ax.set_ylim(0, 1.12 * most)
-    ax.yaxis.set_major_locator(
-        MaxNLocator(max(min(int(plot_area(ax)[1] / font_points(22)), 6), 1), integer=True, steps=[1, 2, 5, 10])
-    )
+    most_ticks = int(np.clip(plot_area(ax)[1] / font_points(22), 1, 6))
+    ax.yaxis.set_major_locator(MaxNLocator(most_ticks, integer=True, steps=[1, 2, 5, 10]))
     ax.set_xlim(at[0], at[-1])
     _hatch_incomplete_times(ax, one.changes, tz)
     theme.format_dates(ax)

@@ -144,13 +144,8 @@ def _durations_by_day(builds: pd.DataFrame, of: RowMetric | str, q: float, tz: s
 
 
 def _choose_unit(most: float) -> tuple[str, float]:
-    units = (
-        ("seconds", 1.0, 2 * MINUTE),
-        ("minutes", MINUTE, 12 * HOUR),
-        ("hours", HOUR, 4 * DAY),
-        ("days", DAY, np.inf),
-    )
-    return next((name, size) for name, size, limit in units if most < limit)
+    units = (("seconds", 1.0, 2 * MINUTE), ("minutes", MINUTE, 12 * HOUR), ("hours", HOUR, 4 * DAY))
+    return next(((name, size) for name, size, limit in units if most < limit), ("days", DAY))
 
 
 def _colors(is_rate: bool) -> Colormap:

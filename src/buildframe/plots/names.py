@@ -197,9 +197,8 @@ def _around(name: str, place: int, width: int) -> str:
     head = width // 3 if width >= _LEAST_HEAD else 0
     room = width - head - 1
     word = _word_start(line, place, width // 2)
-    before = _word_start(
-        line, max(word - 2, 0), len(line)
-    )  # the word before it distinguishes "race-auth" from "test-auth"
+    # The word before it distinguishes "race-auth" from "test-auth".
+    before = _word_start(line, max(word - 2, 0), len(line))
     begin = max(min(before if _word_end(line, place) - before < room else word, len(line) - room), 0)
     if begin <= head + 1:
         return line[: width - 1] + "…"

@@ -129,22 +129,11 @@ def objective(
         met = f"{_percent((n - missed) / n)} of {rows}"
         used = f"error budget: {_percent(missed / ((1 - target) * n))} used"
         excluded = theme.list_counts(missed=missed, undecided=buckets["undecided"], negative=buckets["n_negative"])
-        panel.decorate(
-            f"{met} within {limit} of {what}, target {promised}",
-            theme.join_notes(used, excluded),
-            short=f"{met} within {limit}",
-        )
+        short, note = f"{met} within {limit}", theme.join_notes(used, excluded)
+        panel.decorate(f"{short} of {what}, target {promised}", note, short=short)
 
-    place = Placement(ax, col, row, title, tz)
-    return draw(
-        summarize,
-        paint,
-        measured_rows(frame, of),
-        place,
-        f"{what.capitalize()} within {limit}, target {promised},",
-        (9, 4.6),
-        "x",
-    )
+    place, heading = Placement(ax, col, row, title, tz), f"{what.capitalize()} within {limit}, target {promised},"
+    return draw(summarize, paint, measured_rows(frame, of), place, heading, (9, 4.6), "x")
 
 
 def _draw(ax: Axes, buckets: pd.DataFrame, edges: pd.Series[Any], target: float) -> None:

@@ -25,9 +25,8 @@ def describe_scope(frame: pd.DataFrame, tz: str = "UTC") -> str:
 def describe_two_scopes(before: pd.DataFrame, after: pd.DataFrame, tz: str = "UTC") -> str:
     """Return "web · main · 15 to 28 Oct 2026 against 1 to 14 Oct 2026"; a period that both share is written once."""
     periods = [_describe_period(frame, tz) for frame in (after, before)]
-    return _join(
-        [*_describe_origin(pd.concat([before, after])), " against ".join(dict.fromkeys(filter(None, periods)))]
-    )
+    against = " against ".join(dict.fromkeys(filter(None, periods)))
+    return _join([*_describe_origin(pd.concat([before, after])), against])
 
 
 def _join(parts: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.collections import PathCollection
 from matplotlib.path import Path
 from matplotlib.text import Text
 
@@ -15,7 +15,7 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import Floats, column, timestamps
+from buildframe.metrics.columns import column, timestamps
 from buildframe.plots import theme
 from buildframe.plots.layout import apply_layout, character_width, count_rows_that_fit, font_points, plot_area
 from buildframe.plots.names import wrap_label
@@ -207,8 +207,11 @@ def _draw(ax: Axes, shown: pd.DataFrame, edges: pd.Series[float], layers: pd.Ser
     n_layers = int(layers.max()) + 1
     _draw_lines(ax, places, edges)
     x, y = (np.array([places[step][i] for step in shown.index]) for i in (0, 1))
-    _draw_boxes(ax, x, y, 1, facecolor=theme.background(ax), edgecolor=theme.GRAY, zorder=2)
-    _draw_boxes(ax, x, y, shown["share"].to_numpy(np.float64), facecolor=theme.SKY, alpha=0.6, linewidth=0, zorder=3)
+    filled = x + _BOX_WIDTH * shown["share"].to_numpy(np.float64)
+    theme.draw_bars(
+        ax, y, x, x + _BOX_WIDTH, _BOX_HEIGHT, facecolor=theme.background(ax), edgecolor=theme.GRAY, zorder=2
+    )
+    theme.draw_bars(ax, y, x, filled, _BOX_HEIGHT, facecolor=theme.SKY, alpha=0.6, linewidth=0, zorder=3)
     wide = _BOX_WIDTH * plot_area(ax)[0] / n_layers
     room = wide / (character_width() * 0.92) - 1
     is_tight = room < _LEAST_CHARACTERS  # names have two lines, and there is no room for values
@@ -231,13 +234,6 @@ def _draw(ax: Axes, shown: pd.DataFrame, edges: pd.Series[float], layers: pd.Ser
     return texts
 
 
-def _draw_boxes(ax: Axes, x: Floats, y: Floats, share: Floats | float, **style: Any) -> None:
-    """Draw this share of the width of boxes that begin at x."""
-    right, low, high = x + _BOX_WIDTH * share, y - _BOX_HEIGHT / 2, y + _BOX_HEIGHT / 2
-    corners = np.array([(x, low), (x, high), (right, high), (right, low)])
-    ax.add_collection(PolyCollection(corners.transpose(2, 0, 1), **style), autolim=False)  # type: ignore[arg-type]
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.005 else "< 1 %"
 
@@ -250,9 +246,8 @@ def _shrink_texts(ax: Axes, texts: list[Text]) -> None:
     for text, extent in zip(texts, extents, strict=True):
         share = min(common, width / max(extent.width, 1))
         if share < 1:
-            text.set_fontsize(
-                0.95 * share * float(text.get_fontsize())
-            )  # widths are not exactly proportional (hinting)
+            # widths are not exactly proportional (hinting)
+            text.set_fontsize(0.95 * share * float(text.get_fontsize()))
 
 
 def _draw_lines(ax: Axes, places: Places, edges: pd.Series[float]) -> None:

@@ -10,7 +10,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import is_script
@@ -18,7 +17,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
 from buildframe.plots.header import mark_label
-from buildframe.plots.layout import count_rows_that_fit, font_points, label_width, plot_area
+from buildframe.plots.layout import count_rows_that_fit, font_points, width_beside
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED
 from buildframe.plots.units import show_durations
@@ -92,9 +91,7 @@ def step_times(
     >>> len(ax.get_yticklabels())
     5
     """
-    theme.check_top(top)
-    if min_runs < 1:
-        raise BadInput(f"min_runs={min_runs}: pass a whole number of at least 1.")
+    theme.check_positive(top=top, min_runs=min_runs)
 
     def summarize(rows: pd.DataFrame) -> _StepTimes:
         return _times_of_steps(rows, min_runs)
@@ -195,7 +192,7 @@ def time_spent(
     >>> ax.get_xlabel()
     'machine time'
     """
-    theme.check_top(top)
+    theme.check_positive(top=top)
     groups = choose_groups(jobs[is_script(jobs)], by, _MOST_PARTS, (col, row), others=_OTHER_PART)
 
     def paint(one: _Spent, panel: Panel[_Spent]) -> None:
@@ -252,7 +249,7 @@ def _set_x_limits(ax: Axes, summaries: Sequence[_StepTimes]) -> None:
         ax.set_xlim(0, 1.6 * high)
         ax.set_xlabel(f"{ax.get_xlabel()}, logarithmic")
         return
-    marks = max(high - min(low, 0), 1e-9) * 8 / plot_area(ax, label_width(ax, _CHARACTERS))[0]
+    marks = max(high - min(low, 0), 1e-9) * 8 / width_beside(ax, _CHARACTERS)
     ax.set_xlim(0 if low >= 0 else low - marks, high + marks)
 
 
@@ -304,7 +301,7 @@ def _draw_spent(ax: Axes, one: _Spent, top: int, groups: ShownGroups) -> None:
             begin = begin + part
     theme.label_rows(ax, range(len(shown)), shown.index, _CHARACTERS, shown["count"], one.spent.index)
     theme.label_bars(ax, shown["sum"], (f"{100 * value / all:.1f} %" if all > 0 else "" for value in shown["sum"]))
-    ax.margins(x=max(0.09, font_points(40) / plot_area(ax, label_width(ax, _CHARACTERS))[0]))
+    ax.margins(x=max(0.09, font_points(40) / width_beside(ax, _CHARACTERS)))
 
 
 def _note_on_spent(spent: pd.DataFrame, top: int, left_out: str) -> str:

@@ -19,6 +19,7 @@ from buildframe.plots.groups import GROUP, GroupStyle, ShownGroups, by_phrase, c
 from buildframe.plots.header import mark_label
 from buildframe.plots.layout import font_points, label_height, max_characters, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
+from buildframe.plots.trend import add_to_legend, draw_band
 from buildframe.terminal import nearest_name
 
 _MOST_LANES = 10
@@ -173,8 +174,8 @@ def _paint(
         if own["rate"].notna().any():
             at = find_middles(own["bucket"], freq, begin)
             if groups.have_bands:
-                label = "95 % interval" if name == "" else ""
-                _draw_band(ax, at, 100 * own["low"], 100 * own["high"], style.color, label)
+                label = "95 % interval" if name == "" else "_nolegend_"
+                draw_band(ax, at, 100 * own["low"], 100 * own["high"], style.color, (0.2, 0.35), label)
             _draw_line(ax, at, own, 100 * own["rate"], style, groups.labels[name] or "success rate")
     _set_percents(ax, {}, 0)
     if outages is not None:
@@ -246,14 +247,6 @@ def _set_percents(ax: Axes, others: dict[float, str], bottom: float) -> None:
     ax.set_ylim(bottom, 103)
 
 
-def _draw_band(ax: Axes, at: pd.Series[Any], low: Any, high: Any, color: str, label: str) -> None:
-    """Draw a band between two values per bucket, with a bar for each bucket that has no neighbor."""
-    ax.fill_between(at, low, high, color=color, alpha=0.2, linewidth=0, label=label or "_nolegend_")
-    has_value = np.pad(high.notna(), 1)
-    alone = has_value[1:-1] & ~has_value[:-2] & ~has_value[2:]
-    ax.vlines(at[alone], low[alone], high[alone], color=color, alpha=0.35, linewidth=4)
-
-
 def _draw_line(ax: Axes, at: pd.Series[Any], buckets: pd.DataFrame, values: Any, style: GroupStyle, label: str) -> None:
     """Draw a rate per bucket as a line with markers; those of unfinished buckets are hollow.
 
@@ -271,5 +264,4 @@ def _draw_line(ax: Axes, at: pd.Series[Any], buckets: pd.DataFrame, values: Any,
         if rows.any():
             back = theme.background(ax)
             ax.plot(at[rows], values[rows], style.marker, color=style.color, markerfacecolor=back, markersize=points)
-            if what not in ax.get_legend_handles_labels()[1]:
-                ax.plot([], [], "o", color=theme.text_color(), markerfacecolor="none", markersize=points, label=what)
+            add_to_legend(ax, "o", what, points)

@@ -155,11 +155,11 @@ LEAST_SIZE = 5.0
 """Smallest legible size of a font."""
 
 
-def check_top(top: int) -> int:
-    """Return `top`; raise BadInput if it is below 1."""
-    if top < 1:
-        raise BadInput(f"top={top}: pass a whole number of at least 1.")
-    return top
+def check_positive(**numbers: int) -> None:
+    """Raise BadInput, with the name of the argument, for a number below 1."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise BadInput(f"{name}={number}: pass a whole number of at least 1.")
 
 
 def text_color() -> Any:
@@ -386,9 +386,6 @@ def label_rows(
     Names of `among` are of rows that are not shown; shortened names keep where they differ from them, too.
     """
     names, among = list(names), list(among)
-    suffixes = (
-        None if counts is None else [f"  ({count if isinstance(count, str) else f'{count:,}'})" for count in counts]
-    )
     width = room = max_characters(ax, most)
     lines = 2 if plot_area(ax)[1] / max(len(names), 3) >= _TWO_LINES * label_height() else 1
     while True:
@@ -398,8 +395,9 @@ def label_rows(
         if widest <= _TOO_WIDE or width <= _FEWEST:
             break
         width = max(int(width / widest), _FEWEST)  # characters of some scripts are wider
-    if suffixes is not None:
-        texts = [text + suffix for text, suffix in zip(texts, suffixes, strict=True)]
+    if counts is not None:
+        shown = (count if isinstance(count, str) else f"{count:,}" for count in counts)
+        texts = [f"{text}  ({count})" for text, count in zip(texts, shown, strict=True)]
     ax.set_yticks(places, texts, parse_math=False)
 
 

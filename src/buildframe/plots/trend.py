@@ -200,21 +200,28 @@ def draw_line(
                        marker=marker, markersize=size, markevery=list(np.flatnonzero(~partial[known])))  # fmt: skip
     mark_label(drawn, label)
     if band:
-        low, high = buckets[f"{p}_low_s"], buckets[f"{p}_high_s"]
-        ax.fill_between(at, low, high, color=color, alpha=0.18, linewidth=0)
-        has_band = np.pad(low.notna(), 1)
-        alone = has_band[1:-1] & ~has_band[:-2] & ~has_band[2:]
-        ax.vlines(at[alone], low[alone], high[alone], color=color, alpha=0.3, linewidth=4)
+        draw_band(ax, at, buckets[f"{p}_low_s"], buckets[f"{p}_high_s"], color)
     if (own := known & partial).any():
         ax.plot(at[own], values[own], marker, color=color, markerfacecolor=back, markersize=7)
-        _add_to_legend(ax, "o", "bucket not complete")
+        add_to_legend(ax, "o", "bucket not complete")
     if (own := bounds.notna()).any():
         top = float(ax.transData.inverted().transform(ax.transAxes.transform((0, 0.96)))[1])
         ax.plot(at[own], bounds[own].clip(upper=top), "^", color=color, markerfacecolor="none", markersize=7)
-        _add_to_legend(ax, "^", "at least")
+        add_to_legend(ax, "^", "at least")
 
 
-def _add_to_legend(ax: Axes, marker: str, label: str) -> None:
+def draw_band(
+    ax: Axes, at: pd.Series[Any], low: pd.Series[float], high: pd.Series[float], color: str,
+    alphas: tuple[float, float] = (0.18, 0.3), label: str = "_nolegend_",
+) -> None:  # fmt: skip
+    """Draw a band between two values per bucket, with a bar for each bucket that has no neighbor."""
+    ax.fill_between(at, low, high, color=color, alpha=alphas[0], linewidth=0, label=label)
+    has_value = np.pad(low.notna(), 1)
+    alone = has_value[1:-1] & ~has_value[:-2] & ~has_value[2:]
+    ax.vlines(at[alone], low[alone], high[alone], color=color, alpha=alphas[1], linewidth=4)
+
+
+def add_to_legend(ax: Axes, marker: str, label: str, size: float = 7) -> None:
     """Explain a hollow marker once, in the color of text."""
     if label not in ax.get_legend_handles_labels()[1]:
-        ax.plot([], [], marker, color=theme.text_color(), markerfacecolor="none", markersize=7, label=label)
+        ax.plot([], [], marker, color=theme.text_color(), markerfacecolor="none", markersize=size, label=label)
