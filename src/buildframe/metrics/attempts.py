@@ -214,10 +214,9 @@ def flips(jobs: Frame) -> pd.DataFrame:
     rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
     ranked = ranked[ranked[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
-    order = ranked.assign(low=ranked["low"].fillna(0)).sort_values(
-        ["low", "flake_rate"], ascending=False, kind="stable"
-    )
-    return ranked.loc[order.index].reset_index(drop=True)
+    known = ranked.assign(low=ranked["low"].fillna(0))
+    order = known.sort_values(["low", "flake_rate"], ascending=False, kind="stable").index
+    return ranked.loc[order].reset_index(drop=True)
 
 
 def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
@@ -366,9 +365,8 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
 
 def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
     """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
-    attempts = retried.engine.select_columns(jobs, ("id", "retry_type")).filter(
-        expressions.is_any_of("retry_type", *_KINDS)
-    )
+    jobs = retried.engine.select_columns(jobs, ("id", "retry_type"))
+    attempts = jobs.filter(expressions.is_any_of("retry_type", *_KINDS))
     kinds = {kind: (nw.col("retry_type") == kind).cast(nw.Int64) for kind in _KINDS}  # these join faster than texts
     each = attempts.select(replacing=_as_text("id"), **kinds)
     replacements = each.group_by("replacing").agg(nw.col(_KINDS[0]).max(), nw.col(_KINDS[1]).max())

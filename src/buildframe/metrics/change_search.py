@@ -55,7 +55,7 @@ class Series(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The series changed before the day `at`. The 95 % interval of `at` is from `low` to `high`."""
+    """The series changed before the day or commit `at`. The 95 % interval of `at` is from `low` to `high`."""
 
     at: int
     low: int
@@ -396,12 +396,17 @@ def _replace(series: Series, cuts: list[int], inflation: float, random: np.rando
     return changes
 
 
+def likely_range(logs: Floats) -> tuple[int, int]:
+    """Return the places between which 95 % of the probability lies, from logarithms of how likely each place is."""
+    cumulative = np.cumsum(np.exp(logs - logs.max()))
+    low, high = np.searchsorted(cumulative / cumulative[-1], [0.025, 0.975])
+    return int(low), int(high)
+
+
 def _place_interval(series: Series, ways: _Ways) -> tuple[int, int]:
     """Return the days between which the change lies with 95 % probability, each day being as likely before."""
     explained, weight = ways.explained(*series), np.cumsum(series.weight)[MIN_DAYS - 1 : -MIN_DAYS]
     logs = -(len(series.score) - 2) / 2 * np.log(np.maximum(1 - explained, 1e-12))
     logs -= np.log(weight * (series.weight.sum() - weight)) / 2
-    likely = np.exp(logs - logs.max())
-    cumulative = np.cumsum(likely) / likely.sum()
-    low, high = np.searchsorted(cumulative, [0.025, 0.975])
-    return MIN_DAYS + int(low), MIN_DAYS + int(high)
+    low, high = likely_range(logs)
+    return MIN_DAYS + low, MIN_DAYS + high

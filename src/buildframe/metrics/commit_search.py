@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from buildframe.metrics.change_search import Change, likely_range
 from buildframe.metrics.columns import Floats, Integers
 
 _PRIOR, _PRIOR_OF_RETRIES = (0.3, 0.5), (0.5, 0.5)
@@ -32,16 +33,7 @@ class Runs(NamedTuple):
         return Runs(*(counts[start:stop] for counts in self))
 
 
-class CommitChange(NamedTuple):
-    """The rate changed at the commit `at`. The 95 % interval of `at` is from `low` to `high`."""
-
-    at: int
-    low: int
-    high: int
-    p: float
-
-
-def find_commit_changes(runs: Runs) -> tuple[list[CommitChange], float]:
+def find_commit_changes(runs: Runs) -> tuple[list[Change], float]:
     """Return the changes of a history, and the probability `p` of one as clear if nothing changed."""
     cuts, parts = [], [(0, len(runs.n))]
     while parts:
@@ -56,13 +48,12 @@ def find_commit_changes(runs: Runs) -> tuple[list[CommitChange], float]:
     return [_describe(runs, *segment) for segment in segments], _p_value(_weigh_splits(runs))
 
 
-def _describe(runs: Runs, start: int, at: int, stop: int) -> CommitChange:
+def _describe(runs: Runs, start: int, at: int, stop: int) -> Change:
     """Describe a change between the ones before and after it."""
     evidence = _weigh_splits(runs.between(start, stop))
-    cumulative = np.cumsum(np.exp(evidence - evidence.max()))
-    low, high = np.searchsorted(cumulative / cumulative[-1], [0.025, 0.975])
+    low, high = likely_range(evidence)
     place = at - start - 1
-    return CommitChange(at, start + 1 + min(int(low), place), start + 1 + max(int(high), place), _p_value(evidence))
+    return Change(at, start + 1 + min(low, place), start + 1 + max(high, place), _p_value(evidence))
 
 
 def _p_value(evidence: Floats) -> float:

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics.change_levels import Level, subtract
 from buildframe.metrics.clustering import Spread, effective_sizes, measure_ratio, measure_spread, sum_by_day, with_days
-from buildframe.metrics.columns import Flags, Floats, Integers
+from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.confidence import share_interval
 from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
@@ -360,8 +361,8 @@ def newcombe(
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = np.asarray(successes, np.float64) / np.asarray(n, np.float64)
         rate_before = np.asarray(successes_before, np.float64) / np.asarray(n_before, np.float64)
-    low, high = _square_and_add((rate, *one), (rate_before, *other))
-    return rate - rate_before, low, high
+    change = subtract(Level(rate, *one), Level(rate_before, *other))
+    return change.value, change.low, change.high
 
 
 def _count_shares(
@@ -406,7 +407,8 @@ def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, co
     sizes, _, _ = effective_sizes(_read_spread(one), _read_spread(other), CONFIDENCE)
     rate_low, rate_high = wilson(rate * sizes, sizes, CONFIDENCE)
     columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
-    columns |= {"change": rate - rate_before, "low": low, "high": high, "p": p, "notable": _as_boolean(are_notable(p))}
+    notable = pd.array(are_notable(p), "boolean")
+    columns |= {"change": rate - rate_before, "low": low, "high": high, "p": p, "notable": notable}
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -494,7 +496,8 @@ def _compute_changes(
         name = percentile_label(p).removesuffix("_s")
         change, low, high = (compared[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
         p_value = _compute_p(change, low, high, freedoms[i], confidence)
-        columns |= compared | {f"{name}_change_p": p_value, f"{name}_notable": _as_boolean(are_notable(p_value))}
+        notable = pd.array(are_notable(p_value), "boolean")
+        columns |= compared | {f"{name}_change_p": p_value, f"{name}_notable": notable}
     return columns
 
 
@@ -503,7 +506,7 @@ def _compare_percentile(
 ) -> dict[str, Any]:
     """Compute the columns of one percentile; the `own_ends` are for its own interval, the others for that of change."""
     name, (one, other) = label.removesuffix("_s"), (table[label].to_numpy(np.float64) for table in tables)
-    low, high = _square_and_add((one, *ends), (other, *ends_before))
+    change = subtract(Level(one, *ends), Level(other, *ends_before))
     return {
         f"{name}_s": one,
         f"{name}_low_s": own_ends[0],
@@ -511,9 +514,9 @@ def _compare_percentile(
         f"{name}_at_least_s": tables[0][f"{label}{_AT_LEAST}"],
         f"{name}_before_s": other,
         f"{name}_before_at_least_s": tables[1][f"{label}{_AT_LEAST}"],
-        f"{name}_change_s": one - other,
-        f"{name}_change_low_s": low,
-        f"{name}_change_high_s": high,
+        f"{name}_change_s": change.value,
+        f"{name}_change_low_s": change.low,
+        f"{name}_change_high_s": change.high,
     }
 
 
@@ -528,10 +531,6 @@ def _compute_p(change: Floats, low: Floats, high: Floats, freedom: Floats, confi
     return p
 
 
-def _as_boolean(flags: Flags) -> pd.api.extensions.ExtensionArray:
-    return pd.array(flags, "boolean")
-
-
 def _align_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return the keys of both tables, and both tables aligned with them."""
     n_keys = len(as_key_list(by))
@@ -542,13 +541,3 @@ def _align_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.Da
     keys = pd.concat([one[names], other[names]]).drop_duplicates().sort_values(names, na_position="last")
     keys = keys.reset_index(drop=True)
     return keys, keys.merge(one, how="left", on=names), keys.merge(other, how="left", on=names)
-
-
-def _square_and_add(one: tuple[Floats, ...], other: tuple[Floats, ...]) -> tuple[Floats, Floats]:
-    """Return the limits of a difference from two values with their limits."""
-    (value, low, high), (value_before, low_before, high_before) = one, other
-    difference = value - value_before
-    return (
-        difference - np.hypot(value - low, high_before - value_before),
-        difference + np.hypot(high - value, value_before - low_before),
-    )

@@ -103,7 +103,7 @@ class _Chains:
     def segments(self) -> _ChainSegments:
         """Return the segments in the order of builds and times; each starts where the one before ended."""
         job, end = self._find_last_jobs()
-        pieces = [self._after_last(job, end)]
+        pieces = [self._unknown(self._build[job], end)]  # after the last job
         visited = np.zeros(len(self._jobs.rows), np.bool_)
         while len(job):
             visited[job] = True
@@ -114,7 +114,9 @@ class _Chains:
             job, end = before[before >= 0], at[before >= 0]
         whole = _ChainSegments(*map(np.concatenate, zip(*pieces, strict=True)))
         whole = _ChainSegments(*(of[(whole.start != whole.stop)] for of in whole))
-        whole = _ChainSegments(*map(np.concatenate, zip(whole, self._without(whole.build), strict=True)))
+        empty = np.setdiff1d(np.arange(len(self._ended)), whole.build)
+        without = self._unknown(empty, self._created[empty])
+        whole = _ChainSegments(*map(np.concatenate, zip(whole, without, strict=True)))
         order = np.lexsort((-whole.place, whole.build))
         return self._with_concurrency(_ChainSegments(*(of[order] for of in whole)))
 
@@ -129,20 +131,11 @@ class _Chains:
         _, first = np.unique(self._build[row][order], return_index=True)
         return row[order][first], end[order][first]
 
-    def _after_last(self, job: Integers, end: Integers) -> _ChainSegments:
-        """Return the time between the end of each build's last job and its own."""
-        build = self._build[job]
-        n = len(job)
-        return _ChainSegments(
-            build, np.zeros(n, np.int64), np.full(n, UNKNOWN), np.full(n, -1), end, self._ended[build]
-        )
-
-    def _without(self, there: Integers) -> _ChainSegments:
-        """Return one segment for each build without any."""
-        build = np.setdiff1d(np.arange(len(self._ended)), there)
+    def _unknown(self, build: Integers, start: Integers) -> _ChainSegments:
+        """Return the time from a start to the end of each of these builds, of which nothing is known."""
         n = len(build)
-        times = self._created[build], self._ended[build]
-        return _ChainSegments(build, np.zeros(n, np.int64), np.full(n, UNKNOWN), np.full(n, -1), *times)
+        kind, job = np.full(n, UNKNOWN), np.full(n, -1)
+        return _ChainSegments(build, np.zeros(n, np.int64), kind, job, start, self._ended[build])
 
     def _segments_of(self, job: Integers, end: Integers, before: Predecessors, place: int) -> list[_ChainSegments]:
         """Return the run, the queue and the gap of a job of each build, up to `end`."""

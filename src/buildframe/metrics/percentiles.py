@@ -18,7 +18,7 @@ from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, RankedRows, SplitBy
 from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets
+from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets, fill_places
 from buildframe.metrics.validation import check_finite
 
 CONFIDENCE = 0.95
@@ -254,14 +254,7 @@ def trend(
     counts = count_rows(split, of, at)
     place, keys = buckets.place_groups(counts.keys, rows.names)
     present = pd.concat([counts.sums, percentile_columns(MeasuredGroups(split, counts, of, at), q)], axis=1)
-    return buckets.with_starts(_fill_places(present, place, len(keys) * len(buckets)), keys)
-
-
-def _fill_places(present: pd.DataFrame, place: Integers, size: int) -> pd.DataFrame:
-    """Return so many rows, those that are present at their places; others have no rows, so their counts are 0."""
-    known = [name for name in COUNTS if present[name].notna().any()]  # other counts stay null in every bucket
-    whole: pd.DataFrame = present.set_axis(place).reindex(range(size)).fillna(dict.fromkeys(known, 0))
-    return whole.astype(present.dtypes)
+    return buckets.with_starts(fill_places(present, place, len(keys) * len(buckets), COUNTS), keys)
 
 
 class MeasuredGroups(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -89,14 +89,20 @@ class Buckets:
 def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:
     """Return the counts of all buckets, 0 for empty ones."""
     numbers = counts.groups[GROUP].to_numpy(np.int64, na_value=number)
-    known = [name for name in counts.sums if counts.sums[name].notna().any()]  # other counts stay null in every bucket
-    whole = counts.sums.set_axis(numbers).reindex(range(number)).fillna(dict.fromkeys(known, 0)).astype("Int64")
+    whole = fill_places(counts.sums, numbers, number, counts.sums)
     seconds = counts.seconds
     if seconds is not None:
         bucket = numbers[seconds[PLACE].to_numpy(np.int64)]
         seconds = seconds.assign(**{PLACE: bucket})[bucket < number]
     ranked = counts.ranked if np.array_equal(numbers, np.arange(number)) else None
     return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole, seconds, ranked)
+
+
+def fill_places(present: pd.DataFrame, place: Integers, size: int, counts: Iterable[Any]) -> pd.DataFrame:
+    """Return so many rows, those that are present at their places; others have no rows, so their counts are 0."""
+    known = [name for name in counts if present[name].notna().any()]  # other counts stay null in every bucket
+    whole = present.set_axis(place).reindex(range(size)).fillna(dict.fromkeys(known, 0))
+    return whole.astype(present.dtypes)
 
 
 def resolve_window(start: When | None, end: When | None, now: Moment | None) -> tuple[Moment | None, Moment | None]:

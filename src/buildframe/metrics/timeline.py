@@ -125,10 +125,8 @@ def _order_bars(bars: pd.DataFrame) -> pd.DataFrame:
     """Order steps by their first job, and the jobs of a step by time."""
     steps = bars["step"].fillna(bars["name"])
     step_begins = bars.groupby(steps)["first"].transform("min")
-    ordered = bars.assign(step=steps, step_begins=step_begins).sort_values(
-        ["step_begins", "step", "first", "end", "name"]
-    )
-    return ordered.reset_index(drop=True)
+    bars = bars.assign(step=steps, step_begins=step_begins)
+    return bars.sort_values(["step_begins", "step", "first", "end", "name"], ignore_index=True)
 
 
 _STATES = {

@@ -215,9 +215,7 @@ class PandasEngine(Engine):
             return None
         few = replace(rows, frame=_to_rows(native.take(np.flatnonzero(native["censored"]))))
         table = _to_pandas(self.ranking_columns(few, span, at))
-        seen = (
-            table[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in table else np.full(len(table), np.nan)
-        )
+        seen = table[SEEN_FOR].to_numpy(np.float64, na_value=np.nan)
         times = table[AT].to_numpy(np.int64, na_value=NAT) if at else None
         return CensoredRows(table[GROUP].to_numpy(np.int64), seen, times)
 

@@ -103,9 +103,8 @@ class SparkEngine(CountingEngine):
 
     def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
         keys = {name: nw.col(key) for name, key in zip(rows.names, rows.by, strict=True)}
-        return rows.frame.select(
-            **keys, **{name: _choose_text(name, texts[name]) if name in texts else nw.col(name) for name in names}
-        ).to_native()
+        results = {name: _choose_text(name, texts[name]) if name in texts else nw.col(name) for name in names}
+        return rows.frame.select(**keys, **results).to_native()
 
     def map_whole_groups(self, rows: Rows, by: Sequence[str], of: FrameFunction) -> pd.DataFrame:
         return to_typed_pandas(collect_table(_map_lazily(rows, by, of)))

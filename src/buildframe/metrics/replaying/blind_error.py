@@ -45,8 +45,8 @@ def _predict(prepared: PreparedReplay, seed: int) -> tuple[Floats, Floats]:
     edges, random = learn_edges_by_half(record, half), np.random.default_rng(seed)
     waits, walls = np.full(len(record.jobs.row), np.nan), np.full(len(half), np.nan)
     for own in (0, 1):
-        dependencies = derive(record, prepared.found, edges[1 - own], prepared.uploads)
-        model = build_model(record, dependencies, prepared.agents, prepared.cancellations)
+        needs, releases = derive(record, prepared.found, edges[1 - own], prepared.uploads)
+        model = build_model(record, needs, releases, prepared.agents, prepared.cancellations)
         lag = _lags_of_others(prepared, half[record.jobs.build] == 1 - own, random)
         times = simulate(model, Changes(prepared.blind_fleets[1 - own], lag=lag))
         of_job, of_build = half[record.jobs.build] == own, half == own

@@ -44,12 +44,12 @@ class StepEdges:
 
 
 @dataclass(frozen=True)
-class Dependencies:
-    """What each job waits for. A cell is a step of a build; times are microseconds.
+class JobNeeds:
+    """What each job waits for, besides steps; times are microseconds.
 
     `source` is the job since whose start or end (`since`) a job is created after `offset`, -1 for its build. `gap` is
     the time from its creation and the release of the cells before it until it is ready. `cell` is the cell that a job
-    releases when it ends, or -1. Each cell is released after `n_parts` jobs.
+    releases when it ends, or -1.
     """
 
     since: Integers
@@ -57,13 +57,22 @@ class Dependencies:
     offset: Integers
     gap: Integers
     cell: Integers
+    is_live: Flags
+    is_person: Flags
+
+
+@dataclass(frozen=True)
+class Releases:
+    """What the ends of jobs release. A cell is a step of a build, which is released after `n_parts` jobs.
+
+    `edge_job` waits for `edge_cell`, and `after_failure` for `failed_job`.
+    """
+
     n_parts: Integers
     edge_cell: Integers
     edge_job: Integers
     failed_job: Integers
     after_failure: Integers
-    is_live: Flags
-    is_person: Flags
 
 
 def learn_edges(record: BuildRecord) -> tuple[Predecessors, StepEdges]:
@@ -113,7 +122,7 @@ class Uploads:
             self.source[rows] = to_own[found]
 
 
-def derive(record: BuildRecord, found: Predecessors, edges: StepEdges, uploads: Uploads) -> Dependencies:
+def derive(record: BuildRecord, found: Predecessors, edges: StepEdges, uploads: Uploads) -> tuple[JobNeeds, Releases]:
     """Derive what each job waits for if these edges are the dependencies of steps."""
     jobs = record.jobs
     n = len(jobs.row)
@@ -135,20 +144,9 @@ def derive(record: BuildRecord, found: Predecessors, edges: StepEdges, uploads: 
     np.maximum.at(latest, edge_job, cells.released[edge_cell])
     np.maximum.at(latest, after_failure, jobs.ended[before[after_failure]])
     gap = np.where(jobs.ready != NAT, np.maximum(jobs.ready - latest, 0), 0)
-    return Dependencies(
-        since=since,
-        source=source,
-        offset=np.maximum(jobs.created - base, 0),
-        gap=gap,
-        cell=cell,
-        n_parts=n_parts,
-        edge_cell=edge_cell,
-        edge_job=edge_job,
-        failed_job=before[after_failure],
-        after_failure=after_failure,
-        is_live=is_live,
-        is_person=(jobs.kind == BLOCK) | jobs.is_manual_retry,
-    )
+    offset, is_person = np.maximum(jobs.created - base, 0), (jobs.kind == BLOCK) | jobs.is_manual_retry
+    needs = JobNeeds(since, source, offset, gap, cell, is_live, is_person)
+    return needs, Releases(n_parts, edge_cell, edge_job, before[after_failure], after_failure)
 
 
 class _Cells:

@@ -86,7 +86,7 @@ class _EventLoop:
         self._read_jobs(model, changes)
         self._read_builds(model)
         self._links = model.links
-        self._waits, self._parts = model.n_waits.tolist(), model.n_parts.tolist()
+        self._waits, self._parts = model.n_waits.tolist(), model.releases.n_parts.tolist()
         self._open_queues(model, changes.fleets)
         for build in np.flatnonzero(builds.cause == FIRST).tolist():
             self._push(int(builds.offset[build]), CREATE, build)

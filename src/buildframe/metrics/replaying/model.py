@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ import pandas as pd
 from buildframe.metrics.columns import NAT, Flags, Integers
 from buildframe.metrics.replaying.agents import AgentTimes
 from buildframe.metrics.replaying.cancellation import Cancellations
-from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END, AT_START, Dependencies
+from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END, AT_START, JobNeeds, Releases
 from buildframe.metrics.replaying.record import TRIGGER, BuildRecord
 
 FIRST, BY_TRIGGER, AFTER_BUILD, WITH_BUILD = range(4)
@@ -48,7 +49,7 @@ class BuildModel:
 
 
 @dataclass(frozen=True)
-class JobModel:
+class JobModel(JobNeeds):
     """Jobs: what each waits for and how long it takes. Numbers of jobs and builds are those in the model.
 
     `origin` is the number of the job in the record. `rank` is 0 for the highest priority. `ends_with` is the build
@@ -63,11 +64,6 @@ class JobModel:
     kind: Integers
     queue: Integers
     rank: Integers
-    since: Integers
-    source: Integers
-    offset: Integers
-    gap: Integers
-    cell: Integers
     run: Integers
     wait: Integers
     lag: Integers
@@ -76,8 +72,6 @@ class JobModel:
     stop_after: Integers
     stop_lag: Integers
     expires: Flags
-    is_live: Flags
-    is_person: Flags
 
 
 Numbers = dict[int, tuple[int, ...]]
@@ -109,11 +103,7 @@ class ReplayModel:
 
     builds: BuildModel
     jobs: JobModel
-    n_parts: Integers
-    edge_cell: Integers
-    edge_job: Integers
-    failed_job: Integers
-    after_failure: Integers
+    releases: Releases
     start: int
     end: int
     n_queues: int
@@ -121,14 +111,14 @@ class ReplayModel:
     @cached_property
     def n_waits(self) -> Integers:
         """How many things each job waits for: its readiness, and the ends of others."""
-        n = len(self.jobs.origin)
-        return 1 + np.bincount(self.edge_job, minlength=n) + np.bincount(self.after_failure, minlength=n)
+        n, edge_job, after_failure = len(self.jobs.origin), self.releases.edge_job, self.releases.after_failure
+        return 1 + np.bincount(edge_job, minlength=n) + np.bincount(after_failure, minlength=n)
 
     @cached_property
     def links(self) -> Links:
         """What each build, job and cell lets go on; the same in all simulations of the model."""
-        jobs, builds, live = self.jobs, self.builds, self.jobs.is_live
-        edges, failures, waiting = live[self.edge_job], live[self.after_failure], live & (jobs.ends_with >= 0)
+        jobs, builds, live, own = self.jobs, self.builds, self.jobs.is_live, self.releases
+        edges, failures, waiting = live[own.edge_job], live[own.after_failure], live & (jobs.ends_with >= 0)
         with_build, uploads, repeats = (
             _group(key[live & (jobs.since == since)], np.flatnonzero(live & (jobs.since == since)))
             for key, since in ((jobs.build, AT_BUILD), (jobs.source, AT_START), (jobs.source, AT_END))
@@ -141,8 +131,8 @@ class ReplayModel:
             with_build=with_build,
             uploads=uploads,
             repeats=repeats,
-            after_cell=_group(self.edge_cell[edges], self.edge_job[edges]),
-            after_failure=_group(self.failed_job[failures], self.after_failure[failures]),
+            after_cell=_group(own.edge_cell[edges], own.edge_job[edges]),
+            after_failure=_group(own.failed_job[failures], own.after_failure[failures]),
             jobs_of=_group(jobs.build[live], np.flatnonzero(live)),
             awaiting=_group(jobs.ends_with[waiting], np.flatnonzero(waiting)),
             triggers=triggers,
@@ -162,10 +152,10 @@ def _group(keys: Integers, values: Integers) -> Numbers:
 
 
 def build_model(
-    record: BuildRecord, dependencies: Dependencies, times: AgentTimes, cancellations: Cancellations
+    record: BuildRecord, needs: JobNeeds, releases: Releases, times: AgentTimes, cancellations: Cancellations
 ) -> ReplayModel:
     """Put together what was measured."""
-    jobs, after = record.jobs, dependencies
+    jobs = record.jobs
     run, wait = _run_times(record), np.maximum(jobs.started - jobs.ready, 0)
     ends_with = _awaited_builds(record)
     stopped = cancellations.stopped[jobs.build]
@@ -176,17 +166,13 @@ def build_model(
     wait = np.where((jobs.started != NAT) & (jobs.ready != NAT), wait, 0)
     _, rank = np.unique(-jobs.priority, return_inverse=True)
     of_jobs = JobModel(
+        **vars(needs),
         origin=np.arange(len(jobs.row)),
         build=jobs.build,
         step=jobs.step,
         kind=jobs.kind,
         queue=jobs.queue,
         rank=rank,
-        since=after.since,
-        source=after.source,
-        offset=after.offset,
-        gap=after.gap,
-        cell=after.cell,
         run=run,
         wait=np.where(after_child, np.maximum(jobs.ended - child_ended, 0), wait),
         lag=times.lag,
@@ -195,13 +181,9 @@ def build_model(
         stop_after=np.where(is_alone, np.maximum(jobs.ended - jobs.ready, 0), NAT),
         stop_lag=np.where(is_running, np.maximum(jobs.ended - stopped, 0), 0),
         expires=jobs.is_expired,
-        is_live=after.is_live,
-        is_person=after.is_person,
     )
-    return ReplayModel(
-        _model_builds(record, cancellations, of_jobs), of_jobs, after.n_parts, after.edge_cell, after.edge_job,
-        after.failed_job, after.after_failure, record.start, record.end, len(record.queues),
-    )  # fmt: skip
+    of_builds = _model_builds(record, cancellations, of_jobs)
+    return ReplayModel(of_builds, of_jobs, releases, record.start, record.end, len(record.queues))
 
 
 def _run_times(record: BuildRecord) -> Integers:
@@ -283,6 +265,9 @@ def _tails(record: BuildRecord, of_jobs: JobModel) -> Integers:
     return np.where((tail == NAT) & has_live, 0, tail)
 
 
+A = TypeVar("A", BuildModel, JobModel, Releases)
+
+
 def select_builds(model: ReplayModel, builds: Integers, shift: Integers, copy: Integers) -> ReplayModel:
     """Return a model of these builds, each as often as it is named, with its jobs; whole families must be named.
 
@@ -300,11 +285,11 @@ def _select_once(model: ReplayModel, builds: Integers, shift: Integers, copy: in
     rows = np.flatnonzero(place[of_jobs.build] >= 0)
     row = np.full(len(of_jobs.origin) + 1, -1)
     row[rows] = np.arange(len(rows))
-    cells, cell = np.unique(of_jobs.cell[rows][of_jobs.cell[rows] >= 0]), np.full(len(model.n_parts) + 1, -1)
-    edges = np.flatnonzero(row[model.edge_job] >= 0)
-    cells = np.union1d(cells, model.edge_cell[edges])
+    after, edges = model.releases, np.flatnonzero(row[model.releases.edge_job] >= 0)
+    cells = np.union1d(of_jobs.cell[rows][of_jobs.cell[rows] >= 0], after.edge_cell[edges])
+    cell = np.full(len(after.n_parts) + 1, -1)
     cell[cells] = np.arange(len(cells))
-    failures = np.flatnonzero(row[model.after_failure] >= 0)
+    failures = np.flatnonzero(row[after.after_failure] >= 0)
     taken = JobModel(**{one.name: getattr(of_jobs, one.name)[rows] for one in fields(JobModel)})
     taken = replace(
         taken,
@@ -319,43 +304,44 @@ def _select_once(model: ReplayModel, builds: Integers, shift: Integers, copy: in
     of = np.where(is_of_build, place[np.where(is_of_build, chosen.of, -1)], of)
     offset = np.where(chosen.cause == FIRST, np.maximum(chosen.offset + shift, 0), chosen.offset)
     chosen = replace(chosen, of=of, offset=offset, copy=np.full(len(builds), copy))
-    return replace(
-        model, builds=chosen, jobs=taken, n_parts=model.n_parts[cells], edge_cell=cell[model.edge_cell[edges]],
-        edge_job=row[model.edge_job[edges]], failed_job=row[model.failed_job[failures]],
-        after_failure=row[model.after_failure[failures]],
+    releases = Releases(
+        after.n_parts[cells], cell[after.edge_cell[edges]], row[after.edge_job[edges]], row[after.failed_job[failures]],
+        row[after.after_failure[failures]],
     )  # fmt: skip
+    return replace(model, builds=chosen, jobs=taken, releases=releases)
 
 
 def _join(parts: list[ReplayModel]) -> ReplayModel:
     """Put models together, whose builds do not depend on each other; copies are on branches of their own."""
     first_build = np.cumsum([0, *(len(one.builds.origin) for one in parts)])
     first_job = np.cumsum([0, *(len(one.jobs.origin) for one in parts)])
-    first_cell = np.cumsum([0, *(len(one.n_parts) for one in parts)])
+    first_cell = np.cumsum([0, *(len(one.releases.n_parts) for one in parts)])
     n_branches = max(int(one.builds.branch.max(initial=-1)) for one in parts) + 1
 
-    def moved(values: Integers, by: int) -> Integers:
+    def moved(values: Integers, by: Any) -> Integers:
         return np.where(values >= 0, values + by, values)
 
-    builds, jobs = [], []
+    builds, jobs, releases = [], [], []
     for i, part in enumerate(parts):
-        own, of_jobs = part.builds, part.jobs
+        own, of_jobs, after = part.builds, part.jobs, part.releases
         by = np.where(own.cause == BY_TRIGGER, first_job[i], first_build[i])
-        builds.append(replace(own, of=np.where(own.of >= 0, own.of + by, own.of), branch=own.branch + i * n_branches))
+        builds.append(replace(own, of=moved(own.of, by), branch=own.branch + i * n_branches))
         jobs.append(
             replace(
                 of_jobs, build=of_jobs.build + first_build[i], source=moved(of_jobs.source, first_job[i]),
                 cell=moved(of_jobs.cell, first_cell[i]), ends_with=moved(of_jobs.ends_with, first_build[i]),
             )
         )  # fmt: skip
-    return replace(
-        parts[0],
-        builds=BuildModel(
-            **{one.name: np.concatenate([getattr(b, one.name) for b in builds]) for one in fields(BuildModel)}
-        ),
-        jobs=JobModel(**{one.name: np.concatenate([getattr(j, one.name) for j in jobs]) for one in fields(JobModel)}),
-        n_parts=np.concatenate([one.n_parts for one in parts]),
-        edge_cell=np.concatenate([one.edge_cell + first_cell[i] for i, one in enumerate(parts)]),
-        edge_job=np.concatenate([one.edge_job + first_job[i] for i, one in enumerate(parts)]),
-        failed_job=np.concatenate([one.failed_job + first_job[i] for i, one in enumerate(parts)]),
-        after_failure=np.concatenate([one.after_failure + first_job[i] for i, one in enumerate(parts)]),
-    )
+        releases.append(
+            Releases(
+                after.n_parts, after.edge_cell + first_cell[i], after.edge_job + first_job[i],
+                after.failed_job + first_job[i], after.after_failure + first_job[i],
+            )
+        )  # fmt: skip
+    return replace(parts[0], builds=_concatenate(builds), jobs=_concatenate(jobs), releases=_concatenate(releases))
+
+
+def _concatenate(parts: Sequence[A]) -> A:
+    """Put the arrays of the same name together."""
+    names = [one.name for one in fields(parts[0])]
+    return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})

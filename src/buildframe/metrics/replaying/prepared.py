@@ -18,7 +18,7 @@ from buildframe.metrics.numbered import first_of_chain
 from buildframe.metrics.predecessors import Predecessors
 from buildframe.metrics.replaying.agents import AgentTimes, measure_agents
 from buildframe.metrics.replaying.cancellation import Cancellations, find_cancellations
-from buildframe.metrics.replaying.dependencies import Dependencies, Uploads, derive, learn_edges
+from buildframe.metrics.replaying.dependencies import JobNeeds, Uploads, derive, learn_edges
 from buildframe.metrics.replaying.fleets import Fleet, infer_fleets
 from buildframe.metrics.replaying.model import BY_TRIGGER, FIRST, ReplayModel, build_model, select_builds
 from buildframe.metrics.replaying.record import NO_QUEUE, BuildRecord, read_record
@@ -37,7 +37,7 @@ class PreparedReplay:
 
     record: BuildRecord
     model: ReplayModel
-    dependencies: Dependencies
+    needs: JobNeeds
     agents: AgentTimes
     cancellations: Cancellations
     found: Predecessors
@@ -49,7 +49,7 @@ class PreparedReplay:
     @property
     def gap_share(self) -> float:
         """Share of the jobs that were ready more than 2 s after what they waited for."""
-        gaps = self.dependencies.gap[self.dependencies.is_live]
+        gaps = self.needs.gap[self.needs.is_live]
         return float((gaps > _GAP).mean()) if len(gaps) else 0.0
 
     @property
@@ -71,14 +71,13 @@ def prepare(builds: pd.DataFrame, jobs: pd.DataFrame) -> PreparedReplay:
     record = read_record(builds, jobs)
     found, edges = learn_edges(record)
     uploads = Uploads(record)
-    dependencies = derive(record, found, edges, uploads)
+    needs, releases = derive(record, found, edges, uploads)
     agents, cancellations = measure_agents(record), find_cancellations(record)
     half = _halves(record)
     inferred = infer_fleets(record, agents, half)
-    return PreparedReplay(
-        record, build_model(record, dependencies, agents, cancellations), dependencies, agents, cancellations, found,
-        uploads, [fleet for fleet, _ in inferred], [[blind[own] for _, blind in inferred] for own in (0, 1)], half,
-    )  # fmt: skip
+    model = build_model(record, needs, releases, agents, cancellations)
+    fleets, blind = [fleet for fleet, _ in inferred], [[blind[own] for _, blind in inferred] for own in (0, 1)]
+    return PreparedReplay(record, model, needs, agents, cancellations, found, uploads, fleets, blind, half)
 
 
 def _halves(record: BuildRecord) -> Integers | None:
@@ -98,10 +97,7 @@ def with_load(model: ReplayModel, load: float, seed: int) -> ReplayModel:
     n = len(root)
     times = int(load) + (random.random(n) < load % 1)
     copies = times[root]
-    number = np.concatenate([np.flatnonzero(copies > copy) for copy in range(int(copies.max(initial=0)))] or [root[:0]])
-    copy = np.concatenate(
-        [np.full((copies > copy).sum(), copy) for copy in range(int(copies.max(initial=0)))] or [root[:0]]
-    )
+    copy, number = np.nonzero(copies > np.arange(copies.max(initial=0))[:, None])
     shift = np.where(copy > 0, random.integers(-_HALF_HOUR, _HALF_HOUR, len(number)), 0)
     return select_builds(model, number, shift, copy)
 
