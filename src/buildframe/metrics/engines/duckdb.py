@@ -25,8 +25,6 @@ from buildframe.metrics.engines.rows import (
     FrameFunction,
     GroupedRows,
     GroupSums,
-    RankedRows,
-    RankedValues,
     Rows,
     SplitBy,
 )
@@ -94,14 +92,6 @@ class DuckDBEngine(CountingEngine):
             return self._read_ranked(rows, span, at)
         return super().count_values(rows, span, at)
 
-    def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
-        return super().rank_values(rows, counts) if counts.ranked is None else counts.ranked
-
-    def rank_rows(
-        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
-    ) -> RankedRows:
-        return super().rank_rows(rows, counts, span, at) if counts.ranked is None else counts.ranked
-
     def _read_ranked(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> GroupSums:
         """Read the values and times of each group as lists."""
         table = self._collect_lists(rows, span, at)
@@ -132,13 +122,6 @@ class DuckDBEngine(CountingEngine):
     def with_bucket_numbers(self, rows: Rows, at: str, edges: Integers, name: str = GROUP) -> Rows:
         others = [other for other in rows.to_native().columns if other != name]
         return self.read(rows.to_native().select(*others, _bucket_number(at, edges).alias(name)))
-
-    def filter_times(self, rows: Rows, at: str, ranges: Sequence[tuple[int, int]]) -> Rows:
-        """Compare timestamps, because DuckDB skips parts of a table by the limits of its columns."""
-        time = nw.col(at)
-        limits = (pd.to_datetime(own, unit="us", utc=True).to_pydatetime() for own in ranges)
-        is_in = (((time >= start) & (time < end)) for start, end in limits)
-        return rows.filter(nw.any_horizontal(*is_in, ignore_nulls=True))
 
     def _bucket_numbers(self, rows: Rows, at: str, edges: Integers) -> Rows:
         return self.read(rows.to_native().select(_bucket_number(at, edges).alias(GROUP)))

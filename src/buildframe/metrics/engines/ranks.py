@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -98,13 +99,15 @@ class CountingEngine(Engine):
         return replace(rows, frame=self._joined(rows.frame, scores, ["value", *rows.by]))
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
-        if len(counts.groups) > _MAX_COUNTED:
+        if counts.ranked is None and len(counts.groups) > _MAX_COUNTED:
             return _StreamedValues(functools.partial(self.map_ranked, rows, counts))
         return self.rank_rows(rows, counts)
 
     def rank_rows(
         self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
     ) -> RankedRows:
+        if counts.ranked is not None:
+            return counts.ranked
         if counts.seconds is None:
             table = self.to_arrow(self._count_seconds(rows, span, at))
             places = counts.groups.assign(**{PLACE: range(len(counts.groups))})
@@ -134,6 +137,12 @@ class CountingEngine(Engine):
         mapped = np.full((len(groups), result.shape[1]), np.nan)
         mapped[place] = result.to_numpy(np.float64, na_value=np.nan)
         return mapped
+
+    def filter_times(self, rows: Rows, at: str, ranges: Sequence[tuple[int, int]]) -> Rows:
+        """Compare timestamps, because engines skip parts of tables and files by the limits of their columns."""
+        time = nw.col(at)
+        limits = (pd.to_datetime(own, unit="us", utc=True).to_pydatetime() for own in ranges)
+        return rows.filter(functools.reduce(operator.or_, ((time >= start) & (time < end) for start, end in limits)))
 
 
 class _CountedRows(RankedRows):

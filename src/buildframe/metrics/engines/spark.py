@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -91,15 +90,6 @@ class SparkEngine(CountingEngine):
         check_zones(rows, names)
         added = {micros_column(name): functions.unix_micros(functions.col(f"`{name}`")) for name in names}
         return self.read(rows.to_native().withColumns(added))
-
-    def filter_times(self, rows: Rows, at: str, ranges: Sequence[tuple[int, int]]) -> Rows:
-        """Compare timestamps, because Spark skips parts of files by the limits of their columns."""
-        from pyspark.sql import functions
-
-        time = functions.col(f"`{at}`")
-        limits = (pd.to_datetime(own, unit="us", utc=True).to_pydatetime() for own in ranges)
-        is_in = functools.reduce(operator.or_, ((time >= start) & (time < end) for start, end in limits))
-        return self.read(rows.to_native().filter(is_in))
 
     def deliver(self, rows: GroupedRows, names: Sequence[str], texts: Mapping[str, Sequence[str]]) -> Frame:
         keys = {name: nw.col(key) for name, key in zip(rows.names, rows.by, strict=True)}
