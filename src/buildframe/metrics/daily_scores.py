@@ -69,9 +69,8 @@ def sum_units(
     ends = ends or {}
     columns = {name: of.cast(nw.Float64 if name in (SUM, SQUARES) else nw.Int64) for name, of in sums.items()}
     selected = rows.frame.select(*rows.by, unit, *(name for name in ends if name not in columns), **columns)
-    smallest = [nw.col(name).min() for name, end in ends.items() if end == "min"]
-    largest = [nw.col(name).max() for name, end in ends.items() if end == "max"]
-    return rows.engine.collect(selected.group_by(*rows.by, unit).agg(nw.col(*columns).sum(), *smallest, *largest))
+    limits = [getattr(nw.col(name), end)() for name, end in ends.items()]
+    return rows.engine.collect(selected.group_by(*rows.by, unit).agg(nw.col(*columns).sum(), *limits))
 
 
 def number_units(rows: GroupedRows, table: pd.DataFrame, order: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:

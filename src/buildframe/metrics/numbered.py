@@ -29,6 +29,12 @@ def latest_by(group: Integers, times: Integers, n_groups: int) -> Integers:
     return last
 
 
+def count_at_once(times: Integers, begin: Integers, end: Integers) -> Integers:
+    """Return how many intervals [begin, end) hold between these ordered times, which contain all of their ends."""
+    begins, ends = (np.bincount(np.searchsorted(times, at), minlength=len(times)) for at in (begin, end))
+    return np.cumsum(begins - ends)[:-1]
+
+
 def weighted_quantiles(
     group: Integers, values: Integers, weights: Integers, n_groups: int, part: int
 ) -> tuple[Integers, Integers]:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from buildframe.metrics.columns import DAY_LENGTH, NAT, Flags, Floats, Integers
 from buildframe.metrics.engines.rows import GROUP
-from buildframe.metrics.numbered import sum_by, weighted_quantiles
+from buildframe.metrics.numbered import count_at_once, sum_by, weighted_quantiles
 
 KEY, HAS_QUEUE, UNEXPLAINED = "key of the job", "has a queue", "unexplained"
 ENDS = ("wait_from", "wait_to", "held_from", "held_to")
@@ -88,7 +88,7 @@ def _divide_queue(waits: Intervals, holds: Intervals, n_groups: int) -> Pairs:
     waits = _select(*waits, np.ones(len(waits.group), bool))
     times = _segment_ends(waits, holds)
     length, begin, end = np.diff(times), np.searchsorted(times, waits.begin), np.searchsorted(times, waits.end)
-    waiting, holding = (_count_at_once(times, own) for own in (waits, holds))
+    waiting, holding = (count_at_once(times, own.begin, own.end) for own in (waits, holds))
     is_explained = (holding > 0) & (holding >= _known_agents(times[:-1], length * waiting, holding))
     explained_until = np.append(0, np.cumsum(np.where(is_explained, length, 0)))
     explained = sum_by(waits.group, explained_until[end] - explained_until[begin], n_groups)
@@ -109,11 +109,6 @@ def _segment_ends(waits: Intervals, holds: Intervals) -> Integers:
     times = np.unique(np.concatenate([waits.begin, waits.end, holds.begin, holds.end]))
     days = np.unique(times // DAY_LENGTH)
     return np.union1d(times, np.concatenate([days, days + 1]) * DAY_LENGTH)
-
-
-def _count_at_once(times: Integers, of: Intervals) -> Integers:
-    begins, ends = (np.bincount(np.searchsorted(times, at), minlength=len(times)) for at in (of.begin, of.end))
-    return np.cumsum(begins - ends)[:-1]
 
 
 def _known_agents(at: Integers, weight: Integers, holding: Integers) -> Integers:

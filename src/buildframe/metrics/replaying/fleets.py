@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from buildframe.metrics.columns import Flags, Floats, Integers
-from buildframe.metrics.numbered import weighted_quantiles
+from buildframe.metrics.numbered import count_at_once, weighted_quantiles
 from buildframe.metrics.replaying.agents import AgentTimes, AgentUse, peak, uses_of_queue
 from buildframe.metrics.replaying.record import BuildRecord
 
@@ -114,16 +114,11 @@ def _segments(use: AgentUse, chosen: Flags) -> tuple[Integers, Integers, Integer
         return empty, empty, empty, empty, empty.astype(np.bool_)
     first, last = int(use.ready.min()) // HOUR, int(use.freed.max()) // HOUR + 2
     times = np.unique(np.concatenate([use.ready, use.assigned, use.freed, np.arange(first, last) * HOUR]))
-
-    def count(begin: Integers, end: Integers) -> Integers:
-        changes = np.bincount(np.searchsorted(times, begin), minlength=len(times))
-        changes = changes - np.bincount(np.searchsorted(times, end), minlength=len(times))
-        return np.cumsum(changes)[:-1]
-
     day = use.ready // (24 * HOUR)
     days = np.unique(day[chosen])
     is_chosen = np.isin(times[:-1] // (24 * HOUR), days)
-    return times[:-1], times[1:], count(use.assigned, use.freed), count(use.ready, use.assigned), is_chosen
+    busy, waiting = count_at_once(times, use.assigned, use.freed), count_at_once(times, use.ready, use.assigned)
+    return times[:-1], times[1:], busy, waiting, is_chosen
 
 
 def _blind_error(use: AgentUse, part: Integers, fleets: Sequence[Fleet]) -> float:

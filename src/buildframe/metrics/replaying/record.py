@@ -107,10 +107,9 @@ class BuildRecord:
 
 def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     """Read both frames; raise BadInput if they cannot be replayed."""
+    hint = "metrics.replay needs. Convert the frame, in Polars by .to_pandas(), in DuckDB by .df()."
     for frame in (builds, jobs):
-        check_is_pandas(
-            frame, "metrics.replay needs. Convert the frame, in Polars by .to_pandas(), in DuckDB by .df()."
-        )
+        check_is_pandas(frame, hint)
     check_states(builds, "state")
     check_states(jobs, "state")
     check_unique_ids(builds)

@@ -13,6 +13,7 @@ from buildframe.metrics.numbered import earliest_by
 from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END
 from buildframe.metrics.replaying.event_loop import SKIPPED, ReplayTimes
 from buildframe.metrics.replaying.model import ReplayModel
+from buildframe.metrics.replaying.prepared import PreparedReplay
 from buildframe.metrics.replaying.record import AGENT, BLOCK, NO_QUEUE, TRIGGER, BuildRecord
 from buildframe.spec.builds import OPEN_STATES
 
@@ -24,18 +25,13 @@ _NEVER_RAN = ("exit_status", "signal", "signal_reason")
 
 
 def write_frames(
-    builds: pd.DataFrame,
-    jobs: pd.DataFrame,
-    record: BuildRecord,
-    model: ReplayModel,
-    times: ReplayTimes,
-    single_use: Flags,
+    builds: pd.DataFrame, jobs: pd.DataFrame, prepared: PreparedReplay, model: ReplayModel, times: ReplayTimes
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return copies of both frames with what was simulated, in their order, without what was not created.
 
-    Copied builds follow at the end. `single_use` marks queues whose agents run one job.
+    Copied builds follow at the end.
     """
-    writer = _Writer(builds, jobs, record, model, times, single_use)
+    writer = _Writer(builds, jobs, prepared, model, times)
     copies = np.unique(model.builds.copy).tolist() or [0]
     parts = [writer.write(copy) for copy in copies]
     if len(parts) == 1:
@@ -64,9 +60,7 @@ class _Columns:
 
     def shift(self, name: str, by: Integers, end: int) -> None:
         if name in self.frame:
-            old = self.micros(name)
-            new = np.where((old == NAT) | (by == NAT), NAT, old + by)
-            self.set_times(name, np.where(new > end, NAT, new))
+            self.set_times(name, _shifted(self.micros(name), by, end))
 
     def set_where(self, name: str, chosen: Flags, values: Any) -> None:
         """Set the values of the chosen rows; None is null."""
@@ -78,16 +72,10 @@ class _Columns:
 
 class _Writer:
     def __init__(
-        self,
-        builds: pd.DataFrame,
-        jobs: pd.DataFrame,
-        record: BuildRecord,
-        model: ReplayModel,
-        times: ReplayTimes,
-        single_use: Flags,
+        self, builds: pd.DataFrame, jobs: pd.DataFrame, prepared: PreparedReplay, model: ReplayModel, times: ReplayTimes
     ) -> None:
+        record, self._single_use = prepared.record, prepared.agents.is_single_use
         self._builds, self._jobs, self._record, self._model, self._times = builds, jobs, record, model, times
-        self._single_use = single_use
         self._created = _creations(record, model, times)
         self._states = _states_of_builds(builds, record, model, times)
         self._agents = _AgentNames(record, jobs)
@@ -191,17 +179,14 @@ class _Writer:
         is_script = is_live & (columns.texts("type") == "script")
         is_block = is_own & (model.jobs.kind[job] == BLOCK)
         kept = {name: _shifted(columns.micros(name), moved, model.end) for name in _JOB_TIMES}
-        has_created = columns.micros("created_at") != NAT
-        columns.set_times(
-            "created_at", np.where(is_own, np.where(has_created, self._created[job], NAT), kept["created_at"])
-        )
+        created = np.where(columns.micros("created_at") != NAT, self._created[job], NAT)
+        columns.set_times("created_at", np.where(is_own, created, kept["created_at"]))
         is_ready = is_live & ~is_block
         no_ready = is_ready & record.jobs.is_known[origin] & (columns.micros("runnable_at") == NAT)
         columns.set_times("runnable_at", np.where(is_ready & ~no_ready, times.ready[job], kept["runnable_at"]))
         no_start = is_script & record.jobs.is_known[origin] & (columns.micros("started_at") == NAT)
-        columns.set_times(
-            "started_at", np.where(is_script, np.where(no_start, NAT, times.started[job]), kept["started_at"])
-        )
+        started = np.where(no_start, NAT, times.started[job])
+        columns.set_times("started_at", np.where(is_script, started, kept["started_at"]))
         ended = np.where(is_ready, times.ended[job], kept["finished_at"])
         dead_and_stopped = is_own & ~is_live & np.isin(states, ["canceled", "skipped"]) & (times.canceled[build] > 0)
         ended = np.where(dead_and_stopped & (states == "canceled"), times.canceled_at[build], ended)

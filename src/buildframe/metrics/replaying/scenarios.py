@@ -32,4 +32,4 @@ def replay_prepared(
         is_skipped=None if skipped is None else skipped[origin],
     )
     times = simulate(model, changes)
-    return write_frames(builds, jobs, prepared.record, model, times, prepared.agents.is_single_use)
+    return write_frames(builds, jobs, prepared, model, times)
