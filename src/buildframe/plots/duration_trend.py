@@ -16,11 +16,11 @@ from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
-from buildframe.plots.buckets import Begin, choose_buckets, find_middles, mark_begin
+from buildframe.plots.buckets import choose_buckets, find_middles, mark_begin
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
 from buildframe.plots.layout import font_points, plot_area
 from buildframe.plots.panels import Panel, Placement, draw
-from buildframe.plots.trend import VARIED, draw_line
+from buildframe.plots.trend import VARIED, draw_groups, draw_line
 from buildframe.plots.units import show_durations
 
 _OF_P95 = 20  # rows that a 95th percentile needs
@@ -140,7 +140,10 @@ def duration_trend(
         top_s = _find_top([other.buckets for other in panel.summaries], each)
         is_log = _set_scale(ax, one.buckets, each, top_s)
         above = _draw_builds(ax, one.builds, groups, top_s)
-        _draw_lines(ax, one.buckets, groups, freq, begin)
+        draw_groups(ax, one.buckets, groups, "p50", freq, begin)
+        if "p95_s" in one.buckets and one.buckets[["p95_s", "p95_at_least_s"]].notna().any(axis=None):
+            at = find_middles(one.buckets["bucket"], freq, begin)
+            draw_line(ax, at, one.buckets, "p95", "p95", theme.PURPLE, "--", "s", band=False)
         if one.changes is not None:
             _draw_changes(ax, one.changes, tz)
         theme.show_buckets(ax, one.buckets["bucket"], freq)
@@ -214,20 +217,6 @@ def _draw_builds(ax: Axes, builds: pd.DataFrame, groups: ShownGroups, top: float
         if label and own.any():
             ax.plot([], [], ".", color=color, alpha=0.7, markersize=8, markeredgewidth=0, label=label)
     return int(is_above.sum())
-
-
-def _draw_lines(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, freq: str, begin: Begin | None) -> None:
-    at = find_middles(buckets["bucket"], freq, begin)
-    for name, style in groups.styles.items():
-        own = buckets[buckets[GROUP] == name]
-        if own.empty:
-            continue
-        if name == "" and own[["p50_s", "p50_at_least_s"]].isna().all(axis=None):
-            continue
-        label = groups.labels[name] or "median"
-        draw_line(ax, at[own.index], own, "p50", label, style.color, style.line, style.marker, groups.have_bands)
-        if "p95_s" in own and own[["p95_s", "p95_at_least_s"]].notna().any(axis=None):
-            draw_line(ax, at[own.index], own, "p95", "p95", theme.PURPLE, "--", "s", band=False)
 
 
 def _draw_changes(ax: Axes, changes: pd.DataFrame, tz: str) -> None:

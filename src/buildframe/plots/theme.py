@@ -293,9 +293,9 @@ def _fit_axis_labels(ax: Axes, header: float) -> None:
             label.set_text("")
         elif is_narrow(ax):
             label.set_fontsize(SMALLER * float(label.get_fontsize()))
-    height = _final_height(ax, header)
+    height = _final_length(ax, 1, header + labels_height(ax) + font_points(12))
     wrap_text(ax.yaxis.label, height)
-    width = _final_width(ax)
+    width = _final_length(ax, 0, labels_width(ax) + font_points(15))
     set_lengths(ax, width, height)
     offset = measured_text(ax, ax.xaxis.get_major_formatter().get_offset(), rcParams["xtick.labelsize"])
     beside = text_size(offset)[0] + 12 if offset.get_text() else 0.0
@@ -304,22 +304,12 @@ def _fit_axis_labels(ax: Axes, header: float) -> None:
         ax.set_xlabel(ax.get_xlabel(), loc="left")
 
 
-def _final_height(ax: Axes, header: float) -> float:
-    """Return the height in points that the Axes will have below the header."""
-    whole = axes_cell(ax).height * points_per_pixel(ax)
+def _final_length(ax: Axes, side: int, beside: float) -> float:
+    """Return the width (side 0) or height (1) in points that the Axes will have if so many are beside them."""
+    whole = float(axes_cell(ax).size[side]) * points_per_pixel(ax)
     if ax.get_subplotspec() is None:
         return whole
-    height = whole - header - labels_height(ax) - font_points(12)
-    return height if len(root_figure(ax).axes) == 1 else min(height, plot_area(ax)[1])
-
-
-def _final_width(ax: Axes) -> float:
-    """Return the width in points that the Axes will have beside their labels."""
-    whole = axes_cell(ax).width * points_per_pixel(ax)
-    if ax.get_subplotspec() is None:
-        return whole
-    width = whole - labels_width(ax) - font_points(15)
-    return width if len(root_figure(ax).axes) == 1 else min(width, plot_area(ax)[0])
+    return whole - beside if len(root_figure(ax).axes) == 1 else min(whole - beside, plot_area(ax)[side])
 
 
 def show_message(ax: Axes, sentence: str, title: str = "", scope: str = "") -> Axes:

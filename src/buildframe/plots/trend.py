@@ -119,7 +119,7 @@ def trend(
             panel.show_message(few if n_rows else "Nothing has finished.")
             return
         is_log = set_scale(ax, pd.concat(panel.summaries), p)
-        _draw_groups(ax, buckets, groups, p, freq, begin)
+        draw_groups(ax, buckets, groups, p, freq, begin)
         theme.show_buckets(ax, buckets["bucket"], freq)
         ax.set(xlabel=theme.bucket_label(freq, tz, at), ylabel=f"{what}, {name}{', logarithmic' * is_log}")
         show_durations(ax, "y")
@@ -177,11 +177,12 @@ def _band_note(buckets: pd.DataFrame, groups: ShownGroups, p: str) -> str:
     return "band: 95 % interval" if has_bands else ""
 
 
-def _draw_groups(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, p: str, freq: str, begin: Begin | None) -> None:
+def draw_groups(ax: Axes, buckets: pd.DataFrame, groups: ShownGroups, p: str, freq: str, begin: Begin | None) -> None:
+    """Draw a percentile of each group that has one, as a line."""
     at = find_middles(buckets["bucket"], freq, begin)
     for name, style in groups.styles.items():
         own = buckets[buckets[GROUP] == name]
-        if own.empty:
+        if own.empty or (name == "" and own[[f"{p}_s", f"{p}_at_least_s"]].isna().all(axis=None)):
             continue
         label = groups.labels[name] or percentile_name(float(p[1:]) / 100)
         draw_line(ax, at[own.index], own, p, label, style.color, style.line, style.marker, groups.have_bands)
