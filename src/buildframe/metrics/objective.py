@@ -151,7 +151,10 @@ def objective(
     6 2026-11-01 00:00:00+00:00  123   1.00         0.00             -0.04
     """
     limit = seconds_of(within, "within")
-    _check_arguments(target, at)
+    if not isinstance(target, float) or not 0 < target < 1:
+        raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
+    if not isinstance(at, str | None):
+        raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
     span = span_of(of)
     at = at or ("created_at" if span is None else span.start)
     needs = (at,) if freq is None else (at, "fetched_at")
@@ -168,13 +171,6 @@ def objective(
         return buckets.with_starts(_spread_budget(_summarize(sums, target), target, len(buckets)))
     sums = sum_by_group_and_bucket(rows, buckets, at, counts, _DECIDED)
     return buckets.with_starts(_spread_budget(_summarize(sums, target), target, len(buckets)), sums.groups.keys)
-
-
-def _check_arguments(target: float, at: str | None) -> None:
-    if not isinstance(target, float) or not 0 < target < 1:
-        raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
-    if not isinstance(at, str | None):
-        raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
 
 
 def _decide(rows: GroupedRows, of: RowMetric | str, limit: float) -> tuple[GroupedRows, dict[str, nw.Expr]]:

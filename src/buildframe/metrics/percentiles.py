@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
@@ -15,7 +15,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.durations import RowMetric, queue_time, span_of, wall_time
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, RankedRows, SplitBy
+from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, RankedFunction, RankedRows, SplitBy
 from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets, fill_places
@@ -307,7 +307,7 @@ def percentile_columns(groups: MeasuredGroups, q: Sequence[float], method: Metho
     return pd.DataFrame(estimates, columns=columns, index=groups.counts.sums.index)[by_percentile]
 
 
-def map_ranked(groups: MeasuredGroups, of: Callable[[RankedRows, Integers], Floats]) -> Floats:
+def map_ranked(groups: MeasuredGroups, of: RankedFunction) -> Floats:
     """Apply `of` to the ranked rows, as `Engine.map_ranked` does; without censored rows these are not searched for."""
     span = span_of(groups.of) if groups.counts.sums["n_censored"].sum() else None
     return groups.rows.engine.map_ranked(groups.rows, groups.counts, of, span, groups.at)

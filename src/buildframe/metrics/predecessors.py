@@ -76,6 +76,11 @@ class PipelineJobs:
         group[self.step] = self.group
         return group
 
+    @property
+    def step_keys(self) -> list[tuple[int, str]]:
+        """Pipeline and name of each step."""
+        return [*zip(self.group_of_step.tolist(), self.steps.astype(object), strict=True)]
+
 
 class Predecessors(NamedTuple):
     """Row of each job's predecessor (-1: none), when that let the job start, and by which rule."""

@@ -198,9 +198,7 @@ class PandasEngine(Engine):
         of_rows = {name: of_groups[place] for name, of_groups in values.items()}
         return replace(rows, frame=_to_rows(own.assign(**of_rows)))
 
-    def rank_rows(
-        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
-    ) -> RankedRows:
+    def rank_rows(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> RankedRows:
         native = _to_pandas(rows.frame)
         codes, values = native[GROUP].to_numpy(np.int64), native["value"].to_numpy(np.float64)
         times = (

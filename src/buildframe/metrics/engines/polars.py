@@ -50,9 +50,7 @@ class PolarsEngine(Engine):
     def bring(self, rows: Rows, small: pd.DataFrame) -> Rows:
         return self.read(rows.implementation.to_native_namespace().from_pandas(small))
 
-    def rank_rows(
-        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
-    ) -> RankedRows:
+    def rank_rows(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> RankedRows:
         """Number the groups in Polars, and rank them in memory."""
         columns = replace(rows, frame=self.ranking_columns(rows, span, at))
         numbered = self._with_places(columns, counts.groups)

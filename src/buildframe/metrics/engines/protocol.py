@@ -51,6 +51,7 @@ from buildframe.metrics.engines.rows import (
     FrameFunction,
     GroupedRows,
     GroupSums,
+    RankedFunction,
     RankedRows,
     RankedValues,
     Rows,
@@ -76,9 +77,7 @@ class Engine(ABC):
         """Move a small frame into the engine of the rows."""
 
     @abstractmethod
-    def rank_rows(
-        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
-    ) -> RankedRows:
+    def rank_rows(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> RankedRows:
         """Rank the entries of `value` in each group; `counts` are those of `count_values`.
 
         With a `span`, censored rows are counted, too. `at` is by what rows can be split.
@@ -287,22 +286,14 @@ class Engine(ABC):
         return self.group_sums(rows, n=~value.is_null(), n_negative=value < 0, **censored)
 
     def map_ranked(
-        self,
-        rows: GroupedRows,
-        counts: GroupSums,
-        of: Callable[[RankedRows, Integers], Floats],
-        span: Span | None = None,
-        at: SplitBy = None,
+        self, rows: GroupedRows, counts: GroupSums, of: RankedFunction, span: Span | None = None, at: SplitBy = None
     ) -> Floats:
-        """Apply `of`, which returns a row per group, to ranked rows: all, or if there are many groups some at a time.
-
-        `of` receives the rows, and the places of their groups in `counts`.
-        """
+        """Apply `of` to ranked rows: all, or if there are many groups some at a time; places are those in `counts`."""
         return of(self.rank_rows(rows, counts, span, at), np.arange(len(counts.groups)))
 
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         """Rank the entries of `value` in each group, for several calls."""
-        return self.rank_rows(rows, counts)
+        return self.rank_rows(rows, counts, None, None)
 
     def ranking_columns(self, rows: GroupedRows, span: Span | None, at: SplitBy) -> Rows:
         """Return the columns that ranking needs: those of groups, `value`, `AT` to split rows, and `SEEN_FOR`.

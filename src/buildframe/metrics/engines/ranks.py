@@ -30,13 +30,14 @@ from buildframe.metrics.engines.rows import (
     Days,
     GroupedRows,
     GroupSums,
+    RankedFunction,
     RankedRows,
     RankedValues,
     Rows,
     SplitBy,
     Splits,
 )
-from buildframe.metrics.engines.sorted_rows import SortedRows, span_scale
+from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows, span_scale
 from buildframe.metrics.grouping import find_groups
 from buildframe.metrics.numbered import earliest_by, latest_by
 
@@ -101,11 +102,9 @@ class CountingEngine(Engine):
     def rank_values(self, rows: GroupedRows, counts: GroupSums) -> RankedValues:
         if counts.ranked is None and len(counts.groups) > _MAX_COUNTED:
             return _StreamedValues(functools.partial(self.map_ranked, rows, counts))
-        return self.rank_rows(rows, counts)
+        return self.rank_rows(rows, counts, None, None)
 
-    def rank_rows(
-        self, rows: GroupedRows, counts: GroupSums, span: Span | None = None, at: SplitBy = None
-    ) -> RankedRows:
+    def rank_rows(self, rows: GroupedRows, counts: GroupSums, span: Span | None, at: SplitBy) -> RankedRows:
         if counts.ranked is not None:
             return counts.ranked
         if counts.seconds is None:
@@ -117,12 +116,7 @@ class CountingEngine(Engine):
         return _CountedRows(self._with_seconds(rows, span, at), counts, span, at)
 
     def map_ranked(
-        self,
-        rows: GroupedRows,
-        counts: GroupSums,
-        of: Callable[[RankedRows, Integers], Floats],
-        span: Span | None = None,
-        at: SplitBy = None,
+        self, rows: GroupedRows, counts: GroupSums, of: RankedFunction, span: Span | None = None, at: SplitBy = None
     ) -> Floats:
         groups, n = counts.groups, counts.n_values
         if counts.ranked is not None or len(groups) <= _MAX_COUNTED:
@@ -287,7 +281,7 @@ class _CountedRows(RankedRows):
 class _StreamedValues(RankedValues):
     """Values of many groups, which are sorted with each call, a bounded number of rows at a time."""
 
-    def __init__(self, map_ranked: Callable[[Callable[[RankedRows, Integers], Floats]], Floats]) -> None:
+    def __init__(self, map_ranked: Callable[[RankedFunction], Floats]) -> None:
         self._map_ranked = map_ranked
 
     def values_at(self, ranks: Integers) -> Floats:
@@ -339,11 +333,7 @@ def _find_ranks(cumulative: Integers, first: Integers, ranks: Integers) -> tuple
 
 
 def _map_sorted(
-    by: Sequence[str],
-    groups: pd.DataFrame,
-    of: Callable[[RankedRows, Integers], Floats],
-    at: SplitBy,
-    rows: pd.DataFrame,
+    by: Sequence[str], groups: pd.DataFrame, of: RankedFunction, at: SplitBy, rows: pd.DataFrame
 ) -> pd.DataFrame:
     """Apply `of` to whole groups; those that are not in `groups` are left out."""
     codes, keys = find_groups(rows, list(by))
@@ -353,6 +343,9 @@ def _map_sorted(
     values = rows["value"].to_numpy(np.float64, na_value=np.nan)
     n = np.bincount(codes[~np.isnan(values)], minlength=is_group.sum())[: is_group.sum()]
     times = rows[AT].to_numpy(np.int64, na_value=NAT) if AT in rows else None
-    seen = rows[SEEN_FOR].to_numpy(np.float64, na_value=np.nan) if SEEN_FOR in rows else None
-    result = pd.DataFrame(of(SortedRows.of(codes, values, n, times, seen, at), place[is_group])).rename(columns=str)
+    censored = None
+    if SEEN_FOR in rows:
+        censored = CensoredRows(codes, rows[SEEN_FOR].to_numpy(np.float64, na_value=np.nan), times)
+    ranked = SortedRows(codes, values, n, times, censored, at)
+    result = pd.DataFrame(of(ranked, place[is_group])).rename(columns=str)
     return result.assign(**{PLACE: place[is_group], ROWS: n})

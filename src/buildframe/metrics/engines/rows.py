@@ -156,3 +156,7 @@ class RankedRows(RankedValues):
     @abstractmethod
     def split_at(self, ranks: Integers, others: Integers) -> tuple[Floats, Splits | None]:
         """Return the values at `others`, and how the rows up to `ranks` are split; None if rows have no time."""
+
+
+RankedFunction = Callable[[RankedRows, Integers], Floats]
+"""A function of ranked rows, and of the places of their groups, that returns a row per group."""

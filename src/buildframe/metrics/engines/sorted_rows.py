@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,10 @@ _BLOCK = 2**16
 
 
 class CensoredRows(NamedTuple):
-    """Rows that were not seen to end: the number of their group, the seconds for which they were seen, their times."""
+    """Rows that were not seen to end: the number of their group, the seconds for which they were seen, their times.
+
+    Rows whose seconds are NaN are left out.
+    """
 
     codes: Integers
     seen: Floats
@@ -52,23 +55,6 @@ class SortedRows(RankedRows):
         nothing = np.zeros(0, np.int64)
         self._censored = _select_groups(censored or CensoredRows(nothing, nothing.astype(float), nothing), len(n))
         self.leaving = _count_leaving(self._censored, {})
-
-    @classmethod
-    def of(
-        cls,
-        codes: Integers,
-        values: Floats,
-        n: Integers,
-        times: Integers | None,
-        seen: Floats | None,
-        at: SplitBy = None,
-    ) -> Self:
-        """Sort rows of which some were censored: for these, `seen` has seconds."""
-        if seen is None:
-            return cls(codes, values, n, times, at=at)
-        left = ~np.isnan(seen)
-        censored = CensoredRows(codes[left], seen[left], None if times is None else times[left])
-        return cls(codes, values, n, times, censored, at)
 
     def values_at(self, ranks: Integers) -> Floats:
         is_there = (ranks > 0) & (self.n > 0)[:, None]

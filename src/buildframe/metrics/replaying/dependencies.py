@@ -90,10 +90,8 @@ def learn_edges_by_half(record: BuildRecord, half: Integers) -> list[StepEdges]:
     jobs = read_jobs(table.assign(**{GROUP: table[GROUP].to_numpy(np.int64) * 2 + halves}))
     _, pairs = find_predecessors(jobs)
     group = jobs.group_of_step
-    keys_of_known = zip(known.group_of_step.tolist(), known.steps.astype(object), strict=True)
-    numbers = {key: number for number, key in enumerate(keys_of_known)}
-    keys = zip((group // 2).tolist(), jobs.steps.astype(object), strict=True)
-    number = np.array([numbers[key] for key in keys], np.int64)
+    numbers = {key: number for number, key in enumerate(known.step_keys)}
+    number = np.array([numbers[own // 2, step] for own, step in jobs.step_keys], np.int64)
     chosen, own = _is_binding(pairs), group[pairs.before] % 2
     return [
         StepEdges(number[pairs.before[chosen & (own == part)]], number[pairs.after[chosen & (own == part)]])

@@ -120,7 +120,7 @@ def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     table = _table_of_jobs(jobs, keys, codes[1])
     pipelines = read_jobs(table)
     of_jobs, queues, agents = _read_jobs(pipelines, of_builds, builds)
-    steps = [(names[group], text) for group, text in _steps_of(pipelines)]
+    steps = [(names[group], text) for group, text in pipelines.step_keys]
     start, end = _limits(builds, jobs, of_builds)
     ids = pd.Index(builds["id"].iloc[of_builds.row])
     build_of_row = ids.get_indexer(pd.Index(table["build_id"]))
@@ -270,10 +270,6 @@ def _child_ids(rows: pd.DataFrame) -> pd.Series[Any]:
     """Return the id of the build that each trigger job created, from its JSON."""
     texts = rows["triggered_build"]
     return texts.map(lambda text: found[1] if (found := _UUID.search(text)) else None, na_action="ignore")
-
-
-def _steps_of(jobs: PipelineJobs) -> list[tuple[int, str]]:
-    return [*zip(jobs.group_of_step.tolist(), jobs.steps.astype(object).tolist(), strict=True)]
 
 
 def _limits(builds: pd.DataFrame, jobs: pd.DataFrame, of_builds: RecordedBuilds) -> tuple[int, int]:
