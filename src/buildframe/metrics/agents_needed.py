@@ -134,9 +134,7 @@ def agents_needed(
         raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
     if known.count(queue) > 1:
         raise BadInput(f"{known.count(queue)} organizations have the queue {queue!r}. Pass the frames of one of them.")
-    if not known:
-        return _without_rows(prepared, queue)
-    rows, attrs = _try_fleets(prepared, prepared.record.queues.index(queue), limit, target)
+    rows, attrs = _try_fleets(prepared, known.index(queue), limit, target) if known else ({}, {})
     if not rows:
         return _without_rows(prepared, queue)
     result = pd.DataFrame([rows[n] for n in sorted(rows)]).astype(_COLUMNS)[[*_COLUMNS]]

@@ -208,9 +208,8 @@ def flips(jobs: Frame) -> pd.DataFrame:
         "n_without_commit": nw.col("unknown"),
     }
     steps = engine.without_level(replace(commits, frame=worst), COMMIT)
-    counted = sum_by_span(
-        steps, "finished_at", counts, ["commits_passed"], engine.select_columns(jobs, ["finished_at"])
-    )
+    source = engine.select_columns(jobs, ["finished_at"])
+    counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], source)
     rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
     ranked = ranked[ranked[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
@@ -264,9 +263,8 @@ def count_red_builds(attempts: GroupedRows) -> GroupSums:
     names = {name: f"{name} that passed" for name in attempts.by}
     red = engine.join_nulls_equal(failed.select(*attempts.by, "build_id").unique(), passed.rename(names), names)
     steps = engine.without_level(engine.without_level(replace(attempts, frame=red), VARIANT), COMMIT)
-    return engine.group_sums(
-        replace(steps, frame=steps.select("build_id").frame.unique()), builds=~nw.col("build_id").is_null()
-    )
+    builds = replace(steps, frame=steps.select("build_id").frame.unique())
+    return engine.group_sums(builds, builds=~nw.col("build_id").is_null())
 
 
 def _with_floats(rows: Rows, *counts: str) -> Rows:

@@ -364,10 +364,8 @@ def _red_share(start: When | None, end: When | None, branches: _Branches) -> pd.
     stop: Any = branches.until if until is None else min(until, branches.until)
     red, known_s = _find_outages(branches), _seconds_between(begin, stop)
     red_since = red["failed_at"].clip(lower=begin.loc[red["position"]].array)
-    red_s = (
-        _seconds_between(red_since, red["recovered_at"].fillna(stop).clip(upper=stop)).groupby(red["position"]).sum()
-    )
-    red_s = red_s.reindex(pipelines, fill_value=0.0)
+    seconds = _seconds_between(red_since, red["recovered_at"].fillna(stop).clip(upper=stop))
+    red_s = seconds.groupby(red["position"]).sum().reindex(pipelines, fill_value=0.0)
     commits = outcomes.assign(commit=branches.rows["commit"].array.take(outcomes.index))
     last = commits.dropna(subset="commit").drop_duplicates(["position", "commit"], keep="last")
     last = _filter_by_time(last, since, until)

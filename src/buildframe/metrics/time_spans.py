@@ -88,8 +88,7 @@ def sum_by_bucket(
     place, cell = np.divmod(number[is_timed], len(cells) // max(n_buckets, 1))
     parts = {name: summed.sums[name].to_numpy(np.int64)[is_timed] for name in counts}
     of_buckets = {name: np.bincount(place, own, n_buckets).astype(np.int64) for name, own in parts.items()}
-    numbers = pd.DataFrame({GROUP: range(n_buckets)})
-    groups = GroupSums(numbers[[]], numbers, pd.DataFrame(of_buckets, dtype="Int64"))
+    groups = GroupSums.numbered(pd.DataFrame(index=range(n_buckets)), of_buckets)
     own_cells = pd.DataFrame(parts | {PLACE: place, _CELL: cell})
     return _put_together(lambda: buckets.group_by_bucket(rows, at), groups, own_cells, at, counts, counted)
 

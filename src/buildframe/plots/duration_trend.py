@@ -154,12 +154,9 @@ def duration_trend(
         has_median = bool(one.buckets["p50_s"].notna().any())
         few = "" if has_median else "no bucket has the two finished builds that a median needs"
         has_band = groups.have_bands and bool(one.buckets["p50_low_s"].notna().any())
-        key = theme.join_notes(
-            "point: a build", "band along the line: 95 % interval of the median" * has_band, groups.hidden
-        )
-        panel.decorate(
-            f"Wall time of {n}{by_phrase(by)}", theme.join_notes(few, excluded, beyond), "y", short=n, key=key
-        )
+        band = "band along the line: 95 % interval of the median" if has_band else ""
+        note, key = theme.join_notes(few, excluded, beyond), theme.join_notes("point: a build", band, groups.hidden)
+        panel.decorate(f"Wall time of {n}{by_phrase(by)}", note, "y", short=n, key=key)
 
     place = Placement(ax, col, row, title, tz)
     return draw(summarize, paint, groups.frame, place, f"Wall time of builds{by_phrase(by)}", (9, 4.4))

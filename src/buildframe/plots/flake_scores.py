@@ -124,9 +124,8 @@ def _draw_rates(ax: Axes, shown: pd.DataFrame, threshold: float) -> None:
     for own, color, label in ((is_sure, theme.ORANGE, "surely above"), (~is_sure, theme.BLUE, "not surely")):
         if own.any():
             rate, low, high = percent[own].T
-            ax.errorbar(
-                rate, rows[own], xerr=[rate - low, high - rate], fmt="o", color=color, markersize=5, label=label
-            )
+            reach = [rate - low, high - rate]
+            ax.errorbar(rate, rows[own], xerr=reach, fmt="o", color=color, markersize=5, label=label)
     ax.axvline(100 * threshold, color=theme.GRAY, linestyle="--", linewidth=1, label="threshold")
     most = percent[:, 2].max()
     for row, (high, p) in enumerate(zip(percent[:, 2], shown["p_above"], strict=True)):

@@ -101,8 +101,8 @@ def step_times(
         shown = times.head(count_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
         rare = theme.count_note(one.n_rare, "step", f"with fewer than {format_count(min_runs, 'run')} not shown")
         if shown.empty:
-            message = f"No step has {format_count(min_runs, 'run')}." if one.n_rare else ""
-            panel.show_message(message or theme.no_median_message(one.n_jobs, "jobs of a step"))
+            none = "A median needs two finished jobs of a step." if one.n_jobs else "Nothing has finished."
+            panel.show_message(f"No step has {format_count(min_runs, 'run')}." if one.n_rare else none)
             return
         _draw_spans(ax, shown, "queue", theme.ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", theme.BLUE, "o", -0.17)
@@ -258,9 +258,8 @@ def _times_of_steps(jobs: pd.DataFrame, min_runs: int) -> _StepTimes:
     scripts = jobs[is_script(jobs)]
     queue = metrics.percentiles(scripts, of=metrics.queue_time, by=_step_of_pipeline)
     run = metrics.percentiles(scripts, of=metrics.run_time, by=_step_of_pipeline)
-    seconds = {
-        f"{name}_{p}": frame[f"{p}_s"] for name, frame in (("queue", queue), ("run", run)) for p in ("p50", "p95")
-    }
+    frames = {"queue": queue, "run": run}
+    seconds = {f"{name}_{p}": frame[f"{p}_s"] for name, frame in frames.items() for p in ("p50", "p95")}
     times = pd.DataFrame({"step": queue["step"], **seconds, "n": run["n"]}).set_index("step")
     is_rare = times["n"].fillna(0).to_numpy(np.int64) < min_runs
     has_median = times[list(seconds)].notna().any(axis=1).to_numpy()

@@ -185,10 +185,9 @@ def _paint(
     passed, failed = theme.column_total(buckets, "passed"), theme.column_total(buckets, "failed")
     note = f"{passed:,} passed, {failed:,} failed" + ("" if outages is None else _note(outages, lanes))
     on = f" on {theme.drawable(branch, 30)}" if branch else " on default branches" if by_default else ""
-    key = theme.join_notes(
-        "band: 95 % interval" if groups.have_bands and "" not in groups.styles else "", groups.hidden
-    )
-    panel.decorate(f"Success rate of {format_count(passed + failed, 'build')}{on}", note, key=key)
+    band = "band: 95 % interval" if groups.have_bands and "" not in groups.styles else ""
+    heading = f"Success rate of {format_count(passed + failed, 'build')}{on}"
+    panel.decorate(heading, note, key=theme.join_notes(band, groups.hidden))
     ax.grid(axis="y", color=theme.grid_color(), linewidth=0.8)
 
 

@@ -104,7 +104,7 @@ def themed_axes(ax: Axes | None, width: float, height: float) -> Iterator[Axes]:
 @contextlib.contextmanager
 def active_theme(ax: Axes | None) -> Iterator[None]:
     """Activate the theme for the background of `ax`, or of a new figure."""
-    theme = _choose_style(new_background() if ax is None else background(ax))
+    theme = _choose_style(_opaque(rcParams["figure.facecolor"]) if ax is None else background(ax))
     before = {name: rcParams[name] for name in theme}  # rc_context would undo the interactive mode of Jupyter's backend
     rcParams.update(theme)
     try:
@@ -132,12 +132,8 @@ def figure_size(width: float, height: float) -> tuple[float, float]:
     That is higher for a larger font.
     """
     size = rcParams["figure.figsize"]
-    return (width, height * max(font_points(1), 1.0)) if is_default_size() else (float(size[0]), float(size[1]))
-
-
-def is_default_size() -> bool:
-    """Return whether `figure.figsize` is Matplotlib's default."""
-    return [*rcParams["figure.figsize"]] == [*rcParamsDefault["figure.figsize"]]
+    is_default = [*size] == [*rcParamsDefault["figure.figsize"]]
+    return (width, height * max(font_points(1), 1.0)) if is_default else (float(size[0]), float(size[1]))
 
 
 _TWO_LINES = 2.1
@@ -193,11 +189,6 @@ def is_light() -> bool:
 def background(ax: Axes) -> Any:
     """Return the background color of the figure; of a transparent one what its text is legible on."""
     return _opaque(root_figure(ax).get_facecolor())
-
-
-def new_background() -> Any:
-    """Return the background color of a new figure."""
-    return _opaque(rcParams["figure.facecolor"])
 
 
 def _opaque(color: Any) -> Any:
@@ -462,8 +453,3 @@ def list_counts(**counts: int | pd.Series[int]) -> str:
 def column_total(frame: pd.DataFrame, name: str) -> int:
     """Return the sum of a column of counts, without missing values."""
     return int(frame[name].fillna(0).sum())
-
-
-def no_median_message(n: int, what: str) -> str:
-    """Return the sentence that replaces a plot of medians without data."""
-    return f"A median needs two finished {what}." if n else "Nothing has finished."

@@ -173,8 +173,8 @@ class PandasEngine(Engine):
     def group_sums(self, rows: GroupedRows, **counts: nw.Expr) -> GroupSums:
         native, keys = _to_pandas(rows.frame.select(GROUP, **counts)), _keys(rows)
         codes = native.pop(GROUP).to_numpy(np.int64)
-        sums = pd.DataFrame({name: sums_by_code(codes, one, len(keys)) for name, one in native.items()}, dtype="Int64")
-        return GroupSums(keys, _group_numbers(keys), sums)
+        sums = {str(name): sums_by_code(codes, one, len(keys)) for name, one in native.items()}
+        return GroupSums.numbered(keys, sums)
 
     def part_sums(self, rows: GroupedRows, part: str, size: int, **counts: nw.Expr) -> tuple[GroupSums, pd.DataFrame]:
         native, keys = _to_pandas(rows.frame.select(GROUP, part, **counts)), _keys(rows)
@@ -187,7 +187,7 @@ class PandasEngine(Engine):
         place, value = np.divmod(cells, many)
         groups = {name: sums_by_code(place, pd.Series(one), len(keys)) for name, one in sums.items()}
         parts = pd.DataFrame(sums).assign(**{PLACE: place, part: value})
-        return GroupSums(keys, _group_numbers(keys), pd.DataFrame(groups, dtype="Int64")), parts
+        return GroupSums.numbered(keys, groups), parts
 
     def with_group_values(
         self, rows: GroupedRows, groups: pd.DataFrame, values: Mapping[str, Floats | Integers]
@@ -225,8 +225,7 @@ class PandasEngine(Engine):
         native, n_buckets = _to_pandas(rows.frame), max(len(edges) - 1, 0)
         numbers = {name: _bucket_numbers(microseconds(native[stamp]), edges) for name, stamp in at.items()}
         counts = {name: np.bincount(one, minlength=n_buckets)[:n_buckets] for name, one in numbers.items()}
-        keys = pd.DataFrame(index=range(n_buckets))
-        return GroupSums(keys, _group_numbers(keys), pd.DataFrame(counts, dtype="Int64"))
+        return GroupSums.numbered(pd.DataFrame(index=range(n_buckets)), counts)
 
     def intervals(self, frame: Frame, by: By, kind: IntervalKind) -> tuple[GroupedRows, FrameCoverage]:
         table = self.collect_columns(frame, [*kind.stamps, *(["type"] if kind.scripts_only else [])])
@@ -265,7 +264,7 @@ class PandasEngine(Engine):
         }
         counts = {name: np.bincount(groups.codes[flags], minlength=n) for name, flags in counted.items()}
         counts |= _sum_agents(groups.codes[ran], agents[ran], begin[ran], finish[ran], n)
-        return GroupSums(groups.keys, _group_numbers(groups.keys), pd.DataFrame(counts, dtype="Int64"))
+        return GroupSums.numbered(groups.keys, counts)
 
     def with_normal_scores(self, rows: GroupedRows) -> GroupedRows:
         from scipy.special import ndtri
@@ -315,8 +314,7 @@ class PandasEngine(Engine):
         sums = attribution.sum_classes(codes, place, span - late, late, n_groups)
         counted = {"n": codes, "n_running": groups.codes[is_started & ~is_over], "n_negative": codes[span < 0]}
         counts = {name: np.bincount(own, minlength=n_groups) for name, own in counted.items()}
-        summed = pd.DataFrame({"n": counts.pop("n"), **sums, **counts}, dtype="Int64")
-        return GroupSums(groups.keys, _group_numbers(groups.keys), summed)
+        return GroupSums.numbered(groups.keys, {"n": counts.pop("n"), **sums, **counts})
 
 
 def sums_by_code(codes: Integers, counts: pd.Series[Any], n_groups: int) -> Integers:
@@ -347,10 +345,6 @@ def _with_mask(times: Integers) -> Any:
     """Return the times as whole numbers with nulls; plain ones if there is no null, which take a third of the time."""
     is_missing = times == NAT
     return pd.arrays.IntegerArray(times, is_missing) if is_missing.any() else times
-
-
-def _group_numbers(keys: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({GROUP: range(len(keys))})
 
 
 def _without_mask(column: pd.Series[Any]) -> Any:

@@ -382,8 +382,7 @@ class Engine(ABC):
             numbered = self._bucket_numbers(rows.frame.filter(~nw.col(stamp).is_null()), stamp, edges)
             table = self.to_arrow(numbered.group_by(GROUP).agg(nw.len().cast(nw.Int64).alias(ROWS)))
             counts[name][table[GROUP].to_numpy()] = table[ROWS].to_numpy()
-        keys = pd.DataFrame(index=range(n_buckets))
-        return GroupSums(keys, pd.DataFrame({GROUP: range(n_buckets)}), pd.DataFrame(counts, dtype="Int64"))
+        return GroupSums.numbered(pd.DataFrame(index=range(n_buckets)), counts)
 
     def _bucket_numbers(self, rows: Rows, at: str, edges: Integers) -> Rows:
         """Return the number of the bucket of each row, all of which have this time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,6 +82,11 @@ class GroupSums:
     sums: pd.DataFrame
     seconds: pd.DataFrame | None = None
     ranked: RankedRows | None = None
+
+    @classmethod
+    def numbered(cls, keys: pd.DataFrame, sums: Mapping[str, Any]) -> GroupSums:
+        """Return the sums of groups that are numbered in the order of their keys."""
+        return cls(keys, pd.DataFrame({GROUP: range(len(keys))}), pd.DataFrame(sums, dtype="Int64"))
 
     @property
     def n_values(self) -> Integers:

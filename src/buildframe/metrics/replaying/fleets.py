@@ -65,10 +65,9 @@ def infer_fleets(record: BuildRecord, times: AgentTimes, half: Integers | None) 
 
 
 def _infer_fleet(use: AgentUse, half: Integers | None) -> tuple[Fleet, list[Fleet]]:
-    everything = np.ones(len(use.ready), np.bool_)
-    whole = _candidates(use, everything)
     if not len(use.ready):
-        return whole[0], [whole[0], whole[0]]
+        return Fleet(1, DISTINCT), [Fleet(1, DISTINCT)] * 2
+    whole = _candidates(use, np.ones(len(use.ready), np.bool_))
     part = np.zeros(len(use.ready), np.int64) if half is None else half[use.build]
     is_blind = 0 < part.sum() < len(part)
     learned = [_candidates(use, part == own) if is_blind else whole for own in (0, 1)]
@@ -109,9 +108,6 @@ def _busy_by_hour(use: AgentUse, chosen: Flags, most: int) -> tuple[int, ...]:
 
 def _segments(use: AgentUse, chosen: Flags) -> tuple[Integers, Integers, Integers, Integers, Flags]:
     """Return spans with constant numbers of busy agents and waiting jobs, split at hours, and those on chosen days."""
-    if not len(use.ready):
-        empty = np.zeros(0, np.int64)
-        return empty, empty, empty, empty, empty.astype(np.bool_)
     first, last = int(use.ready.min()) // HOUR, int(use.freed.max()) // HOUR + 2
     times = np.unique(np.concatenate([use.ready, use.assigned, use.freed, np.arange(first, last) * HOUR]))
     day = use.ready // (24 * HOUR)

@@ -220,18 +220,14 @@ def _awaited_builds(record: BuildRecord) -> Integers:
 def _model_builds(record: BuildRecord, cancellations: Cancellations, of_jobs: JobModel) -> BuildModel:
     builds, jobs = record.builds, record.jobs
     n = len(builds.row)
-    cause, of, since = np.full(n, FIRST), np.full(n, -1), np.full(n, record.start)
-    original = builds.rebuilt_from
-    is_rebuilt = (original >= 0) & (original < np.arange(n))
+    original, parent = builds.rebuilt_from, builds.triggered_from
+    is_rebuilt, is_child = ((of >= 0) & (of < np.arange(n)) for of in (original, parent))
     ended = np.where(is_rebuilt, builds.ended[original], NAT)
     is_after = is_rebuilt & (ended != NAT) & (ended <= builds.created)
-    of = np.where(is_rebuilt, original, of)
-    cause = np.select([is_after, is_rebuilt], [AFTER_BUILD, WITH_BUILD], cause)
-    since = np.select([is_after, is_rebuilt], [ended, builds.created[original]], since)
-    parent = builds.triggered_from
-    is_child = (parent >= 0) & (parent < np.arange(n))
-    cause, of = np.where(is_child, WITH_BUILD, cause), np.where(is_child, parent, of)
-    since = np.where(is_child, builds.created[parent], since)
+    kinds = [is_child, is_after, is_rebuilt]
+    cause = np.select(kinds, [WITH_BUILD, AFTER_BUILD, WITH_BUILD], FIRST)
+    of = np.select(kinds, [parent, original, original], -1)
+    since = np.select(kinds, [builds.created[parent], ended, builds.created[original]], record.start)
     trigger = np.flatnonzero((jobs.kind == TRIGGER) & (jobs.child >= 0) & (jobs.ready != NAT))
     trigger = trigger[jobs.build[trigger] < jobs.child[trigger]]
     cause[jobs.child[trigger]], of[jobs.child[trigger]] = BY_TRIGGER, trigger

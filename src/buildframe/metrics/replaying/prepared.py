@@ -105,9 +105,8 @@ def with_load(model: ReplayModel, load: float, seed: int) -> ReplayModel:
 def _roots(model: ReplayModel) -> Integers:
     """Return for each build the first one of its family."""
     builds = model.builds
-    parent = np.where(
-        builds.cause == BY_TRIGGER, model.jobs.build[builds.of] if len(model.jobs.build) else -1, builds.of
-    )
+    of_job = model.jobs.build[builds.of] if len(model.jobs.build) else -1
+    parent = np.where(builds.cause == BY_TRIGGER, of_job, builds.of)
     return first_of_chain(np.where(builds.cause == FIRST, -1, parent))
 
 

@@ -10,7 +10,16 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import NAT, Flags, Integers, check_is_pandas, check_unique_ids, column, timestamp_micros
+from buildframe.metrics.columns import (
+    NAT,
+    TIMESTAMP,
+    Flags,
+    Integers,
+    check_is_pandas,
+    check_unique_ids,
+    column,
+    timestamp_micros,
+)
 from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs
 from buildframe.metrics.steps import step
@@ -161,7 +170,7 @@ def _read_builds(builds: pd.DataFrame, pipeline: Integers) -> RecordedBuilds:
     order = np.lexsort((np.arange(len(builds)), number, created))
     order = order[(created[order] != NAT) & builds["id"].notna().to_numpy()[order]]
     ids = pd.Index(builds["id"].iloc[order])
-    branch = _texts(builds, "branch").iloc[order].fillna("").astype("str").reset_index(drop=True)
+    branch = _optional(builds, "branch", "str").iloc[order].fillna("").astype("str").reset_index(drop=True)
     codes, _ = pd.factorize(branch + "\n" + pd.Series(pipeline[order]).astype("str"))
     state = builds["state"].iloc[order].reset_index(drop=True)
     return RecordedBuilds(
@@ -173,8 +182,8 @@ def _read_builds(builds: pd.DataFrame, pipeline: Integers) -> RecordedBuilds:
         is_canceled=state.isin(["canceled", "canceling"]).to_numpy(np.bool_),
         is_skipped=state.eq("skipped").fillna(False).to_numpy(np.bool_),
         is_open=state.isin(OPEN_STATES).to_numpy(np.bool_),
-        rebuilt_from=ids.get_indexer(pd.Index(_texts(builds, "rebuilt_from_id").iloc[order])),
-        triggered_from=ids.get_indexer(pd.Index(_texts(builds, "triggered_from_build_id").iloc[order])),
+        rebuilt_from=ids.get_indexer(pd.Index(_optional(builds, "rebuilt_from_id", "str").iloc[order])),
+        triggered_from=ids.get_indexer(pd.Index(_optional(builds, "triggered_from_build_id", "str").iloc[order])),
     )
 
 
@@ -183,32 +192,22 @@ def _table_of_jobs(jobs: pd.DataFrame, keys: list[str], pipeline: Integers) -> p
     steps = column(jobs, "step") if "step" in jobs else step(jobs)
     needed = [name for name in NEEDS if name not in ("step", *_OPTIONAL_TEXTS, *_OPTIONAL_FLAGS, *_OPTIONAL_TIMES)]
     columns: dict[str, Any] = {name: column(jobs, name) for name in [*keys, *needed, "queue"]}
-    columns |= {name: _texts(jobs, name) for name in _OPTIONAL_TEXTS}
-    columns |= {name: _flags(jobs, name) for name in _OPTIONAL_FLAGS}
-    columns |= {name: jobs[name] if name in jobs else _no_times(jobs) for name in _OPTIONAL_TIMES}
+    columns |= {name: _optional(jobs, name, "str") for name in _OPTIONAL_TEXTS}
+    columns |= {name: _optional(jobs, name, "boolean").astype("boolean") for name in _OPTIONAL_FLAGS}
+    columns |= {name: _optional(jobs, name, TIMESTAMP) for name in _OPTIONAL_TIMES}
     columns |= {"step": steps, "priority": _integers(jobs, "priority"), GROUP: pipeline, ROW: np.arange(len(jobs))}
     owner = columns[keys[0]].astype("str").fillna("") if len(keys) > 1 else pd.Series("", jobs.index)
     columns[_QUEUE] = owner + "\n" + columns["queue"].astype("str")
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
-def _texts(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    return column(frame, name) if name in frame else pd.Series(None, frame.index, dtype="str")
-
-
-def _flags(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    values = column(frame, name) if name in frame else pd.Series(pd.NA, frame.index)
-    return values.astype("boolean")
-
-
-def _no_times(frame: pd.DataFrame) -> pd.Series[Any]:
-    return pd.Series(pd.NaT, frame.index, dtype="datetime64[us, UTC]")
+def _optional(frame: pd.DataFrame, name: str, dtype: str) -> pd.Series[Any]:
+    """Return a column, or nulls of this dtype if the frame does not have it."""
+    return column(frame, name) if name in frame else pd.Series(None, frame.index, dtype=dtype)
 
 
 def _integers(frame: pd.DataFrame, name: str) -> Integers:
-    if name not in frame:
-        return np.zeros(len(frame), np.int64)
-    return np.asarray(column(frame, name).astype("Int64").fillna(0), np.int64)
+    return np.asarray(_optional(frame, name, "Int64").astype("Int64").fillna(0), np.int64)
 
 
 def _read_jobs(
@@ -233,9 +232,8 @@ def _read_jobs(
     is_script, has_started = jobs.is_script, jobs.started != NAT
     has_outcome = state.isin(["passed", "failed", "timed_out"]).to_numpy(np.bool_)
     is_known = (has_outcome & (jobs.finished != NAT)) | jobs.is_block
-    waits = state.isin(_UNKNOWN_OUTCOMES).to_numpy(np.bool_) | (
-        equals(rows, "state", "skipped") & builds.is_skipped[build]
-    )
+    is_skipped = equals(rows, "state", "skipped") & builds.is_skipped[build]
+    waits = state.isin(_UNKNOWN_OUTCOMES).to_numpy(np.bool_) | is_skipped
     fields = {
         "row": row,
         "build": build,

@@ -101,7 +101,7 @@ class _Writer:
         moved = created - record.builds.created[origin]
         columns.shift("scheduled_at", moved, self._model.end)
         for name, first in (("started_at", _first_starts), ("failing_at", _first_failures)):
-            recorded, simulated = (one(own) for one in first(record, self._model, times))
+            recorded, simulated = (one[own] for one in first(record, self._model, times))
             columns.set_times(name, _moved_with(columns.micros(name), recorded, simulated, self._model.end))
         columns.set_times("created_at", created)
         no_end = (state == "skipped") & (record.builds.ended[origin] == NAT)
@@ -325,26 +325,22 @@ def _states_of_builds(frame: pd.DataFrame, record: BuildRecord, model: ReplayMod
     ).astype(object)
 
 
-def _earliest(record: BuildRecord, model: ReplayModel, recorded: Integers, simulated: Integers) -> Any:
-    """Return functions from builds to the earliest of these times of their jobs, recorded and simulated."""
-
-    def of(times: Integers) -> Any:
-        first = earliest_by(model.jobs.build, times, len(model.builds.origin))
-        return lambda builds: first[builds]
-
-    return of(recorded), of(simulated)
+def _earliest(model: ReplayModel, recorded: Integers, simulated: Integers) -> tuple[Integers, Integers]:
+    """Return the earliest of these times of the jobs of each build, recorded and simulated."""
+    build, n = model.jobs.build, len(model.builds.origin)
+    return earliest_by(build, recorded, n), earliest_by(build, simulated, n)
 
 
-def _first_starts(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> Any:
+def _first_starts(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> tuple[Integers, Integers]:
     origin = model.jobs.origin
     is_trigger = model.jobs.kind == TRIGGER
     recorded = np.where(is_trigger, record.jobs.ready[origin], record.jobs.started[origin])
-    return _earliest(record, model, recorded, np.where(is_trigger, times.ready, times.started))
+    return _earliest(model, recorded, np.where(is_trigger, times.ready, times.started))
 
 
-def _first_failures(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> Any:
+def _first_failures(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> tuple[Integers, Integers]:
     failed = record.jobs.failed[model.jobs.origin]
-    return _earliest(record, model, failed, np.where((failed != NAT) & ~times.is_canceled, times.ended, NAT))
+    return _earliest(model, failed, np.where((failed != NAT) & ~times.is_canceled, times.ended, NAT))
 
 
 def _moved_with(old: Integers, recorded: Integers, simulated: Integers, end: int) -> Integers:
