@@ -12,8 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from buildframe.errors import BadInput, MissingExtra
+from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
+from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined, environment
 from buildframe.receiver.inbox import WRITE_INTERVAL_S, Inbox
 from buildframe.store.store import Store
@@ -130,11 +131,7 @@ def application(
     --------
     app : The same, configured by environment variables.
     """
-    try:
+    with needs_extra("The webhook receiver", "receiver", "starlette"):
         from buildframe.receiver.asgi import ReceiverApp
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] != "starlette":
-            raise
-        raise MissingExtra("The webhook receiver", "receiver") from None
     inbox = Inbox(store, personal=personal, env=env, every=every, write_ahead=write_ahead)
     return ReceiverApp(inbox, secrets, names)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from buildframe.errors import BadInput, BuildframeError, MissingExtra
+from buildframe.errors import BadInput, BuildframeError
+from buildframe.guards.extras import needs_extra
 from buildframe.store.files import flush
 
 PAGE = "report.html"
@@ -65,10 +66,8 @@ class ReportFolder:
         BuildframeError
             If another process holds the lock.
         """
-        try:
+        with needs_extra("A report", "report"):
             import filelock
-        except ImportError:
-            raise MissingExtra("A report", "report") from None
         self._refuse_others()
         self._folder.mkdir(parents=True, exist_ok=True)
         holder = self._folder / HOLDER  # a second file, because filelock may truncate the locked one

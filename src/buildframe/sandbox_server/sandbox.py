@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from buildframe.errors import BadInput, MissingExtra
+from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_call, checked_names
+from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.outbox import EVENTS, Delivery, Hook, create_hook
@@ -132,7 +133,8 @@ class Sandbox:
         if deepest < 1:
             raise BadInput(f"deepest={deepest} must be at least 1.")
         fleets, scales = check_agents(agents or {}), check_run_scale(run_scale or {})
-        start_server = _import_server()
+        with needs_extra("The sandbox", "sandbox", "starlette", "uvicorn", "yaml"):
+            from buildframe.sandbox_server.http.server import start_server
         self._db = Database(Path(path) if path is not None else None)
         try:
             world = self._db.load_world()
@@ -518,13 +520,3 @@ def _close(process: int, sender: WebhookSender, server: HttpServer, clock: Clock
         server.stop()
         clock.stop()
         db.close()
-
-
-def _import_server() -> Callable[..., tuple[HttpServer, str]]:
-    try:
-        from buildframe.sandbox_server.http.server import start_server
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] in ("starlette", "uvicorn", "yaml"):
-            raise MissingExtra("The sandbox", "sandbox") from None
-        raise
-    return start_server

@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buildframe.errors import BadInput, MissingExtra, StoreFailed
+from buildframe.errors import BadInput, StoreFailed
+from buildframe.guards.extras import needs_extra
 from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
@@ -113,20 +114,15 @@ def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> p
 
 def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
     """Run a DuckDB query on these tables."""
-    try:
+    with needs_extra("store.sql()", "store"):
         import duckdb
-    except ImportError:
-        raise MissingExtra("store.sql()", "store") from None
     try:
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             is_plain = _is_plain(sql)
             named = [table for name, table in tables.items() if is_plain and name in sql.lower()] or tables.values()
-            folders = [
-                table.location.table_url(table.name)
-                for table in named
-                if _name_table(connection, table, by_duckdb=is_plain)
-            ]
+            opened = [table for table in named if _name_table(connection, table, by_duckdb=is_plain)]
+            folders = [table.location.table_url(table.name) for table in opened]
             connection.execute(f"SET allowed_directories = {_literal(folders)}")  # a list of files takes 40 ms
             if not is_plain:
                 connection.execute("SET temp_directory = ''")  # into which it could write
@@ -242,10 +238,8 @@ def _quoted(text: str) -> str:
 
 def check_spark(session: Any) -> None:
     """Raise BadInput unless `session` is a SparkSession whose time zone is UTC."""
-    try:
+    with needs_extra("store.spark()", "spark"):
         import pyspark  # noqa: F401
-    except ImportError:
-        raise MissingExtra("store.spark()", "spark") from None
     if type(session).__name__ != "SparkSession":  # Spark Connect has its own class of this name
         raise BadInput(
             f"session is a {type(session).__name__}, not a SparkSession. Pass SparkSession.builder.getOrCreate()."

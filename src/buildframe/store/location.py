@@ -17,7 +17,8 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from buildframe.errors import BadInput, MissingExtra, StoreFailed
+from buildframe.errors import BadInput, StoreFailed
+from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined, without_frames
 from buildframe.terminal import show
 
@@ -33,10 +34,8 @@ _SECRET_OPTION = re.compile("key|secret|token|password|credential|signature|sas"
 
 def import_deltalake() -> Any:
     """Import `deltalake` at first use; raise MissingExtra if it is not installed."""
-    try:
+    with needs_extra("The store", "store"):
         import deltalake
-    except ImportError:
-        raise MissingExtra("The store", "store") from None
     return deltalake
 
 

@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 from pyarrow import fs
 
-from buildframe.errors import BadInput, MissingExtra
+from buildframe.errors import BadInput
+from buildframe.guards.extras import needs_extra
 from buildframe.store import files
 from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use, store_errors
 
@@ -27,10 +28,8 @@ def check(url: str) -> Location:
         raise BadInput(
             f"URLs that begin with {scheme}:// cannot be written. Use a path, or a URL of s3://, gs://, az:// or abfss://."
         )
-    try:
+    with needs_extra(f"{url!r}: exporting to an object store", "store"):
         import_deltalake()
-    except MissingExtra:
-        raise MissingExtra(f"{url!r}: exporting to an object store", "store") from None
     location = Location.of(url, None)
     if not PurePosixPath(location.url.partition("://")[2]).parent.name:
         raise BadInput(f"{url!r} names no bucket. Use a URL such as 's3://bucket/builds.parquet'.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from buildframe.errors import MissingExtra
+from buildframe.guards.extras import needs_extra
 
 if TYPE_CHECKING:
     from buildframe.widgets.build_actions import actions
@@ -34,12 +34,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    try:
+    with needs_extra("This widget", "widgets", "anywidget"):
         return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    except ModuleNotFoundError as missing:
-        if missing.name == "anywidget":
-            raise MissingExtra("This widget", "widgets") from None
-        raise
 
 
 def __dir__() -> list[str]:
