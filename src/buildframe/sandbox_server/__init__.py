@@ -28,22 +28,6 @@ from buildframe.sandbox_server.world.ground_truth import (
 )
 
 __all__ = [
-    "SCOPES",
-    "BrokenBranch",
-    "Clock",
-    "Delivery",
-    "EphemeralAgents",
-    "FailingStep",
-    "Fault",
-    "FlakyStep",
-    "Hook",
-    "Patience",
-    "Quota",
-    "RepeatedBuilds",
-    "Sandbox",
-    "ShortQueue",
-    "SlowerStep",
-    "Storm",
-    "Truth",
-    "UnstableTest",
-]
+    "SCOPES", "BrokenBranch", "Clock", "Delivery", "EphemeralAgents", "FailingStep", "Fault", "FlakyStep", "Hook",
+    "Patience", "Quota", "RepeatedBuilds", "Sandbox", "ShortQueue", "SlowerStep", "Storm", "Truth", "UnstableTest",
+]  # fmt: skip

@@ -24,11 +24,8 @@ def write_exports(db: Database, folder: Path, before: int, organization: str, or
     pipelines = PipelineSerializer(db)
     org = folder / f"org={db.serializer.random.uuid('organization', organization)}"
     with db.transaction():  # the builds of one time
-        rows = db.query(
-            "SELECT seq, id, pipeline_key, created, body FROM builds WHERE organization = ? AND created < ?"
-            " ORDER BY seq",
-            (organization, before),
-        )
+        of_builds = "FROM builds WHERE organization = ? AND created < ? ORDER BY seq"
+        rows = db.query(f"SELECT seq, id, pipeline_key, created, body {of_builds}", (organization, before))
         for seq, id, key, created, body in rows:
             pipeline = pipelines.serialize_embedded(db.pipelines[key])
             place = org / f"date={(format_time(created) or '')[:10]}" / f"pipeline={pipeline['id']}" / f"build={id}"

@@ -6,10 +6,11 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from importlib import resources
 from typing import Any
 
 import graphql
+
+from buildframe.sandbox_server.data_files import data_file
 
 MAX_LENGTH = 20_000
 MAX_TOKENS = 1500
@@ -20,9 +21,7 @@ MAX_FIELDS = 80_000
 @functools.cache
 def load_schema() -> graphql.GraphQLSchema:
     """Return the schema, which `schema.graphql` declares."""
-    return graphql.build_schema(
-        resources.files("buildframe.sandbox_server").joinpath("schema.graphql").read_text("utf-8")
-    )
+    return graphql.build_schema(data_file("schema.graphql").read_text("utf-8"))
 
 
 class _TooManyFields(BaseException):

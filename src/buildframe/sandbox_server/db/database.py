@@ -9,13 +9,13 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from buildframe.errors import BadInput, BuildframeError
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.db.serializers import Serializer
 from buildframe.sandbox_server.world.build_state import BuildRun, ScheduledEvent
 from buildframe.sandbox_server.world.model import World
@@ -25,7 +25,7 @@ from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
 
 _VERSION = 9
-_SCHEMA = resources.files("buildframe.sandbox_server.db").joinpath("schema.sql").read_text("utf-8")
+_SCHEMA = data_file("db/schema.sql").read_text("utf-8")
 
 _BODIES = msgspec.msgpack.Decoder(list[bytes])
 
@@ -118,9 +118,8 @@ class Database:
             PipelineEntry(key, world.get_organization(slug), msgspec.json.decode(record, type=PipelineRecord))
             for key, slug, record in self.query("SELECT key, organization, record FROM pipelines ORDER BY position")
         ]
-        self.pipelines = PipelineRegistry(
-            entries, (Plan(steps.decode(row[0])) for row in self.query("SELECT steps FROM plans"))
-        )
+        plans = (Plan(steps.decode(row[0])) for row in self.query("SELECT steps FROM plans"))
+        self.pipelines = PipelineRegistry(entries, plans)
         self.serializer = Serializer(world, self.pipelines)
         return world
 

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatchcase
-from importlib import resources
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,17 +20,13 @@ import msgspec
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import check
 from buildframe.http.protocol import is_loopback
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.spec import Moment
 
-_SQL: dict[str, str] = dict(
-    re.findall(
-        r"-- name: (\w+)\n(.*?);",
-        resources.files("buildframe.sandbox_server.db").joinpath("outbox.sql").read_text("utf-8"),
-        re.DOTALL,
-    )
-)
+_STATEMENTS = data_file("db/outbox.sql").read_text("utf-8")
+_SQL: dict[str, str] = dict(re.findall(r"-- name: (\w+)\n(.*?);", _STATEMENTS, re.DOTALL))
 
 EVENTS = ("build.*", "job.*")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from importlib import resources
 from typing import NamedTuple
 
 import msgspec
 
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, format_time
 from buildframe.sandbox_server.error_responses import get_first_or_404, invalid
@@ -38,9 +38,7 @@ class _TestTexts(msgspec.Struct):
     languages: dict[str, dict[str, str]]
 
 
-_TEXTS = msgspec.json.decode(
-    resources.files("buildframe.sandbox_server.handlers").joinpath("flaky_tests.json").read_bytes(), type=_TestTexts
-)
+_TEXTS = msgspec.json.decode(data_file("handlers/flaky_tests.json").read_bytes(), type=_TestTexts)
 
 
 class Flake(NamedTuple):

@@ -54,9 +54,7 @@ def list_agent_names(db: Database, organization: Organization) -> list[str]:
 
 
 def _agents_now(db: Database, organization: Organization, queue: str) -> list[str]:
-    fleet = organization.fleets.get(queue)
-    if fleet is None:
-        return agent_names(queue, organization.agents[queue])
+    fleet = organization.get_fleet(queue)
     if fleet.boot_s is None:
         return agent_names(queue, fleet.count_at(db.load_now()))
     return [name for name in db.find_agents(organization.slug, only_active=True) if queue_of_agent(name) == queue]

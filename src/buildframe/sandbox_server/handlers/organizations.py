@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from urllib.parse import quote
 
 import msgspec
 
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.db.serializers import ORIGIN, graphql_id
 from buildframe.sandbox_server.error_responses import get_first_or_404, not_found
 from buildframe.sandbox_server.handlers import lookup, routes
@@ -17,9 +17,7 @@ from buildframe.spec import list_emojis
 
 IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
 
-_EMOJIS: dict[str, dict[str, list[str]]] = msgspec.json.decode(
-    resources.files("buildframe.sandbox_server.handlers").joinpath("emojis.json").read_bytes()
-)
+_EMOJIS: dict[str, dict[str, list[str]]] = msgspec.json.decode(data_file("handlers/emojis.json").read_bytes())
 """Names with aliases: common emojis, and those of each organization."""
 
 
@@ -36,12 +34,11 @@ class OrganizationHandlers(HandlerGroup):
             *((name, name, aliases) for name, aliases in sorted(common.items())),
             *((name, f"{organization.slug}/{name}", more) for name, more in _EMOJIS.get(organization.slug, {}).items()),
         ]
-        return ApiResponse(
-            [
-                {"name": name, "url": f"{ORIGIN}/emojis/{quote(file)}.svg"} | ({"aliases": aliases} if aliases else {})
-                for name, file, aliases in files
-            ]
-        )
+        emojis = [
+            {"name": name, "url": f"{ORIGIN}/emojis/{quote(file)}.svg"} | ({"aliases": aliases} if aliases else {})
+            for name, file, aliases in files
+        ]
+        return ApiResponse(emojis)
 
     @handles(routes.list_agents)
     def _list_agents(self, request: ApiRequest) -> ApiResponse:

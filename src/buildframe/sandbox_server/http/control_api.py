@@ -104,9 +104,8 @@ class ControlApp:
     def _list_deliveries(self, http: HttpRequest, raw_body: bytes) -> Any:
         query, log = parse_qsl(http.url.query, keep_blank_values=True), self._outbox.list_deliveries()
         page = parse_page(query)
-        link = format_link_header(f"{self._origin}{http.url.path}", query, page, len(log))
         response = _response(page.slice(log))
-        response.headers["Link"] = link
+        response.headers["Link"] = format_link_header(f"{self._origin}{http.url.path}", query, page, len(log))
         return response
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from buildframe import spec
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
 from buildframe.spec.declare import ATTRIBUTES, note_in
 from buildframe.spec.operations import Parameter
@@ -31,9 +31,7 @@ _SCHEMAS: dict[str, Schema] = {}
 
 def create_document(origin: str) -> Schema:
     """Return the OpenAPI 3.1 document, which begins with `openapi.json`. `origin` is the URL without `/v2`."""
-    base: Schema = msgspec.json.decode(
-        resources.files("buildframe.sandbox_server.http").joinpath("openapi.json").read_bytes()
-    )
+    base: Schema = msgspec.json.decode(data_file("http/openapi.json").read_bytes())
     documented = dict.fromkeys(entry.tag for entry in ROUTES if entry.documented)
     base["tags"] = [*({"name": tag} for tag in documented), *base["tags"]]
     paths: Schema = {query_graphql.path: {"servers": [{"url": origin}]}}
@@ -136,16 +134,16 @@ def _resource_schema(resource: type[spec.Resource]) -> Schema:
         for field in spec.fields_of(resource)
         if field.sent
     }
+    return _with_properties(properties, needed)
+
+
+def _object_schema(entries: Sequence[spec.Property]) -> Schema:
+    properties = {entry.name: _described(_checked_schema(entry), entry.doc) for entry in entries}
+    return _with_properties(properties, [entry.name for entry in entries if entry.required])
+
+
+def _with_properties(properties: Schema, required: Sequence[str]) -> Schema:
     schema: Schema = {"type": "object", "properties": properties}
-    return schema | {"required": needed} if needed else schema
-
-
-def _object_schema(properties: Sequence[spec.Property]) -> Schema:
-    schema: Schema = {
-        "type": "object",
-        "properties": {entry.name: _described(_checked_schema(entry), entry.doc) for entry in properties},
-    }
-    required = [entry.name for entry in properties if entry.required]
     return schema | {"required": required} if required else schema
 
 

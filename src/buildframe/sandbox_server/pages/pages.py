@@ -111,9 +111,8 @@ class WebPages:
     def _pipeline(self, names: Names) -> str:
         entry = lookup.find_pipeline(self._db, names)
         sql = "SELECT body FROM builds WHERE pipeline_key = ? ORDER BY created DESC, seq DESC LIMIT ?"
-        return html(
-            entry.pipeline.name, {"description": entry.pipeline.description}, self._records(sql, entry.key, _NEWEST)
-        )
+        builds = self._records(sql, entry.key, _NEWEST)
+        return html(entry.pipeline.name, {"description": entry.pipeline.description}, builds)
 
     def _build(self, names: Names) -> str:
         entry = lookup.find_pipeline(self._db, names)

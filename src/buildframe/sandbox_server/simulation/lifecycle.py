@@ -61,11 +61,9 @@ class Simulation:
         self._built, self._requests, self._numbers = self.db.load_counters()
         self.now = self.db.load_now()
         self._queues = {
-            (organization.slug, queue): AgentQueue(
-                queue, organization.fleets.get(queue, AgentSchedule((count,))), self.now
-            )
+            (organization.slug, queue): AgentQueue(queue, organization.get_fleet(queue), self.now)
             for organization in self.world.organizations
-            for queue, count in organization.agents.items()
+            for queue in organization.agents
         }
         self._events = self.db.load_events()
         heapq.heapify(self._events)

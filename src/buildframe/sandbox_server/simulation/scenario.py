@@ -6,11 +6,11 @@ Pure functions of the world and their arguments; does not know the state of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from typing import Literal, TypeVar
 
 import msgspec
 
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.simulation.rules import LOST, JobEndState
 from buildframe.sandbox_server.world import work_hours
 from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun, PullRequestInfo
@@ -39,9 +39,7 @@ _FOLLOW_UP_SHARE = 0.04
 _QUIET_PERIOD = 3 * HOUR
 """Time before and after the planted outage in which nothing else fails on its branch, so that it stands out."""
 
-_TEXTS: dict[str, list[str]] = msgspec.json.decode(
-    resources.files("buildframe.sandbox_server.simulation").joinpath("commits.json").read_bytes()
-)
+_TEXTS: dict[str, list[str]] = msgspec.json.decode(data_file("simulation/commits.json").read_bytes())
 
 
 OfStep = TypeVar("OfStep", SlowerStep, FlakyStep, FailingStep, BrokenBranch)

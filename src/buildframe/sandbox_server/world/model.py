@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib import resources
 from typing import Literal
 
 import msgspec
 
 from buildframe.errors import BadInput
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.world import work_hours
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
@@ -83,11 +83,12 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     fleets: dict[str, AgentSchedule] = {}
     has_cluster: bool = True
 
+    def get_fleet(self, queue: str) -> AgentSchedule:
+        """Return the agents of a queue."""
+        return self.fleets.get(queue, AgentSchedule((self.agents[queue],)))
 
-ORGANIZATIONS = msgspec.json.decode(
-    resources.files("buildframe.sandbox_server.world").joinpath("catalog.json").read_bytes(),
-    type=tuple[Organization, ...],
-)
+
+ORGANIZATIONS = msgspec.json.decode(data_file("world/catalog.json").read_bytes(), type=tuple[Organization, ...])
 """The organizations of every sandbox. Their agents and the rates of their pushes depend on the number of builds."""
 
 

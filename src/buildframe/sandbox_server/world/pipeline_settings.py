@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 
 import msgspec
 
+from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.world.build_state import Actor
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.steps import PipelineStep
@@ -14,9 +14,7 @@ from buildframe.spec import provider_settings_of
 
 Setting = bool | str
 
-_DEFAULTS: dict[str, Setting] = msgspec.json.decode(
-    resources.files("buildframe.sandbox_server.world").joinpath("provider_settings.json").read_bytes()
-)
+_DEFAULTS: dict[str, Setting] = msgspec.json.decode(data_file("world/provider_settings.json").read_bytes())
 _HOSTS = ("github", "gitlab", "bitbucket")
 
 

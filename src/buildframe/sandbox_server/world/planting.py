@@ -130,10 +130,8 @@ class _Planter:
             pipeline, step = self._take(self._steps(), "broken branch")
             since = self._instant(0.2, 0.8, "broken branch", 7, 10)
             until = since + int(self._between(4, 8, "broken branch", "hours") * _HOUR)
-            branch = pipeline.default_branch
-            yield BrokenBranch(
-                self._organization.slug, pipeline.slug, branch, step.key, Moment.from_us(since), Moment.from_us(until)
-            )
+            times = Moment.from_us(since), Moment.from_us(until)
+            yield BrokenBranch(self._organization.slug, pipeline.slug, pipeline.default_branch, step.key, *times)
 
     def _slower_steps(self) -> Iterator[SlowerStep]:
         if not self._is_long():
