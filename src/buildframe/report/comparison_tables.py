@@ -51,12 +51,9 @@ class ComparisonTable:
         return (self.more if is_more else self.less), "bad" if is_more == self.more_is_worse else "good"
 
 
-def _with_unit(format: Format, unit: str) -> Format:
-    return lambda value: f"{signed(format)(value)} {unit}"
-
-
 _SIGNED_DURATION = signed(format_duration)
-_RATE = (signed(format_points), _with_unit(format_points, "points"), True)
+_SIGNED_POINTS = signed(lambda share: f"{format_points(share)} points")
+_RATE = (signed(format_points), _SIGNED_POINTS, True)
 COMPARISONS = {
     "wall_time": ComparisonTable(("p50_",), "longer", "shorter", True, _SIGNED_DURATION, _SIGNED_DURATION),
     "step_time": ComparisonTable(("p50_",), "longer", "shorter", True, _SIGNED_DURATION, _SIGNED_DURATION),
@@ -134,20 +131,13 @@ def _draw(row: dict[str, Any], prefix: str, since: str, scale: Scale, comparison
 def select_changes(report: Report, urls: Urls) -> dict[str, Any]:
     """Return the level changes, each with its finding, its plot, and the pages of the builds around it."""
     found = [finding for finding in report.findings if finding.change is not None]
-    rates, durations = (
-        Scale.of(_drawn(one.change for one in found if one.change and one.change.unit == unit))
-        for unit in ("share", "s")
-    )
-    scales = {"share": rates, "s": durations}
+    changes = [finding.change for finding in found if finding.change]
+    scales = {unit: Scale.of(_drawn(one for one in changes if one.unit == unit)) for unit in ("share", "s")}
     rows = [_describe_change(finding, report, scales, urls) for finding in found[:_MAX_CHANGES]]
-    used = {finding.change.unit for finding in found if finding.change}
-    ends = {unit: f"±{_end_of(scale, is_rate=unit == 'share')}" for unit, scale in scales.items()}
-    return {
-        "rows": rows,
-        "n_hidden": max(0, len(found) - _MAX_CHANGES),
-        "scale": "",
-        "ends": " and ".join(ends[unit] for unit in ends if unit in used),
-    }
+    used = {one.unit for one in changes}
+    ends = [f"±{_end_of(scale, is_rate=unit == 'share')}" for unit, scale in scales.items() if unit in used]
+    n_hidden = max(0, len(found) - _MAX_CHANGES)
+    return {"rows": rows, "n_hidden": n_hidden, "scale": "", "ends": " and ".join(ends)}
 
 
 def _drawn(changes: Iterable[LevelChange]) -> list[tuple[float, float, bool]]:
@@ -164,7 +154,7 @@ def _describe_change(finding: Finding, report: Report, scales: Mapping[str, Scal
     assert change is not None
     is_share = change.unit == "share"
     level, mood = format_percent if is_share else format_duration, "bad" if finding.bad else "good"
-    format_signed = _with_unit(format_points, "points") if is_share else _SIGNED_DURATION
+    format_signed = _SIGNED_POINTS if is_share else _SIGNED_DURATION
     numbers = {"before": change.number_before, "after": change.number_after}
     builds = {
         f"{side}_build": None if number is None else {"number": int(number), "url": urls.get((change.pipeline, number))}

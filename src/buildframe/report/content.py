@@ -172,9 +172,8 @@ class Report:
     @property
     def name(self) -> str:
         """Organization, and the pipeline if the report covers only one."""
-        return format_name(self.organization) + (
-            "" if self.pipeline is None else f", pipeline {format_name(self.pipeline)}"
-        )
+        pipeline = "" if self.pipeline is None else f", pipeline {format_name(self.pipeline)}"
+        return f"{format_name(self.organization)}{pipeline}"
 
     @property
     def compares(self) -> bool:

@@ -146,11 +146,9 @@ def explain_day(
     rows = metrics.explain(before, after, by="pipeline" if pipeline is None else None, tz=tz)
     rows["notable"] &= rows["change_s"].abs() >= MIN_CHANGE_S  # as in a report
     opened = builds[have_not_ended(builds)]
-    sides = (
-        *(side["build_id"].nunique() for side in (after, before)),
-        *(len(span.of(opened, "created_at")) for span in (own, usual)),
-    )
-    return ExplainedDay(own, usual, pipeline, rows, *map(int, sides))
+    n_ended = [side["build_id"].nunique() for side in (after, before)]
+    n_open = [len(span.of(opened, "created_at")) for span in (own, usual)]
+    return ExplainedDay(own, usual, pipeline, rows, *n_ended, *n_open)
 
 
 def _whole_day(day: dt.date, tz: str) -> Period:

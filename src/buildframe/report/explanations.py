@@ -147,9 +147,8 @@ def add_up(explanation: pd.DataFrame, walls: Sequence[float] | None = None) -> p
     means = ["before_s", "after_s"]
     rows = rows[rows["notable"].astype(bool) | (rows[means].round().diff(axis=1)["after_s"] != 0)]
     rows = rows.head(max(_MAX_ROWS, int(is_notable.sum())))
-    rows = rows.assign(
-        name=rows["queue"].where(rows["kind"] == "queue", rows["step"]), **{side: rows[side].round() for side in means}
-    )
+    rows[means] = rows[means].round()
+    rows = rows.assign(name=rows["queue"].where(rows["kind"] == "queue", rows["step"]))
     total = (explanation[means].sum() if walls is None else pd.Series(walls, means)).round()
     sums = pd.DataFrame([total - rows[means].sum(), total]).assign(kind=["other", "total"], notable=False)
     table = pd.concat([rows, sums], ignore_index=True)

@@ -96,7 +96,7 @@ class Scale:
         describe = describe or format
         if math.isnan(change):
             return IntervalMark("", "unknown: too little data", None, None, None, False, False, "")
-        text = f"{describe(change)}, {_describe_interval(low, high, describe)}"
+        text = f"{describe(change)}, {describe_interval(low, high, describe, 'no interval: too little data')}"
         if not unit > 0:
             return IntervalMark(format(change), text, None, None, None, False, False, mood)
         x = float(np.clip(change / unit / self.limit, -_MOST_CUT, _MOST_CUT))
@@ -121,9 +121,10 @@ def signed(format: Format) -> Format:
     return with_sign
 
 
-def _describe_interval(low: float, high: float, format: Format) -> str:
+def describe_interval(low: float, high: float, format: Format, unknown: str) -> str:
+    """Describe the known ends of an interval; `unknown` if there is none."""
     if math.isnan(low) and math.isnan(high):
-        return "no interval: too little data"
+        return unknown
     if math.isnan(high):
         return f"interval from {format(low)}"
     return f"interval up to {format(high)}" if math.isnan(low) else f"interval {format(low)} to {format(high)}"

@@ -17,7 +17,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.report.explanations import MIN_CHANGE_S, explain_wall_times
 from buildframe.report.objectives import Objective, measure_objectives
 from buildframe.report.periods import Period
-from buildframe.report.reported_changes import all_reported, reported
+from buildframe.report.reported_changes import PREFIXES, all_reported, reported
 
 PIPELINE: list[Key] = ["pipeline"]
 STEP: list[Key] = ["pipeline", "step"]
@@ -25,10 +25,6 @@ QUEUE: list[Key] = ["queue"]
 
 _FLAKY = 0.01
 _HOUR = pd.Timedelta(1, "h")
-_TESTED = {"wall_time": ("p50_",), "step_time": ("p50_",), "queue_time": ("p50_", "p95_"), "success": ("",)}
-_TESTED |= {"step_failures": ("",)}
-"""Prefixes of the columns of tests, by table of comparisons."""
-
 Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str], pd.DataFrame]
 Pair = tuple[pd.DataFrame, pd.DataFrame]
 """Rows of a period and of the one before."""
@@ -213,9 +209,7 @@ def find_changes(
     else:
         long = {name: table.iloc[:0] for name, table in tables.items()}
     tables |= {f"long_{name}": table for name, table in long.items()}
-    changes, n_unchanged = _search_changes(
-        history.of(builds, "finished_at"), history.of(jobs, "finished_at"), period.tz
-    )
+    changes, n_unchanged = _search_changes(builds, jobs, history)
     return flag_changes(tables | changes, n_unchanged)
 
 
@@ -244,10 +238,8 @@ def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compar
 
     ended, ran, begun = both(builds, "finished_at"), both(jobs, "finished_at"), both(jobs, "runnable_at")
     passed = _passed(ran)
-    step_times = [
-        durations(passed, of, STEP, "finished_at", (0.5,)).assign(part=part)
-        for part, of in (("run", metrics.run_time), ("queue", metrics.queue_time))
-    ]
+    parts = {"run": metrics.run_time, "queue": metrics.queue_time}
+    step_times = [durations(passed, of, STEP, "finished_at", (0.5,)).assign(part=part) for part, of in parts.items()]
     wall_time = durations(_passed(ended), metrics.wall_time, PIPELINE, "finished_at", (0.5, 0.95))
     return {
         "wall_time": wall_time.drop(columns=["p95_change_p", "p95_notable"]),
@@ -264,9 +256,10 @@ def _passed(rows: Pair) -> Pair:
 
 
 def _search_changes(
-    builds: pd.DataFrame, jobs: pd.DataFrame, tz: str
+    builds: pd.DataFrame, jobs: pd.DataFrame, history: Period
 ) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
     """Return the tables of change points by name, and the number of groups without any for each."""
+    builds, jobs = (history.of(frame, "finished_at") for frame in (builds, jobs))
     passed, ran = (frame[frame["state"] == "passed"] for frame in (builds, jobs))
     searched: dict[str, tuple[pd.DataFrame, Any, list[Key]]] = {
         "wall_time_changes": (passed, metrics.wall_time, PIPELINE),
@@ -276,7 +269,7 @@ def _search_changes(
     }
     tables, n_unchanged = {}, {}
     for name, (rows, of, by) in searched.items():
-        tables[name] = metrics.change_points(rows, of, by, at="finished_at", tz=tz)
+        tables[name] = metrics.change_points(rows, of, by, at="finished_at", tz=history.tz)
         n_unchanged[name] = rows.groupby(by, dropna=False).ngroups - len(tables[name][by].drop_duplicates())
     return tables, n_unchanged
 
@@ -289,7 +282,7 @@ def flag_changes(
     Also return of how many equal tests one of a pipeline or queue counts as one: they share half of the level, and the
     many tests of steps the other half (weights of Genovese, Roeder and Wasserman 2006, Biometrika 93: 509-524).
     """
-    places = [(name, prefix) for name in tables for prefix in _TESTED.get(name.removeprefix("long_"), ("",))]
+    places = [(name, prefix) for name in tables for prefix in PREFIXES.get(name.removeprefix("long_"), ("",))]
     p = [tables[name][f"{prefix}change_p" if prefix else "p"].to_numpy(np.float64) for name, prefix in places]
     sizes = {True: 0, False: 0}  # tests of steps, and the others
     for (name, _), own in zip(places, p, strict=True):
@@ -309,18 +302,11 @@ def flag_changes(
 
 
 def _days_to_see(builds: pd.DataFrame, period: Period, n_tests: int) -> pd.DataFrame:
-    kinds = (
-        ("wall time", builds[builds["state"] == "passed"], metrics.wall_time),
-        ("failures", builds, metrics.failed),
-    )
-    tests = max(n_tests, 1)
-    each = [
-        metrics.days_to_see(rows, of, PIPELINE, at="finished_at", tz=period.tz, days=period.days, tests=tests).assign(
-            of=name
-        )
-        for name, rows, of in kinds
-    ]
-    table = pd.concat(each, ignore_index=True).assign(tests=tests)
+    passed = builds[builds["state"] == "passed"]
+    kinds = (("wall time", passed, metrics.wall_time), ("failures", builds, metrics.failed))
+    options: dict[str, Any] = {"at": "finished_at", "tz": period.tz, "days": period.days, "tests": max(n_tests, 1)}
+    each = [metrics.days_to_see(rows, of, PIPELINE, **options).assign(of=name) for name, rows, of in kinds]
+    table = pd.concat(each, ignore_index=True).assign(tests=options["tests"])
     rates = metrics.success_rate(builds, PIPELINE).set_index("pipeline")["rate"]
     return table.assign(rate=table["pipeline"].map(rates).astype("float64").where(table["of"] == "failures"))
 

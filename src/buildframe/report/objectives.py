@@ -13,12 +13,8 @@ from buildframe import metrics
 from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.report.periods import Period
 
-OF_JOBS: dict[str, RowMetric] = {
-    "queue_time": metrics.queue_time,
-    "run_time": metrics.run_time,
-    "turnaround": metrics.turnaround,
-    "dependency_wait": metrics.dependency_wait,
-}
+_OF_JOBS = (metrics.queue_time, metrics.run_time, metrics.turnaround, metrics.dependency_wait)
+OF_JOBS: dict[str, RowMetric] = {of.__name__: of for of in _OF_JOBS}
 OF_BUILDS: dict[str, RowMetric] = {"wall_time": metrics.wall_time}
 
 DURATIONS = OF_JOBS | OF_BUILDS

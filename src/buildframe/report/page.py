@@ -104,13 +104,11 @@ def summary(report: Report) -> str:
     """
     template = _environment(html=False).get_template("summary.md.j2")
     measured = report.measurements
+    success = measured.success[["pipeline", "rate", "rate_before", "n"]]
     wall_time = measured.wall_time[["pipeline", "p50_s", "p50_before_s"]]
-    pipelines = _largest(
-        measured.success[["pipeline", "rate", "rate_before", "n"]].merge(wall_time, "left", "pipeline")
-    )
     rows: dict[str, Any] = {
-        "pipelines": pipelines.to_dict("records"),
-        "queues": _largest(measured.queue_time).to_dict("records"),
+        "pipelines": _largest(success.merge(wall_time, "left", "pipeline")),
+        "queues": _largest(measured.queue_time),
         "objectives": select_objectives(measured.objectives)["rows"],
         "cost": select_cost(measured.cost),
     }
@@ -188,8 +186,8 @@ def _pipeline_urls(pipelines: pd.DataFrame) -> dict[str, str]:
     return dict(zip(pipelines["slug"], pipelines["web_url"], strict=True)) if "web_url" in pipelines else {}
 
 
-def _largest(table: pd.DataFrame) -> pd.DataFrame:
-    return table.sort_values("n", ascending=False, kind="stable").head(8)
+def _largest(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    return table.sort_values("n", ascending=False, kind="stable").head(8).to_dict("records")
 
 
 @functools.cache

@@ -110,10 +110,9 @@ def _embed_success(report: Report) -> EmbeddedPlot:
             f"Success rate of all pipelines by day, {until}",
             f"Line: daily success rate of {format_count(len(builds), 'build')}. Band: its 95 % interval.",
         )
+    title = "Success rate of default branches"
     return _embed(
-        lambda ax: plots.success_trend(
-            on_default, ax, tz=tz, pipelines=pipelines, title="Success rate of default branches"
-        ),
+        lambda ax: plots.success_trend(on_default, ax, tz=tz, pipelines=pipelines, title=title),
         f"Success rate and outages of default branches by day, {until}",
         f"Line: daily success rate of {format_count(len(on_default), 'build')} of default branches. Band: its 95 % "
         "interval. Bars below: when the default branch of a pipeline was failing.",
@@ -179,8 +178,7 @@ def plot_waits(jobs: pd.DataFrame, ax: Axes, tz: str) -> None:
 
 
 def _embed(draw: Callable[[Any], object], caption: str, alt: str) -> EmbeddedPlot:
-    light, dark = _draw_pngs(draw)
-    return EmbeddedPlot(light, dark, caption, alt)
+    return EmbeddedPlot(*_draw_pngs(draw), caption, alt)
 
 
 def _draw_pngs(draw: Callable[[Any], object]) -> tuple[str, str]:

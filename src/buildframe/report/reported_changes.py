@@ -24,6 +24,8 @@ _TOPICS: dict[str, tuple[tuple[str, ...], str | None, int]] = {
 }
 """Prefixes of columns by table, the table of change points, and -1 if these are about the opposite."""
 
+PREFIXES = {name: prefixes for name, (prefixes, _, _) in _TOPICS.items()}
+
 
 def reported(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     """
@@ -158,8 +160,7 @@ def _levels_of_changes(rows: pd.DataFrame, prefix: str, sign: int) -> pd.DataFra
     """Return the columns of a comparison of before and since the last change point, in place of the periods."""
     n = {"n": rows[f"{_LAST}n_after"].astype("Int64"), "n_before": rows[f"{_LAST}n_before"].astype("Int64")}
     if prefix:
-        ends = {"s": "after_s", "before_s": "before_s", "change_s": "change_s", "change_low_s": "change_low_s"}
-        ends |= {"change_high_s": "change_high_s"}
+        ends = {"s": "after_s"} | {end: end for end in ("before_s", "change_s", "change_low_s", "change_high_s")}
         levels = {prefix + name: rows[f"{_LAST}p50_{end}"] for name, end in ends.items()}
         unknown = {f"{prefix}{name}at_least_s": np.nan for name in ("", "before_")}
         return pd.DataFrame(n | levels | unknown, index=rows.index)

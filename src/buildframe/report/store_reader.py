@@ -90,21 +90,16 @@ def read(
     True
     """
     limits = Thresholds.read(thresholds) if isinstance(thresholds, (str, os.PathLike)) else thresholds
+    limits = limits or Thresholds({}, {}, {})
     snapshot, name, coverage = open_snapshot(store, organization, pipeline)
     as_of = pd.Timestamp(snapshot.as_of)
     period = Period.last(as_of, days, tz)
     since = period.start if coverage is None else max(period.history.before.start, pd.Timestamp(coverage[0]))
     pipelines = _select_organization(name, _pipelines(snapshot))
     builds, jobs = read_rows(snapshot, name, pipeline, since)
+    flaky = _flaky_tests(snapshot, name)
     measurements = measure(
-        builds,
-        jobs,
-        pipelines,
-        _flaky_tests(snapshot, name),
-        period,
-        since=since,
-        objectives=None if limits is None else limits.objectives,
-        rates=None if limits is None else limits.rates,
+        builds, jobs, pipelines, flaky, period, since=since, objectives=limits.objectives, rates=limits.rates
     )
     return Report(
         organization=name,
@@ -114,7 +109,7 @@ def read(
         why=(*why, *_missing(period, coverage)),
         measurements=measurements,
         findings=tuple(findings(measurements, period)),
-        verdicts=() if limits is None else tuple(check_limits(limits, measurements)),
+        verdicts=tuple(check_limits(limits, measurements)),
         builds=builds,
         jobs=jobs,
         since=since,

@@ -114,9 +114,8 @@ def select_objectives(table: pd.DataFrame) -> dict[str, Any]:
     if table.empty:
         return _first(table)
     status = [judge(*row) for row in zip(-table["share"], -table["high"], -table["target"], strict=True)]
-    return _first(
-        table.assign(status=status).sort_values("status", key=lambda one: one.map(STATUSES.index), kind="stable")
-    )
+    judged = table.assign(status=status)
+    return _first(judged.sort_values("status", key=lambda one: one.map(STATUSES.index), kind="stable"))
 
 
 def select_cost(table: pd.DataFrame) -> dict[str, Any]:
@@ -153,11 +152,8 @@ def _flaky_tests(table: pd.DataFrame) -> dict[str, Any]:
     for row in shown["rows"]:
         row["owners"] = _team_ids(row.get("ownership_team_ids"))
     is_open = any(not row["known_since"] for row in shown["rows"])
-    return shown | {
-        "statuses": _STATUSES,
-        "is_open": is_open,
-        "has_owners": any(row["owners"] for row in shown["rows"]),
-    }
+    has_owners = any(row["owners"] for row in shown["rows"])
+    return shown | {"statuses": _STATUSES, "is_open": is_open, "has_owners": has_owners}
 
 
 def _team_ids(text: object) -> str:

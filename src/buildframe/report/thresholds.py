@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import math
 import os
 import sys
@@ -17,6 +18,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration, format_name, format_percent, suggest_names
 from buildframe.report.content import STATUSES, Status, Verdict
+from buildframe.report.intervals import describe_interval
 from buildframe.report.measurements import Measurements
 from buildframe.report.objectives import OF_BUILDS, OF_JOBS, Objective
 from buildframe.spec.times import parse_duration
@@ -26,6 +28,8 @@ DEFAULT = "*"
 """Name of the limit for all queues or pipelines without their own."""
 
 Row = Mapping[Any, Any]
+
+_interval = functools.partial(describe_interval, unknown="too few days for an interval")
 
 
 @dataclass(frozen=True)
@@ -272,10 +276,8 @@ def _check_objectives(objectives: Mapping[str, Objective], measurements: Measure
             yield _objective_verdict(row, objective)
         if not rows:
             text = f"The objective {format_name(name)} has no rows in this period."
-            wanted = [(key, getattr(objective, key)) for key in known]
-            advice = [
-                suggest_names(of, known[key], "Names with rows") for key, of in wanted if of and of not in known[key]
-            ]
+            wanted = [(getattr(objective, key), names) for key, names in known.items()]
+            advice = [suggest_names(of, names, "Names with rows") for of, names in wanted if of and of not in names]
             yield Verdict(format_name(name), "unknown", " ".join([text, *advice]))
 
 
@@ -285,10 +287,10 @@ def _objective_verdict(row: Row, objective: Objective) -> Verdict:
     subject = format_name(row["objective"]) + (f" ({groups})" if groups else "")
     kind = "build" if objective.of in OF_BUILDS else "job"
     n, undecided = format_count(row["n"], kind), f"; {row['undecided']:,} undecided" if row["undecided"] else ""
-    ends = f"interval {format_percent(row['low'])} to {format_percent(row['high'])}"
+    interval = describe_interval(row["low"], row["high"], format_percent, "no interval")
     text = (
         f"{subject}: {format_percent(row['share'])} of {n} met the objective, {objective.of.replace('_', ' ')} within "
-        f"{format_duration(objective.within)} ({'no interval' if math.isnan(row['low']) else ends}; "
+        f"{format_duration(objective.within)} ({interval}; "
         f"{format_percent(row['budget_used'])} of the error budget used{undecided})"
     )
     if math.isnan(row["share"]):
@@ -311,15 +313,6 @@ def _verdict(subject: str, value: float, low: float, limit: float, text: str, li
     status = judge(value, low, limit)
     doubt = ", which lies within the interval" if status == "perhaps" else ""
     return Verdict(subject, status, f"{text}; the limit is {limit_text}{doubt}.")
-
-
-def _interval(low: float, high: float, format: Callable[[float], str]) -> str:
-    """Describe the known ends of an interval."""
-    if math.isnan(low) and math.isnan(high):
-        return "too few days for an interval"
-    if math.isnan(high):
-        return f"interval from {format(low)}"
-    return f"interval {format(low)} to {format(high)}" if not math.isnan(low) else f"interval up to {format(high)}"
 
 
 def _compared(seconds: float) -> str:
