@@ -243,13 +243,10 @@ class TableVersion:
             for one in change.added
         ]
         removed = [actions.RemoveAction(one.path, True, at, one.size, one.partition) for one in change.removed]
+        schema, partitions = self._delta.schema(), self._delta.metadata().partition_columns
         with self._committing(change.id, metadata) as properties:
             self._delta.create_write_transaction(
-                [*added, *removed],
-                "append",
-                self._delta.schema(),
-                self._delta.metadata().partition_columns,
-                commit_properties=properties,
+                [*added, *removed], "append", schema, partitions, commit_properties=properties
             )
         return version
 

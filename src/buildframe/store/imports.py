@@ -7,7 +7,6 @@ was fetched at that time or later shows the same state, or a later one.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -257,17 +256,6 @@ class ExportImport:
         halves = (self._frames(read[:half]), self._frames(read[half:]))
         builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*halves, strict=True))
         return builds, jobs
-
-
-def import_exports(
-    location: Location,
-    retention: Retention,
-    path: str | os.PathLike[str],
-    options: Mapping[str, str] | None,
-    progress: bool | None,
-) -> ImportResult:
-    """Import the builds that were exported to `path`."""
-    return ExportImport(location, retention, BuildExports(path, options)).run(progress)
 
 
 def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:

@@ -123,13 +123,11 @@ def upsert(new: pa.Table, rows: pa.Table) -> pa.Table:
 def with_build_columns(jobs: pa.Table, builds: pa.Table) -> pa.Table:
     """Update the build columns of jobs, such as `build_state`, from these builds."""
     index = pc.index_in(jobs["build_id"], value_set=builds["id"].combine_chunks())
-    return with_columns(
-        jobs,
-        **{
-            name: pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
-            for name, source in BUILD_COLUMNS_OF_JOBS.items()
-        },
-    )
+    updated = {
+        name: pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
+        for name, source in BUILD_COLUMNS_OF_JOBS.items()
+    }
+    return with_columns(jobs, **updated)
 
 
 def update_history(stored: pa.Table, listed: pa.Table, keys: Mapping[str, str], at: Moment) -> pa.Table:

@@ -411,10 +411,8 @@ class StoreReader:
     ) -> pd.DataFrame:
         state, newest = self._open()
         table = self._table(name, state, newest)
-        first, last = (
-            None if at is None else when(at, argument, state.as_of)
-            for at, argument in ((start, "created_from"), (end, "created_to"))
-        )
+        first = None if start is None else when(start, "created_from", state.as_of)
+        last = None if end is None else when(end, "created_to", state.as_of)
         if first is not None and last is not None and first >= last:
             raise BadInput(
                 f"The time range is empty: created_from={first.text()}, created_to={last.text()}. Swap them?"

@@ -14,8 +14,9 @@ from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import When, list_flaky_tests
 from buildframe.spec.times import Deadline, check_time, parse_duration
-from buildframe.store import imports, transactions, webhook_rows
-from buildframe.store.imports import ImportResult
+from buildframe.store import transactions, webhook_rows
+from buildframe.store.export_folders import BuildExports
+from buildframe.store.imports import ExportImport, ImportResult
 from buildframe.store.location import store_errors
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
@@ -249,7 +250,8 @@ class Store(StoreReader):
         >>> folder.cleanup()
         """
         self._require_newest("updated")
-        return imports.import_exports(self._location, Retention(personal, env), path, storage_options, progress)
+        exports = BuildExports(path, storage_options)
+        return ExportImport(self._location, Retention(personal, env), exports).run(progress)
 
     def compact(self) -> int:
         """

@@ -97,9 +97,8 @@ class SyncResult:
 
     def __str__(self) -> str:
         gone = f", {self.gone} gone" if self.gone else ""
-        reach = (
-            f"complete from {self.since.text()} to {self.as_of.text()}" if self.complete else f"INCOMPLETE: {self.why}"
-        )
+        span = f"from {self.since.text()} to {self.as_of.text()}"
+        reach = f"complete {span}" if self.complete else f"INCOMPLETE: {self.why}"
         return (
             f"{self.builds:,} builds and {self.jobs:,} jobs new or read again{gone}, by {self.requests} requests; "
             f"{reach} (version {self.version})"

@@ -139,9 +139,7 @@ class SyncState:
     def covers(self) -> dict[str, tuple[Moment, Moment]]:
         """The time range of each scope that has one."""
         ranges = sorted(self.coverage.items())
-        return {
-            scope: (coverage.since, coverage.until) for scope, coverage in ranges if coverage.since != coverage.until
-        }
+        return {scope: (one.since, one.until) for scope, one in ranges if one.since != one.until}
 
     def table(self, location: Location, name: str, newest: TableVersion | None = None) -> TableVersion | None:
         """Open a table as it was in this state, unless it is `newest`; return None if the store had no such table."""

@@ -59,9 +59,8 @@ def rows(events: Sequence[Event], scopes: Collection[str], synced_at: Moment) ->
     received = _rows_of_events([event for event, _ in dated], [at for _, at in dated])
     is_covered = _is_covered(received.builds, scopes)
     builds, jobs = received.builds[is_covered], received.jobs[_is_covered(received.jobs, scopes)]
-    latest = WebhookFrames(
-        _latest("builds", _build_states(builds)), _latest("jobs", retained_columns.as_list_rows(_job_states(jobs)))
-    )
+    listed_jobs = retained_columns.as_list_rows(_job_states(jobs))
+    latest = WebhookFrames(_latest("builds", _build_states(builds)), _latest("jobs", listed_jobs))
     return latest, len(events) - int(is_covered.sum())
 
 
