@@ -124,21 +124,17 @@ class BuildBrowser(components.WorkspaceWidget):
         return newest_first[COLUMNS]
 
     def _create_inputs(self) -> None:
-        self.load_button = self.status.create_button("Load", "Load builds by these filters", self._press_load)
+        button = self.status.create_button
+        self.load_button = button("Load", "Load builds by these filters", self._press_load)
         self.load_button.button_style = "primary"
-        self.stop_button = self.status.create_button("Stop", "Stop loading and keep the loaded rows", self.stop)
-        self.create_button = self.status.create_button("Create build…", "Open or close the form", self._toggle_form)
-        self.bulk_button = self.status.create_button(
-            "Cancel several…", "Cancel marked builds, or all of a branch", self._toggle_bulk
-        )
+        self.stop_button = button("Stop", "Stop loading and keep the loaded rows", self.stop)
+        self.create_button = button("Create build…", "Open or close the form", self._toggle_form)
+        self.bulk_button = button("Cancel several…", "Cancel marked builds, or all of a branch", self._toggle_bulk)
 
     def _layout_parts(self) -> list[ipywidgets.Widget]:
-        buttons = ipywidgets.HBox(
-            [self.load_button, self.stop_button, self.create_button, self.bulk_button],
-            layout={"flex_flow": "row wrap"},
-        )
-        columns = ipywidgets.Box([self.table, self.details])
-        columns = components.add_classes(columns, "bf-browser-columns")
+        children = [self.load_button, self.stop_button, self.create_button, self.bulk_button]
+        buttons = ipywidgets.HBox(children, layout={"flex_flow": "row wrap"})
+        columns = components.add_classes(ipywidgets.Box([self.table, self.details]), "bf-browser-columns")
         return [self.filters, buttons, self.status, self.form, self.bulk, columns, self._accessibility]
 
     def _observe_inputs(self) -> None:

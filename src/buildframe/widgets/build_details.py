@@ -11,13 +11,7 @@ from buildframe import spec
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import BuildActions, OnBuildChanged
-from buildframe.widgets.build_summary import (
-    JOB_COLUMNS,
-    build_properties,
-    is_unfinished,
-    job_name,
-    log_error_text,
-)
+from buildframe.widgets.build_summary import JOB_COLUMNS, build_properties, is_unfinished, job_name, log_error_text
 from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
 from buildframe.widgets.log_page import render_log
@@ -72,10 +66,8 @@ class BuildDetails(components.WorkspaceWidget):
         self.close_button = self.status.create_button("Close", "Hide this build", self._on_close_click)
         self.log_button = self.status.create_button("Show log", "", self._load_log)
         self.log_button.layout.align_self = "flex-start"
-        self.body = ipywidgets.VBox(
-            [self.properties, self.actions, self.unblock, self.jobs, self.log_button, log, self.timeline],
-            layout={"width": "100%"},
-        )
+        parts = [self.properties, self.actions, self.unblock, self.jobs, self.log_button, log, self.timeline]
+        self.body = ipywidgets.VBox(parts, layout={"width": "100%"})
         self._show_parts(ipywidgets.HBox([self.reload, self.close_button, self.status]), self.body)
         self.jobs.observe(self.status.guard(lambda _: self._update_log_button()), "selected")
         self._hide()

@@ -202,9 +202,8 @@ class BuildMonitor(components.WorkspaceWidget):
         self.finished.value = html.render("finished_builds", snapshot=snapshot, formatting=monitor_formatting)
         indexes = {row["id"]: index for index, row in enumerate(snapshot.rows)}
         selected = indexes.get(self._build.id, -1) if self._build else -1
-        self.table.set_rows(
-            [to_cells(row, monitor_formatting.TABLE_COLUMNS) for row in snapshot.rows], selected=selected
-        )
+        cells = [to_cells(row, monitor_formatting.TABLE_COLUMNS) for row in snapshot.rows]
+        self.table.set_rows(cells, selected=selected)
         self._show_selected()
         self._show_schedule("loading …")
 

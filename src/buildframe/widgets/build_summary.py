@@ -72,7 +72,7 @@ def build_properties(build: Row) -> str:
 def _durations(build: Row) -> str:
     """Return how long it waited, ran and took; for an unfinished build until it was fetched."""
     created, started, finished, fetched = (
-        build[name] for name in ("created_at", "started_at", "finished_at", "fetched_at")
+        build[f"{name}_at"] for name in ("created", "started", "finished", "fetched")
     )
     if build["blocked"]:  # `finished_at` is the end before it was blocked
         return f"took {_duration(created, fetched)} so far, blocked"

@@ -38,11 +38,7 @@ class BulkCancel(components.WorkspaceWidget):
     """
 
     def __init__(
-        self,
-        ws: Workspace | PipelineWorkspace,
-        *,
-        find_marked: Callable[[], pd.DataFrame],
-        on_done: Callable[[], None],
+        self, ws: Workspace | PipelineWorkspace, *, find_marked: Callable[[], pd.DataFrame], on_done: Callable[[], None]
     ) -> None:
         super().__init__(ws)
         self._find_marked, self._on_done = find_marked, on_done
@@ -51,16 +47,15 @@ class BulkCancel(components.WorkspaceWidget):
         self._is_stopped = False
         self.pipeline = ipywidgets.Combobox(description="Pipeline to cancel in", placeholder="all")
         self.branch = ipywidgets.Text(description="Branch to cancel", placeholder="* matches any text: feature/*")
-        self.marked_button = self.status.create_button(
-            "", "Cancel them (asks first)", self._ask_marked, "bf-cancel-marked"
-        )
-        self.branch_button = self.status.create_button(
+        button = self.status.create_button
+        self.marked_button = button("", "Cancel them (asks first)", self._ask_marked, "bf-cancel-marked")
+        self.branch_button = button(
             "Cancel all of this branch…", "Find its unfinished builds, and ask", self._press_branch, "bf-cancel-branch"
         )
-        self.yes = self.status.create_button("Yes", "Cancel all of them", self._start, "bf-yes")
+        self.yes = button("Yes", "Cancel all of them", self._start, "bf-yes")
         self.yes.button_style = "danger"
-        self.no = self.status.create_button("Keep all running", "Change nothing (Escape)", self._decline, "bf-no")
-        self.stop = self.status.create_button("Stop", "Send no further cancellation", self._stop)
+        self.no = button("Keep all running", "Change nothing (Escape)", self._decline, "bf-no")
+        self.stop = button("Stop", "Send no further cancellation", self._stop)
         self.question = ipywidgets.HTML()
         self.table = DataTable("Outcomes", _OUTCOME_COLUMNS)
         self.show_marked(0)
@@ -75,13 +70,9 @@ class BulkCancel(components.WorkspaceWidget):
         buttons = ipywidgets.HBox([self.marked_button, self.branch_button], layout={"flex_flow": "row wrap"})
         choices = ipywidgets.HBox([self.yes, self.no], layout={"flex_flow": "row wrap"})
         self.confirmation = components.add_classes(ipywidgets.VBox([self.question, choices]), "bf-confirmation")
-        self._accessibility = components.AccessibilityHelper(
-            escape=".bf-no",
-            attributes={
-                ".bf-confirmation": {"role": "group", "aria-label": "Confirmation"},
-                ".bf-bulk": {"role": "group", "aria-label": "Cancel several builds"},
-            },
-        )
+        labels = {".bf-confirmation": "Confirmation", ".bf-bulk": "Cancel several builds"}
+        attributes = {selector: {"role": "group", "aria-label": label} for selector, label in labels.items()}
+        self._accessibility = components.AccessibilityHelper(escape=".bf-no", attributes=attributes)
         grid = components.input_grid(inputs)
         return [hint, grid, buttons, self.confirmation, self.status, self.stop, self.table, self._accessibility]
 

@@ -27,10 +27,7 @@ _STATUS_CHOICES = ("all", "active", "resolved")
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter or a click
 
 
-_CLAUSES = {
-    "search": "whose name or scope contains “{}”",
-    "branch": "that flaked at least once on branch “{}”",
-}
+_CLAUSES = {"search": "whose name or scope contains “{}”", "branch": "that flaked at least once on branch “{}”"}
 
 
 class FlakyBoard(components.WorkspaceWidget):

@@ -129,9 +129,8 @@ def _name_build(build: Mapping[str, object]) -> str:
 
 def render_build(prediction: Prediction, id: str, when: str, minutes: float) -> str:
     """Return the timeline of a build in a prediction as HTML, at least so many minutes wide."""
-    builds, jobs = (
-        frame[frame[name] == id] for frame, name in ((prediction.builds, "id"), (prediction.jobs, "build_id"))
-    )
+    builds = prediction.builds[prediction.builds["id"] == id]
+    jobs = prediction.jobs[prediction.jobs["build_id"] == id]
     if builds.empty:
         return html.hint(f"{when}: the build is not among those of this load.")
     (build,) = to_rows(builds)

@@ -113,10 +113,9 @@ class WhatIf(components.TaskWidget):
         """
         today = {} if self._record is None else self._record.agents
         agents = {queue: slider.value for queue, slider in self.agents.items() if slider.value != today[queue]}
-        scale = {step: self.run_time.value / 100 for step in self.faster.value if step not in self.skipped.value}
-        return ReplayScenario(
-            agents, self.load.value / 100, scale if self.run_time.value != 100 else {}, self.skipped.value
-        )
+        faster = self.faster.value if self.run_time.value != 100 else ()
+        scale = {step: self.run_time.value / 100 for step in faster if step not in self.skipped.value}
+        return ReplayScenario(agents, self.load.value / 100, scale, self.skipped.value)
 
     def _create_inputs(self) -> None:
         self.load = _slider("Load, % of recorded", 100, 50, 200, 5)
@@ -168,12 +167,8 @@ class WhatIf(components.TaskWidget):
         numbers = components.add_classes(ipywidgets.Box([*self.agents.values(), self.load]), "bf-sliders")
         steps = ipywidgets.Box([ipywidgets.VBox([self.faster, self.run_time]), self.skipped])
         names = ", ".join(map(format_name, by_hour))
-        hint = (
-            f"The number of agents in {names} changes by hour of the week; the slider begins at its mean."
-            if names
-            else ""
-        )
-        hint_line = ipywidgets.HTML(html.hint(hint) if hint else "")
+        hint = f"The number of agents in {names} changes by hour of the week; the slider begins at its mean."
+        hint_line = ipywidgets.HTML(html.hint(hint) if names else "")
         self.body.children = (numbers, hint_line, components.add_classes(steps, "bf-sliders"), self.reset)
 
     def _reset(self) -> None:
@@ -229,9 +224,8 @@ class WhatIf(components.TaskWidget):
         what = describe(self.scenario)
         lines = [f"{what[0].upper()}{what[1:]}."]
         for p in ("p50", "p95"):
-            before, after = (
-                float(one.summary[f"{p}_s"].get((WALL, ALL), math.nan)) for one in (self._before, self._after)
-            )
+            walls = (one.summary[f"{p}_s"].get((WALL, ALL), math.nan) for one in (self._before, self._after))
+            before, after = map(float, walls)
             change = "" if math.isnan(after - before) else f" ({format_change(after - before)})"
             lines.append(
                 f"{p} of wall times: {format_duration(before)} before, {format_duration(after)} after{change}."
