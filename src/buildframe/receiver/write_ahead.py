@@ -195,9 +195,8 @@ def _records(path: Path) -> Iterator[Record]:
             break
         if is_damaged:
             _LOG.error("The delivery at byte %d of %s is damaged. The next sync adds its build", offset, path)
-            offset = end
-            continue
-        yield msgspec.msgpack.decode(data[begin:end], type=Record)
+        else:
+            yield msgspec.msgpack.decode(data[begin:end], type=Record)
         offset = end
     if offset < len(data):
         _LOG.warning("The last %d bytes of %s are an incomplete delivery and are dropped", len(data) - offset, path)
