@@ -155,11 +155,6 @@ def _describe_change(finding: Finding, report: Report, scales: Mapping[str, Scal
     is_share = change.unit == "share"
     level, mood = format_percent if is_share else format_duration, "bad" if finding.bad else "good"
     format_signed = _SIGNED_POINTS if is_share else _SIGNED_DURATION
-    numbers = {"before": change.number_before, "after": change.number_after}
-    builds = {
-        f"{side}_build": None if number is None else {"number": int(number), "url": urls.get((change.pipeline, number))}
-        for side, number in numbers.items()
-    }
     interval = change.change, change.low, change.high
     return {
         "name": finding.subject,
@@ -173,8 +168,13 @@ def _describe_change(finding: Finding, report: Report, scales: Mapping[str, Scal
         "p": change.p,
         "n_before": change.n_before,
         "n": change.n,
-        **builds,
+        "before_build": _describe_build(change.pipeline, change.number_before, urls),
+        "after_build": _describe_build(change.pipeline, change.number_after, urls),
     }
+
+
+def _describe_build(pipeline: str | None, number: int | None, urls: Urls) -> dict[str, Any] | None:
+    return None if number is None else {"number": int(number), "url": urls.get((pipeline, number))}
 
 
 def _describe_level(change: LevelChange) -> str:

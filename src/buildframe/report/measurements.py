@@ -17,7 +17,7 @@ from buildframe.metrics.grouping import Key
 from buildframe.report.explanations import MIN_CHANGE_S, explain_wall_times
 from buildframe.report.objectives import Objective, measure_objectives
 from buildframe.report.periods import Period
-from buildframe.report.reported_changes import PREFIXES, all_reported, reported
+from buildframe.report.reported_changes import PREFIXES, reported
 
 PIPELINE: list[Key] = ["pipeline"]
 STEP: list[Key] = ["pipeline", "step"]
@@ -132,7 +132,8 @@ class Measurements:
     @cached_property
     def comparisons(self) -> dict[str, pd.DataFrame]:
         """Tables of comparisons with the reported changes, by name."""
-        return all_reported(self.tables())
+        tables = self.tables()
+        return {name: reported(tables, name) for name in PREFIXES}
 
 
 def measure(

@@ -77,11 +77,6 @@ def reported(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
     return rows.loc[_order(rows, prefixes)].reset_index(drop=True)
 
 
-def all_reported(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return all tables of comparisons with their reported changes, by name."""
-    return {name: reported(tables, name) for name in _TOPICS}
-
-
 def lasting_changes(changes: pd.DataFrame) -> pd.DataFrame:
     """Return the last change point of each group that is significant among all tests of the report and lasts.
 

@@ -225,8 +225,7 @@ class TableVersion:
 
     def add_columns(self, schema: pa.Schema) -> TableVersion:
         """Commit a new version with the columns of the schema that this one lacks; return this one if it has all."""
-        existing = self.schema.names
-        fields = [entry for entry in schema if entry.name not in existing]
+        fields = [entry for entry in schema if entry.name not in self.schema.names]
         if not fields:
             return self
         added = import_deltalake().Schema.from_arrow(pa.schema(fields)).fields

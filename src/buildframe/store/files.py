@@ -252,11 +252,8 @@ def _as_frame(table: pa.Table) -> pd.DataFrame:
 
 def _with_plain_utc(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace `zoneinfo` UTC by `datetime.UTC`, because datetimes with different UTC objects compare as unequal."""
-    utc = {
-        name: pd.DatetimeTZDtype(dtype.unit, dt.UTC)
-        for name, dtype in frame.dtypes.items()
-        if isinstance(dtype, pd.DatetimeTZDtype) and str(dtype.tz) == "UTC"
-    }
+    zoned = {name: dtype for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)}
+    utc = {name: pd.DatetimeTZDtype(one.unit, dt.UTC) for name, one in zoned.items() if str(one.tz) == "UTC"}
     return frame.astype(utc)
 
 

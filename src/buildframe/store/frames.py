@@ -82,8 +82,7 @@ def read(
 def _default_columns(table: TableVersion) -> list[str]:
     declared = [column.name for column in TABLES[table.name]]
     keys = [name for name in ("organization", "suite") if name not in declared]
-    available = table.schema.names
-    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in available]
+    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in table.schema.names]
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:

@@ -224,4 +224,4 @@ def link_to(build: spec.Build) -> str:
 def build_name(build: spec.Build) -> str:
     """Return pipeline and number, for use in a sentence."""
     slug = build.pipeline.slug if build.pipeline else None
-    return f"{format_name(slug)} #{build.number}" if slug else f"#{build.number}"
+    return html.build_name(slug, build.number) if slug else f"#{build.number}"

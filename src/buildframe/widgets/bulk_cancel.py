@@ -21,7 +21,7 @@ from buildframe.workspace.cancellation import CanceledBuild, cancel_each
 _MAX_NAMES = 12
 _COLUMNS = ["pipeline", "number", "branch", "state", "web_url"]
 _OUTCOME_COLUMNS = (
-    TableColumn("Build", lambda row: _name(row["pipeline"], row["number"]), width="minmax(96px, 1fr)"),
+    TableColumn("Build", lambda row: html.build_name(row["pipeline"], row["number"]), width="minmax(96px, 1fr)"),
     TableColumn("Outcome", "outcome", "state", "104px"),
     TableColumn("Branch", "branch", width="minmax(80px, 1fr)", rank=2),
     TableColumn("State before", "state", "state", "110px", rank=1),
@@ -212,12 +212,8 @@ def _to_cancel(row: Row) -> CanceledBuild:
     return CanceledBuild(row["pipeline"], int(row["number"]), row["branch"], row["state"], "", web_url=row["web_url"])
 
 
-def _name(slug: object, number: object) -> str:
-    return f"{format_name(slug)} #{number}"
-
-
 def _names(builds: Sequence[CanceledBuild]) -> str:
     """Return the names of the first builds, and how many others there are."""
-    names = [_name(build.pipeline, build.number) for build in builds[:_MAX_NAMES]]
+    names = [html.build_name(build.pipeline, build.number) for build in builds[:_MAX_NAMES]]
     more = len(builds) - len(names)
     return ", ".join(names) + (f" and {format_count(more, 'other build')}" if more else "")

@@ -20,7 +20,7 @@ from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
 from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
-from buildframe.widgets.team_names import load_team_names, owner_text, parse_ids
+from buildframe.widgets.team_names import load_team_names, parse_ids
 from buildframe.workspace import Workspace
 
 _STATUS_CHOICES = ("all", "active", "resolved")
@@ -243,7 +243,9 @@ class FlakyBoard(components.WorkspaceWidget):
         return status.where(board["is_resolved"] | known.isna() | (known == "resolved"), known)
 
     def _owner(self, ids: object) -> str:
-        return owner_text(parse_ids(ids), self._teams if isinstance(self._teams, dict) else {})
+        """Return the names of teams; the UUID of those without a known name."""
+        names = self._teams if isinstance(self._teams, dict) else {}
+        return ", ".join(names.get(id, id) for id in parse_ids(ids))
 
     def _visible_rows(self) -> list[int] | None:
         if self.shown.value == "all" or self.board.empty:

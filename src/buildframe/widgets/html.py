@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe.errors import BuildframeError
-from buildframe.formatting import escape_invisible, truncate_middle
+from buildframe.formatting import escape_invisible, format_name, truncate_middle
 from buildframe.templates import load_templates
 
 _MAX_TEXT = 4000
@@ -31,6 +31,11 @@ def timestamp(value: Any) -> str:
 def clock_time(as_of: str | None) -> str:
     """Return the time of day of a response, in UTC."""
     return f"{pd.Timestamp(as_of):%H:%M:%S} UTC" if as_of else "an unknown time"
+
+
+def build_name(slug: object, number: object) -> str:
+    """Return pipeline and number of a build, for use in a sentence."""
+    return f"{format_name(slug)} #{number}"
 
 
 def first_line(value: object) -> str:

@@ -59,8 +59,7 @@ class LogGroup:
 def render_log(job: Row, name: str, log: str) -> str:
     """Return the end of a log as HTML that contains only text."""
     raw = log[-4 * _MAX_LENGTH :]  # much of it may be escape sequences
-    text = NOT_COLORS.sub("", raw.replace("\r\n", "\n"))
-    end = _cut(text)
+    end = _cut(NOT_COLORS.sub("", raw.replace("\r\n", "\n")))
     groups = parse_log(end)
     n_errors = sum(group.n_errors for group in groups)
     shown = len(COLORS.sub("", end))

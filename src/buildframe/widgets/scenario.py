@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
-from buildframe.formatting import format_name
 from buildframe.metrics.replaying.blind_error import blind_error
 from buildframe.metrics.replaying.description import list_steps, mean_number
 from buildframe.metrics.replaying.prepared import prepare
@@ -120,11 +119,7 @@ def list_builds(builds: pd.DataFrame, most: int) -> list[tuple[str, str]]:
     """Return label and id of the latest builds that ended, newest first."""
     ended = builds[metrics.wall_time(builds).notna() & builds["id"].notna()]
     latest = ended.sort_values(["created_at", "id"], ascending=False).head(most)
-    return [(_name_build(build), str(build["id"])) for build in to_rows(latest)]
-
-
-def _name_build(build: Mapping[str, object]) -> str:
-    return f"{format_name(build['pipeline'])} #{build['number']}"
+    return [(html.build_name(build["pipeline"], build["number"]), str(build["id"])) for build in to_rows(latest)]
 
 
 def render_build(prediction: Prediction, id: str, when: str, minutes: float) -> str:
@@ -135,7 +130,7 @@ def render_build(prediction: Prediction, id: str, when: str, minutes: float) -> 
         return html.hint(f"{when}: the build is not among those of this load.")
     (build,) = to_rows(builds)
     is_unfinished = build["finished_at"] is None
-    name = f"{_name_build(build)} ({when})"
+    name = f"{html.build_name(build['pipeline'], build['number'])} ({when})"
     return render_timeline(jobs, name, compute_ledger(builds, jobs), is_unfinished=is_unfinished, minutes=minutes)
 
 

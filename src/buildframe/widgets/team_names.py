@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from buildframe.errors import BuildframeError
@@ -65,8 +63,3 @@ def parse_ids(text: object) -> list[str]:
     """Return the UUIDs in a column that contains lists as JSON."""
     ids = msgspec.json.decode(text) if isinstance(text, str) and text else []
     return [str(id) for id in ids] if isinstance(ids, list) else []
-
-
-def owner_text(ids: Iterable[str], names: dict[str, str]) -> str:
-    """Return the names of teams; the UUID of those without a known name."""
-    return ", ".join(names.get(id, id) for id in ids)

@@ -168,13 +168,8 @@ class FlakyTestHandlers(HandlerGroup):
         tests, now = self._suites.list_tests(request.path["org"], request.path["suite"]), self._db.load_now()
         search, branch = str(request.filters.get("search", "")), request.filters.get("branch")
         since = now - _parse_period(str(request.filters["period"])) if "period" in request.filters else 0
-        tests = [
-            test
-            for test in tests
-            if test.flakes(now)[-1].recorded >= since
-            and test.contains(search)
-            and (branch is None or branch in test.branches(now))
-        ]
+        found = (test for test in tests if test.flakes(now)[-1].recorded >= since and test.contains(search))
+        tests = [test for test in found if branch is None or branch in test.branches(now)]
         return ApiResponse([test.body(now) for test in request.page.slice(tests)], len(tests))
 
 

@@ -115,14 +115,9 @@ def queue_position(priority: int, build: BuildRun, job: JobRun) -> QueuePosition
 
 def superseded(build: BuildRun, earlier: Iterable[BuildRun]) -> list[BuildRun]:
     """Return the active builds that a newer build of the same branch supersedes."""
-    return [
-        other
-        for other in earlier
-        if other.pipeline_key == build.pipeline_key
-        and other.commit.branch == build.commit.branch
-        and other.seq < build.seq
-        and other.state in CANCELABLE_STATES
-    ]
+    older = (other for other in earlier if other.pipeline_key == build.pipeline_key and other.seq < build.seq)
+    of_branch = (other for other in older if other.commit.branch == build.commit.branch)
+    return [other for other in of_branch if other.state in CANCELABLE_STATES]
 
 
 @functools.lru_cache(10_000)  # many builds have the same branch

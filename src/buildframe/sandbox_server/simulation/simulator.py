@@ -114,11 +114,9 @@ class Simulator(Simulation):
     def truth(self) -> Truth:
         """Return the planted anomalies, with the commits around those that begin at an instant."""
         planted = self.world.truth
-        return replace(
-            planted,
-            slower_steps=tuple(map(self._with_commits, planted.slower_steps)),
-            broken_branches=tuple(map(self._with_commits, planted.broken_branches)),
-        )
+        slower = tuple(map(self._with_commits, planted.slower_steps))
+        broken = tuple(map(self._with_commits, planted.broken_branches))
+        return replace(planted, slower_steps=slower, broken_branches=broken)
 
     def _with_commits(self, planted: Began) -> Began:
         key = f"{planted.organization}/{planted.pipeline}"

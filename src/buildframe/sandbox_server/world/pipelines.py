@@ -70,15 +70,10 @@ class PipelineRegistry(UserDict[str, PipelineEntry]):
             raise
 
 
-def initial_pipelines(world: World) -> list[PipelineEntry]:
-    """Return the pipelines of a new world."""
+def initial_pipelines(world: World) -> Iterator[PipelineEntry]:
+    """Yield the pipelines of a new world."""
     random = SeededRandom(world.seed)
-    return [
-        PipelineEntry(
-            f"{organization.slug}/{pipeline.slug}",
-            organization,
-            initial_record(pipeline, organization.slug, organization.has_cluster, random, world.start),
-        )
-        for organization in world.organizations
-        for pipeline in organization.pipelines
-    ]
+    for organization in world.organizations:
+        for pipeline in organization.pipelines:
+            record = initial_record(pipeline, organization.slug, organization.has_cluster, random, world.start)
+            yield PipelineEntry(f"{organization.slug}/{pipeline.slug}", organization, record)

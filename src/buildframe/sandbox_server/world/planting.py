@@ -176,14 +176,9 @@ class _Planter:
     def _repeated_builds(self) -> Iterator[RepeatedBuilds]:
         """Choose a pipeline whose builds are not canceled or skipped because of newer ones."""
         if self._is_long() and _is_planted(self._random, 0.4, "repeated builds"):
-            pipelines = [
-                pipeline
-                for pipeline in self._organization.pipelines
-                if pipeline.share >= _MIN_SHARE
-                and not pipeline.cancel_running_branch_builds
-                and not pipeline.skip_queued_branch_builds
-            ]
-            pipeline = self._random.choice(pipelines, "plant", "repeated builds")
+            large = [one for one in self._organization.pipelines if one.share >= _MIN_SHARE]
+            kept = [one for one in large if not one.cancel_running_branch_builds and not one.skip_queued_branch_builds]
+            pipeline = self._random.choice(kept, "plant", "repeated builds")
             since = self._instant(0.1, 0.5, "repeated builds", 7, 17)
             days = (self._until - self._start) * self._between(0.25, 0.4, "repeated builds", "days")
             share, until = self._rate(0.2, 0.6, "repeated builds"), Moment.from_us(since + int(days))

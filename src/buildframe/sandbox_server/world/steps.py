@@ -86,9 +86,8 @@ class Plan:
     """
 
     def __init__(self, steps: tuple[PipelineStep, ...]) -> None:
-        self.steps = steps = msgspec.convert(
-            msgspec.to_builtins(steps), type=tuple[PipelineStep, ...]
-        )  # 55 and 55.0 are one
+        builtins = msgspec.to_builtins(steps)  # 55 and 55.0 are one
+        self.steps = steps = msgspec.convert(builtins, type=tuple[PipelineStep, ...])
         self.key = hashlib.blake2b(msgspec.json.encode(steps), digest_size=12).hexdigest()
         self.uploads = bool(steps) and steps[0].key == UPLOAD
         by_step = {step.key: tuple(_slots(step)) for step in steps}

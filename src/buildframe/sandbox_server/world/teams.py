@@ -35,7 +35,7 @@ class TeamGrant(NamedTuple):
 
 def initial_teams(world: World) -> tuple[list[TeamRecord], list[TeamGrant]]:
     """Return the teams of a new world, and their access to pipelines."""
-    random, entries = SeededRandom(world.seed), initial_pipelines(world)
+    random, entries = SeededRandom(world.seed), list(initial_pipelines(world))
     teams: list[TeamRecord] = []
     grants: list[TeamGrant] = []
     for organization in world.organizations:
