@@ -71,15 +71,14 @@ class ReportFolder:
         self._refuse_others()
         self._folder.mkdir(parents=True, exist_ok=True)
         holder = self._folder / HOLDER  # a second file, because filelock may truncate the locked one
-        lock = filelock.FileLock(self._folder / LOCK)
         try:
-            lock.acquire(blocking=False)
+            lock = filelock.FileLock(self._folder / LOCK).acquire(blocking=False)
         except filelock.Timeout:
             who = holder.read_text() if holder.exists() else ""
             raise BuildframeError(
                 f"{self._folder} is locked by another report: {who or 'it has just started'}."
             ) from None
-        try:
+        with lock:
             with open(holder, "w", opener=_open_no_link) as file:
                 file.write(f"process {os.getpid()}, since {dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%SZ}")
             for part in self._folder.iterdir():
@@ -87,8 +86,6 @@ class ReportFolder:
                     part.unlink() if part.is_symlink() else shutil.rmtree(part)
             self._check_links()
             yield
-        finally:
-            lock.release()
 
     @contextmanager
     def create(self, as_of: dt.datetime) -> Iterator[Path]:

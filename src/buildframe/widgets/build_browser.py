@@ -16,19 +16,10 @@ from buildframe.guards.arguments import checked_names
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, Callback, TaskRunner
 from buildframe.widgets.build_details import BuildDetails
-from buildframe.widgets.build_list import (
-    COLUMNS,
-    CREATED,
-    PIPELINE,
-    TABLE_COLUMNS,
-    BuildList,
-    LoadingState,
-    load_builds,
-    with_rows,
-)
+from buildframe.widgets.build_list import COLUMNS, CREATED, BuildList, LoadingState, columns_for, load_builds, with_rows
 from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.widgets.create_build_form import CreateBuildForm
-from buildframe.widgets.data_table import DataTable, TableColumn
+from buildframe.widgets.data_table import DataTable
 from buildframe.widgets.filter_inputs import FilterInputs
 from buildframe.workspace import PipelineWorkspace, Workspace
 
@@ -91,7 +82,7 @@ class BuildBrowser(components.WorkspaceWidget):
         self._selected_id: str | None = None
         self._marked_ids: frozenset[str] = frozenset()
         self._outdated: dict[tuple[str, int], None] = {}  # pipeline and number of builds to load again
-        self.table = DataTable("Builds", _columns_for(ws), has_search=True)
+        self.table = DataTable("Builds", columns_for(ws), has_search=True)
         self.table.sort_order = [CREATED, True]
         self._update_tasks = TaskRunner(self._on_update_error)
         self.closables += (self._update_tasks,)
@@ -300,9 +291,3 @@ class BuildBrowser(components.WorkspaceWidget):
     def _on_update_error(self, error: BaseException) -> None:
         self._outdated.clear()
         self.status.show_error(error)
-
-
-def _columns_for(ws: Workspace | PipelineWorkspace) -> list[TableColumn]:
-    """Return the columns of the table; the pipeline is optional if there is only one."""
-    is_one = isinstance(ws, PipelineWorkspace)
-    return [each._replace(optional=is_one and each is TABLE_COLUMNS[PIPELINE]) for each in TABLE_COLUMNS]

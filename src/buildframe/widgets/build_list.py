@@ -136,4 +136,9 @@ TABLE_COLUMNS = (
     TableColumn("Commit", "commit", "commit", "84px", rank=5),
 )
 CREATED = 5  # index of the column
-PIPELINE = 2
+
+
+def columns_for(ws: Workspace | PipelineWorkspace) -> list[TableColumn]:
+    """Return the columns of the table; the pipeline is optional if there is only one."""
+    is_one = isinstance(ws, PipelineWorkspace)
+    return [each._replace(optional=is_one and each.value == "pipeline") for each in TABLE_COLUMNS]

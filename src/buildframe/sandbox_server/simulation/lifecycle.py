@@ -17,13 +17,7 @@ from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.agents import AgentQueue
 from buildframe.sandbox_server.simulation.scenario import HOUR, JobOutcome, Scenario
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
-from buildframe.sandbox_server.world.model import (
-    AgentSchedule,
-    agent_tags,
-    machine_of_agent,
-    one_job_agent,
-    queue_of_agent,
-)
+from buildframe.sandbox_server.world.model import agent_tags, machine_of_agent, one_job_agent, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES, FINISHED_STATES
@@ -324,7 +318,8 @@ class Simulation:
     def _agents(self, queue: QueueKey) -> AgentQueue:
         """Return the agents of a queue; none if no agent meets the query rules."""
         if queue not in self._queues:
-            self._queues[queue] = AgentQueue(queue[1], AgentSchedule((0,)), self.now)
+            organization = self.world.get_organization(queue[0])
+            self._queues[queue] = AgentQueue(queue[1], organization.get_fleet(queue[1]), self.now)
         return self._queues[queue]
 
     def _enqueue(self, build: BuildRun, job: JobRun) -> QueueKey:

@@ -84,8 +84,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     has_cluster: bool = True
 
     def get_fleet(self, queue: str) -> AgentSchedule:
-        """Return the agents of a queue."""
-        return self.fleets.get(queue, AgentSchedule((self.agents[queue],)))
+        """Return the agents of a queue: none if the organization has no such queue."""
+        return self.fleets.get(queue, AgentSchedule((self.agents.get(queue, 0),)))
 
 
 ORGANIZATIONS = msgspec.json.decode(data_file("world/catalog.json").read_bytes(), type=tuple[Organization, ...])
