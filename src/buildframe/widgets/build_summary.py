@@ -45,18 +45,17 @@ def _job_title(job: Row) -> str:
     return f"{kind}{job_name(job)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
+def _agent_with_queue(job: Row) -> str:
+    return " ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})")))
+
+
 JOB_COLUMNS = (
     TableColumn("State", "state", "state", "106px"),
     TableColumn("Job", _job_title, width="minmax(120px, 3fr)"),
     TableColumn("Waited", lambda job: _between(job["runnable_at"], job["started_at"]), "seconds", "76px"),
     TableColumn("Ran", lambda job: _between(job["started_at"], job["finished_at"]), "seconds", "72px"),
     TableColumn("Exit", "exit_status", "number", "50px", rank=1),
-    TableColumn(
-        "Agent (queue)",
-        lambda job: " ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})"))),
-        width="minmax(110px, 2fr)",
-        rank=2,
-    ),
+    TableColumn("Agent (queue)", _agent_with_queue, width="minmax(110px, 2fr)", rank=2),
 )
 
 

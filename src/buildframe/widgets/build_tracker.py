@@ -125,10 +125,5 @@ class BuildTracker:
 
 def to_record(row: Mapping[Any, Any]) -> spec.Build:
     """Return as much of a build as its buttons need."""
-    return spec.Build(
-        id=row["id"],
-        number=int(row["number"]),
-        state=row["state"],
-        pipeline=spec.Pipeline(slug=row["pipeline"]),
-        web_url=row["web_url"],
-    )
+    same = {name: row[name] for name in ("id", "state", "web_url")}
+    return spec.Build(**same, number=int(row["number"]), pipeline=spec.Pipeline(slug=row["pipeline"]))

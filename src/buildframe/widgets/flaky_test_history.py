@@ -67,13 +67,7 @@ def render_history(history: SuiteHistory, id: str, instances: int | None) -> str
             f"The store has no history of this test: no snapshot up to {html.timestamp(history.last)} lists it."
         )
     test, states = history.tests.loc[id], to_rows(history.states[history.states["id"] == id])
-    return html.render(
-        "flaky_test_history",
-        history=history,
-        test=test,
-        meaning=_STATUS_MEANINGS[str(test["status"])],
-        instances=instances,
-        states=states,
-        most=max(state["instances"] or 0 for state in states),
-        length=max(history.last - history.first, pd.Timedelta(1, "s")),
-    )
+    most = max(state["instances"] or 0 for state in states)
+    chart = {"states": states, "most": most, "length": max(history.last - history.first, pd.Timedelta(1, "s"))}
+    properties = {"test": test, "meaning": _STATUS_MEANINGS[str(test["status"])], "instances": instances}
+    return html.render("flaky_test_history", history=history, **properties, **chart)

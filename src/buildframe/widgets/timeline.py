@@ -60,7 +60,7 @@ def render_timeline(
     times = [*bars[["first", "wait_to", "run_from", "end"]].to_numpy().ravel(), *chain["start"], *chain["end"]]
     low = min(0.0, float(np.nanmin(times)))  # minutes, as all positions
     high = max(float(np.nanmax(times)), low + 1 / 60, minutes)
-    unit = units.unit_of(60 * (high - low))
+    unit, ticks = units.unit_of(60 * (high - low)), units.DurationLocator().tick_values(60 * low, 60 * high)
     waiting = int(jobs["type"].isin(["script", "trigger", "manual"]).sum()) - len(bars)
     marks = _chain_marks(chain, len(bars))
     rows = [_describe(bar) | of_row for bar, of_row in zip(bars.to_dict("records"), marks, strict=True)]
@@ -71,10 +71,7 @@ def render_timeline(
         bars=rows,
         low=low,
         length=high - low,
-        ticks=[
-            (tick / 60, units.format_in_unit(tick, *unit))
-            for tick in units.DurationLocator().tick_values(60 * low, 60 * high)
-        ],
+        ticks=[(tick / 60, units.format_in_unit(tick, *unit)) for tick in ticks],
         legend=_legend(bars),
         css_classes=_CSS_CLASSES,
         signs={note: sign for note, sign in _END_SIGNS.items() if any(sign in row["signs"] for row in rows)},
