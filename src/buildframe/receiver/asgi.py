@@ -31,6 +31,8 @@ MAX_CONNECTIONS = 800  # in total; processes may usually open 1,024 files
 DEADLINE_KEY = "buildframe.deadline"
 """Key of the ASGI scope extension that contains the event loop time by which a request must have arrived."""
 
+RawHeaders = list[tuple[bytes, bytes]]
+
 _HOUR = 3600.0
 _UNLIMITED = dt.timedelta(days=36_500)
 _LOG = logging.getLogger("buildframe")
@@ -111,7 +113,7 @@ class ReceiverApp(Starlette):
             del self._reading[oldest]
             oldest.reschedule(0)
 
-    async def _accept(self, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
+    async def _accept(self, headers: RawHeaders, body: bytes) -> Response:
         try:
             if not self._is_genuine(headers, body):
                 self._check_clock(headers, body)
@@ -127,7 +129,7 @@ class ReceiverApp(Starlette):
             return self._refuse(503, refusal)
         return Response(status_code=204)
 
-    def _check_clock(self, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _check_clock(self, headers: RawHeaders, body: bytes) -> None:
         """Log at most once an hour that a valid signature differs from this machine's clock by over an hour."""
         now = time.monotonic()
         if now < self._next_clock_check or not self._is_genuine(headers, body, _UNLIMITED):
@@ -144,9 +146,7 @@ class ReceiverApp(Starlette):
                 side,
             )
 
-    def _is_genuine(
-        self, headers: list[tuple[bytes, bytes]], body: bytes, max_age: dt.timedelta = webhooks.MAX_AGE
-    ) -> bool:
+    def _is_genuine(self, headers: RawHeaders, body: bytes, max_age: dt.timedelta = webhooks.MAX_AGE) -> bool:
         for secret in self._secrets:
             try:
                 webhooks.verify(headers, body, secret.reveal(), max_age=max_age, names=self._names)

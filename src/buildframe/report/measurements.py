@@ -26,6 +26,7 @@ QUEUE: list[Key] = ["queue"]
 _FLAKY = 0.01
 _HOUR = pd.Timedelta(1, "h")
 Change = Callable[[pd.DataFrame, pd.DataFrame, list[Key], str, str], pd.DataFrame]
+Tables = dict[str, pd.DataFrame]
 Pair = tuple[pd.DataFrame, pd.DataFrame]
 """Rows of a period and of the one before."""
 
@@ -197,7 +198,7 @@ def measure(
 
 def find_changes(
     builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, since: pd.Timestamp | None
-) -> tuple[dict[str, pd.DataFrame], int]:
+) -> tuple[Tables, int]:
     """Return the tables of comparisons and change points by name, with flags, and of how many tests each is one.
 
     The arguments are those of `measure`.
@@ -224,7 +225,7 @@ def ended_builds(builds: pd.DataFrame) -> pd.DataFrame:
     return builds[~is_blocked(builds)]
 
 
-def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compares: bool) -> dict[str, pd.DataFrame]:
+def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compares: bool) -> Tables:
     """Return the tables that compare a period with the one before, by name."""
 
     def both(frame: pd.DataFrame, at: str) -> Pair:
@@ -256,9 +257,7 @@ def _passed(rows: Pair) -> Pair:
     return now, before
 
 
-def _search_changes(
-    builds: pd.DataFrame, jobs: pd.DataFrame, history: Period
-) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+def _search_changes(builds: pd.DataFrame, jobs: pd.DataFrame, history: Period) -> tuple[Tables, dict[str, int]]:
     """Return the tables of change points by name, and the number of groups without any for each."""
     builds, jobs = (history.of(frame, "finished_at") for frame in (builds, jobs))
     passed, ran = (frame[frame["state"] == "passed"] for frame in (builds, jobs))
@@ -275,9 +274,7 @@ def _search_changes(
     return tables, n_unchanged
 
 
-def flag_changes(
-    tables: Mapping[str, pd.DataFrame], n_unchanged: Mapping[str, int]
-) -> tuple[dict[str, pd.DataFrame], int]:
+def flag_changes(tables: Tables, n_unchanged: Mapping[str, int]) -> tuple[Tables, int]:
     """Return the tables with the changes as `notable` that are significant among all tests.
 
     Also return of how many equal tests one of a pipeline or queue counts as one: they share half of the level, and the
