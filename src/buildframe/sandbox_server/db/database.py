@@ -181,11 +181,11 @@ class Database:
         return (msgspec.json.decode(run, type=BuildRun) for (run,) in rows)
 
     def find_commits_around(
-        self, pipeline_key: str, timestamp: int, branch: str | None = None
+        self, pipeline_key: str, timestamp: int, branch: str | None
     ) -> tuple[str | None, str | None]:
         """Return the commits of the last build created before a timestamp and of the first since; None: no such build.
 
-        Counts the builds of a branch, or by default of all branches.
+        Counts the builds of a branch; None: of all branches.
         """
         sql = "SELECT sha FROM builds WHERE pipeline_key = ? AND (branch = ? OR ? IS NULL) AND created"
         values = pipeline_key, branch, branch, timestamp

@@ -120,10 +120,8 @@ class Simulator(Simulation):
 
     def _with_commits(self, planted: Began) -> Began:
         key = f"{planted.organization}/{planted.pipeline}"
-        if isinstance(planted, BrokenBranch):
-            before, after = self.db.find_commits_around(key, planted.since.us, planted.branch)
-        else:
-            before, after = self.db.find_commits_around(key, planted.at.us)
+        at, branch = (planted.since, planted.branch) if isinstance(planted, BrokenBranch) else (planted.at, None)
+        before, after = self.db.find_commits_around(key, at.us, branch)
         return replace(planted, commit_before=before, commit_after=after)
 
     # --- actions ---

@@ -63,7 +63,7 @@ def storm_agents(queue: str, organization: Organization, is_whole: bool) -> tupl
 def plant(seed: int, organization: Organization, start: int, until: int) -> Truth:
     """Return the anomalies of an organization in the time range of its history. They affect different steps."""
     short = tuple(ShortQueue(organization.slug, name, organization.agents[name]) for name in draw_short_queues(seed))
-    return _Planter(SeededRandom(seed), organization, start, until, short).plant(seed == EXAMPLE_SEED)
+    return _Planter(seed, organization, start, until, short).plant(seed == EXAMPLE_SEED)
 
 
 def _is_planted(random: SeededRandom, probability: float, kind: str) -> bool:
@@ -79,14 +79,9 @@ class _Planter:
     """Draws anomalies one after the other, each at a step that has none."""
 
     def __init__(
-        self,
-        random: SeededRandom,
-        organization: Organization,
-        start: int,
-        until: int,
-        short_queues: tuple[ShortQueue, ...],
+        self, seed: int, organization: Organization, start: int, until: int, short: tuple[ShortQueue, ...]
     ) -> None:
-        self._random, self._organization, self._short = random, organization, short_queues
+        self._random, self._organization, self._short = SeededRandom(seed), organization, short
         self._start, self._until = start, until
         first = start - start % DAY
         self._days = [day for day in range(first, until, DAY) if work_hours.weekday(day) < 5 and day >= start]
