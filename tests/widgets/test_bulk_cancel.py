@@ -11,6 +11,7 @@ import buildframe as bf
 from buildframe import widgets
 from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.build_browser import BuildBrowser
+from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
 from tests.widgets.widget_helpers import is_safe, visible_text, wait_for
@@ -153,6 +154,18 @@ def test_a_token_without_the_scope(live: Workspace) -> None:
     assert "1 failed, 1 not sent" in confirm(browser)
     assert "write_builds" in str(browser.bulk.table.rows[0][4])
     browser.close()
+
+
+def test_the_start_does_not_replace_the_outcome(browser: BuildBrowser, monkeypatch: pytest.MonkeyPatch) -> None:
+    show_progress = BulkCancel._show_progress
+
+    def show_late(bulk: BulkCancel) -> None:
+        bulk._tasks.join(0.5)
+        show_progress(bulk)
+
+    monkeypatch.setattr(BulkCancel, "_show_progress", show_late)
+    ask_branch(browser, "mine")
+    assert "2 canceled" in confirm(browser)
 
 
 def test_stop_leaves_the_rest_running(live: Workspace, browser: BuildBrowser, monkeypatch: pytest.MonkeyPatch) -> None:

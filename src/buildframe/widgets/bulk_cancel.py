@@ -172,9 +172,12 @@ class BulkCancel(components.WorkspaceWidget):
                 task.update(functools.partial(self._add, outcome))
 
         # Not `start`, which would be refused while a search that was withdrawn has yet to end.
-        self._tasks.restart(run, lambda _: self._end(), on_start=self._update_buttons)
-        self._show_progress()
+        self._tasks.restart(run, lambda _: self._end(), on_start=self._show_start)
         self._accessibility.move_focus(".bf-bulk .bf-grid")
+
+    def _show_start(self) -> None:
+        self._update_buttons()
+        self._show_progress()
 
     def _add(self, outcome: CanceledBuild) -> None:
         self._outcomes.append(outcome)
