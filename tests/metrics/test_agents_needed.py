@@ -168,7 +168,9 @@ def test_nothing_is_returned_without_jobs_and_other_queues_are_named() -> None:
     builds, jobs = queue(5, 20)
     empty = metrics.agents_needed(builds.iloc[:0], jobs.iloc[:0], "default")
     assert empty.empty
-    assert list(empty.dtypes) == list(metrics.agents_needed(builds, jobs, "default").dtypes)
+    needed = metrics.agents_needed(builds, jobs, "default")
+    assert list(empty.dtypes) == list(needed.dtypes)
+    assert empty.attrs.keys() == needed.attrs.keys()
     with pytest.raises(BadInput, match=r"queue='mac' has no job\. Use one of 'default'"):
         metrics.agents_needed(builds, jobs, "mac")
     with pytest.raises(BadInput, match="target=95"):
@@ -179,7 +181,9 @@ def test_nothing_is_returned_without_jobs_and_other_queues_are_named() -> None:
 
 def test_a_queue_in_which_no_job_was_ready_has_no_rows() -> None:
     frame = frames([build("b", 0, 9)], [job("a", None, None, None, state="broken")])
-    assert metrics.agents_needed(*frame, "default").empty
+    none = metrics.agents_needed(*frame, "default")
+    assert none.empty
+    assert (none.attrs["within_s"], none.attrs["target"], none.attrs["today"]) == (300, 0.95, None)
 
 
 @pytest.mark.slow

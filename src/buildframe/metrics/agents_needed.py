@@ -81,7 +81,8 @@ def agents_needed(
         - `smallest`: the smallest number of agents with `share_within >= target`, as all larger ones have; None if no
           number has it.
         - `smallest_with_margin`: the same for `low >= target`, so that the target is probably met in other weeks, too.
-        - `today`: the same columns, as a dict, with the fleet that the record shows; `agents` is its mean number.
+        - `today`: the same columns, as a dict, with the fleet that the record shows; `agents` is its mean number. None
+          if no job of the queue was runnable.
         - `queue`, `within_s`, `target`; `days`, the length of the record.
         - `error`, `fleet` and `gap_share` of `replay`.
 
@@ -134,11 +135,11 @@ def agents_needed(
         raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
     if known.count(queue) > 1:
         raise BadInput(f"{known.count(queue)} organizations have the queue {queue!r}. Pass the frames of one of them.")
-    rows, attrs = _try_fleets(prepared, known.index(queue), limit, target) if known else ({}, {})
-    if not rows:
-        return _without_rows(prepared, queue)
-    result = pd.DataFrame([rows[n] for n in sorted(rows)]).astype(_COLUMNS)[[*_COLUMNS]]
-    result.attrs |= {"queue": queue, "within_s": limit, "target": target} | attrs | describe_replay(prepared)
+    rows, found = _try_fleets(prepared, known.index(queue), limit, target) if known else ({}, {})
+    result = pd.DataFrame([rows[n] for n in sorted(rows)], columns=[*_COLUMNS]).astype(_COLUMNS)
+    attrs = {"queue": queue, "within_s": limit, "target": target, "days": _hours(prepared) / 24}
+    attrs |= {"today": None, "smallest": None, "smallest_with_margin": None}
+    result.attrs |= attrs | found | describe_replay(prepared)
     return result
 
 
@@ -156,13 +157,12 @@ def _try_fleets(
             rows[agents] = _measure(prepared, number, Fleet(agents), limit, target)
         return rows[agents][column] >= target
 
-    recorded, hours = _measure(prepared, number, prepared.fleets[number], limit, target), _hours(prepared)
+    recorded = _measure(prepared, number, prepared.fleets[number], limit, target)
     today = max(round(recorded["agents"]), 1)
-    least = max(min(math.ceil(busy_hours(unlimited) / hours), today), 1)
+    least = max(min(math.ceil(busy_hours(unlimited) / _hours(prepared)), today), 1)
     tests = [functools.partial(reaches, column) for column in ("share_within", "low")]
     smallest, careful = try_numbers(least, max(most_at_once(unlimited), least), today, tests)
-    found = {"days": hours / 24, "today": recorded, "smallest": smallest, "smallest_with_margin": careful}
-    return rows, found
+    return rows, {"today": recorded, "smallest": smallest, "smallest_with_margin": careful}
 
 
 def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Waits:
@@ -185,11 +185,3 @@ def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, 
 
 def _hours(prepared: PreparedReplay) -> float:
     return (prepared.model.end - prepared.model.start) / HOUR
-
-
-def _without_rows(prepared: PreparedReplay, queue: str) -> pd.DataFrame:
-    """Return the result for a queue in which no job was runnable."""
-    result = pd.DataFrame(columns=[*_COLUMNS]).astype(_COLUMNS)
-    attrs = {"queue": queue, "smallest": None, "smallest_with_margin": None, "today": None}
-    result.attrs |= attrs | describe_replay(prepared)
-    return result
