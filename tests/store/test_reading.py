@@ -289,20 +289,27 @@ def test_errors_of_duckdb_are_shown(filled: Filled, query: str) -> None:
 
 
 INTERRUPTED = """
-import os, signal, sys, threading
+import builtins, os, signal, sys, threading
 import buildframe as bf
 
+error = getattr(builtins, sys.argv[2])
+
+def interrupt(*_):
+    raise error
+
+signal.signal(signal.SIGINT, interrupt)
 threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     bf.Store(sys.argv[1]).sql("SELECT a.range FROM range(3000000) a, range(1000000) b WHERE a.range + b.range = 7")
-except KeyboardInterrupt:
+except error:
     print("interrupted")
 """
 
 
 @pytest.mark.slow
-def test_an_interrupt_ends_a_query(filled: Filled) -> None:
-    ended = preloaded.run(INTERRUPTED, [str(filled.folder)], os.environ, 60)
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit"])
+def test_an_interrupt_ends_a_query(filled: Filled, error: str) -> None:
+    ended = preloaded.run(INTERRUPTED, [str(filled.folder), error], os.environ, 60)
     assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
 
 

@@ -145,7 +145,8 @@ def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
 def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
     """Return the rows of a query, or None if there is no statement.
 
-    The query runs in a thread of its own, because DuckDB ignores Ctrl-C while it makes a table of Arrow.
+    The query runs in a thread of its own, because DuckDB ignores Ctrl-C while it makes a table of Arrow. Waits for it
+    are short, because Windows does not end a wait by Ctrl-C.
     """
 
     def run() -> pa.Table | None:
@@ -156,12 +157,13 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         running = pool.submit(run)
         try:
-            return running.result()
-        except KeyboardInterrupt:
+            while not running.done():
+                concurrent.futures.wait([running], timeout=0.1)
+        finally:  # also if a handler of another signal raises an error
             while not running.done():  # an interruption before the query has started has no effect
                 connection.interrupt()
                 concurrent.futures.wait([running], timeout=0.1)
-            raise
+        return running.result()
 
 
 @functools.cache
