@@ -1,4 +1,7 @@
-"""Sum whole numbers of groups, and find first, last and middle ones, in numpy. Groups are numbered."""
+"""Compute with whole numbers in numpy: sums and first, last and middle values of numbered groups, intervals, chains.
+
+Knows times as microseconds; does not know of what they are.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,13 @@ def count_at_once(times: Integers, begin: Integers, end: Integers) -> Integers:
     """Return how many intervals [begin, end) hold between these ordered times, which contain all of their ends."""
     begins, ends = (np.bincount(np.searchsorted(times, at), minlength=len(times)) for at in (begin, end))
     return np.cumsum(begins - ends)[:-1]
+
+
+def peak(begin: Integers, end: Integers) -> int:
+    """Return the highest number of intervals [begin, end) at once; those without an end are open."""
+    begun, ended = np.sort(begin), np.sort(end[end != NAT])
+    busy = np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun, "right")
+    return int(busy.max(initial=0))
 
 
 def weighted_quantiles(

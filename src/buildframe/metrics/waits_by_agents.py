@@ -15,9 +15,9 @@ import pandas as pd
 
 from buildframe.metrics.columns import NAT, TIMESTAMP, Integers
 from buildframe.metrics.durations import queue_time
+from buildframe.metrics.numbered import peak
 from buildframe.metrics.objective import objective
 from buildframe.metrics.percentiles import percentiles
-from buildframe.metrics.replaying.agents import peak
 
 _FEW = 10
 """Numbers of agents that are all tried."""

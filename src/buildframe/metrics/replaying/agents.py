@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from buildframe.metrics.columns import NAT, Flags, Integers
+from buildframe.metrics.numbered import peak
 from buildframe.metrics.replaying.record import AGENT, BuildRecord, RecordedJobs
 
 _SINGLE_USE_SHARE = 0.95
@@ -121,13 +122,6 @@ def _count_at(begin: Integers, end: Integers, times: Integers) -> Integers:
     """Return how many intervals [begin, end) cover each of these times, including those that begin then."""
     begun, ended = np.sort(begin), np.sort(end[end != NAT])
     return np.searchsorted(begun, times, "right") - np.searchsorted(ended, times, "right")
-
-
-def peak(begin: Integers, end: Integers) -> int:
-    """Return the highest number of intervals [begin, end) at once; those without an end are open."""
-    begun, ended = np.sort(begin), np.sort(end[end != NAT])
-    busy = np.arange(1, len(begun) + 1) - np.searchsorted(ended, begun, "right")
-    return int(busy.max(initial=0))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from buildframe.metrics.columns import Flags, Floats, Integers
-from buildframe.metrics.numbered import count_at_once, weighted_quantiles
-from buildframe.metrics.replaying.agents import AgentTimes, AgentUse, peak, uses_of_queue
+from buildframe.metrics.numbered import count_at_once, peak, weighted_quantiles
+from buildframe.metrics.replaying.agents import AgentTimes, AgentUse, uses_of_queue
 from buildframe.metrics.replaying.record import BuildRecord
 
 HOUR = 3_600_000_000
