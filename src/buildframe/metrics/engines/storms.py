@@ -64,9 +64,9 @@ def stormy_periods(attempts: nw.LazyFrame[Any], place: str, step: list[str], com
         nw.col("passes").sum(), nw.col("first").min(), nw.col("last").max(), tries=_FAILED.sum()
     )
     steps = steps.with_columns(has_failed=(nw.col("passes") == 0).cast(nw.Int64), steps=nw.lit(1))
-    sums = {name: nw.col(of).sum() for name, of in (("failed", "tries"), ("never", "has_failed"))}
     commits = nw.col("first").min(), nw.col("last").max()
-    periods = steps.group_by(place, PERIOD).agg(*commits, nw.col("passes", "steps").sum(), **sums)
+    failures = {"failed": nw.col("tries").sum(), "never": nw.col("has_failed").sum()}
+    periods = steps.group_by(place, PERIOD).agg(*commits, nw.col("passes", "steps").sum(), **failures)
     is_storm = (nw.col("steps") >= MIN_STEPS) & (nw.col("never") > MIN_SHARE * nw.col("steps"))
     has_commits = nw.col("first") != nw.col("last")  # MIN_COMMITS, without a list of all of them
     return periods.filter(is_storm & has_commits & _may_be_storm()).select(place, PERIOD)
