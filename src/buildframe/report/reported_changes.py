@@ -25,6 +25,7 @@ _TOPICS: dict[str, tuple[tuple[str, ...], str | None, int]] = {
 """Prefixes of columns by table, the table of change points, and -1 if these are about the opposite."""
 
 PREFIXES = {name: prefixes for name, (prefixes, _, _) in _TOPICS.items()}
+"""Prefixes of the columns of tests, by table of comparisons."""
 
 
 def reported(tables: Mapping[str, pd.DataFrame], name: str) -> pd.DataFrame:
