@@ -171,7 +171,7 @@ class UnblockForm(components.WorkspaceWidget):
 
 
 def _full_name(job: Row) -> str:
-    return f"{job_name(job)} of build {format_name(job['pipeline'])} #{job['build_number']}"
+    return f"{job_name(job)} of build {html.build_name(job['pipeline'], job['build_number'])}"
 
 
 def _read(step: BlockStep | None, inputs: dict[str, Any]) -> dict[str, str]:
