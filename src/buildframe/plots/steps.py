@@ -101,8 +101,8 @@ def step_times(
         shown = times.head(count_rows_that_fit(ax, top, _POINTS_PER_STEP)).iloc[::-1]
         rare = theme.count_note(one.n_rare, "step", f"with fewer than {format_count(min_runs, 'run')} not shown")
         if shown.empty:
-            none = "A median needs two finished jobs of a step." if one.n_jobs else "Nothing has finished."
-            panel.show_message(f"No step has {format_count(min_runs, 'run')}." if one.n_rare else none)
+            message = "A median needs two finished jobs of a step." if one.n_jobs else "Nothing has finished."
+            panel.show_message(f"No step has {format_count(min_runs, 'run')}." if one.n_rare else message)
             return
         _draw_spans(ax, shown, "queue", theme.ORANGE, "s", +0.17)
         _draw_spans(ax, shown, "run", theme.BLUE, "o", -0.17)
