@@ -303,12 +303,17 @@ def trunk(live: Workspace) -> str:
     return "trunk"
 
 
+async def form_of_web(live: Workspace, trunk: str) -> CreateBuildForm:
+    form = CreateBuildForm(live)
+    form.prepare(["web", trunk], "web")
+    await until(lambda: form.fields["branch"].input.value == "main")
+    return form
+
+
 def test_a_default_branch_that_arrives_after_the_click_is_not_used(live: Workspace, trunk: str) -> None:
     async def steps() -> None:
-        form = CreateBuildForm(live)
+        form = await form_of_web(live, trunk)
         branch = form.fields["branch"].input
-        form.prepare(["web", trunk], "web")
-        await until(lambda: branch.value == "main")
         form.pipeline.value = trunk
         form.create.click()
         assert "was created" in await idle(form)
@@ -320,10 +325,8 @@ def test_a_default_branch_that_arrives_after_the_click_is_not_used(live: Workspa
 
 def test_a_default_branch_that_arrives_after_the_pipeline_changed_is_not_shown(live: Workspace, trunk: str) -> None:
     async def steps() -> None:
-        form = CreateBuildForm(live)
+        form = await form_of_web(live, trunk)
         branch = form.fields["branch"].input
-        form.prepare(["web", trunk], "web")
-        await until(lambda: branch.value == "main")
         form.pipeline.value = trunk
         form.pipeline.value = "web"
         await until(lambda: not form._branch_tasks._started)
