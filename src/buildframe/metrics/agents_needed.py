@@ -128,7 +128,7 @@ def agents_needed(
     2       3      452.90     2411.02          0.47  0.32  0.62         0.07
     """
     limit = seconds_of(within, "within")
-    if isinstance(target, bool) or not isinstance(target, float) or not 0 < target < 1:
+    if not isinstance(target, float) or not 0 < target < 1:
         raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
     prepared = prepare(builds, jobs)
     if (known := prepared.record.queues) and queue not in known:

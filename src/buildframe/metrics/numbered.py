@@ -1,6 +1,6 @@
 """Compute with whole numbers in numpy: sums and first, last and middle values of numbered groups, intervals, chains.
 
-Knows times as microseconds; does not know of what they are.
+Times are in microseconds. Does not know jobs, agents or frames.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def peak(begin: Integers, end: Integers) -> int:
 def weighted_quantiles(
     group: Integers, values: Integers, weights: Integers, n_groups: int, part: int
 ) -> tuple[Integers, Integers]:
-    """Return the least value of each group up to which it has one of so many equal parts of its weight, and the weight.
+    """Return a weighted quantile of the values of each group, and the total weight of the group.
 
-    The value is 0 without weight.
+    The quantile is the least value with at least 1 / `part` of the weight at or below it; 0 without weight.
     """
     total, order = sum_by(group, weights, n_groups), np.lexsort((values, group))
     group, values, weights = group[order], values[order], weights[order]
