@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.errors import Malformed
-from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment
+from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment, job_columns
 from buildframe.spec.arrow_types import arrow_types, pandas_types
 from buildframe.spec.declare import Kind
 from buildframe.spec.rows import MORE
@@ -39,6 +39,8 @@ def source_columns(table: str, names: Names | None = None) -> list[Column]:
     """Return the selected columns and those that they are derived from."""
     columns = select_columns(table, names)
     sources = [need for column in columns if column.derived for need in column.derived.needs]
+    if table == "jobs":
+        sources += [need for column in columns for need in job_columns.SOURCES.get(column.name, ())]
     return select_columns(table, tuple(dict.fromkeys([*(column.name for column in columns), *sources])))
 
 
@@ -75,17 +77,29 @@ def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, a
     which = pa.array(np.repeat(np.arange(len(rows)), [len(row.jobs or ()) for row in rows]), pa.int64())
     build_columns = {name: builds.column(source).combine_chunks() for name, source in build_columns_of(names).items()}
     repeated = {name: pc.take(column, which, memory_pool=_POOL) for name, column in build_columns.items()}
-    return _table("jobs", repeated, jobs, names, additional)
+    selected = {column.name for column in select_columns("jobs", names)}
+    from_build = [name for name in job_columns.SOURCES if name in selected]
+
+    def compute(columns: Mapping[str, pa.Array[Any]]) -> Mapping[str, pa.Array[Any]]:
+        return job_columns.compute(columns, which.to_numpy(), from_build)
+
+    return _table("jobs", repeated, jobs, names, additional, compute)
 
 
 def _table(
-    table: str, computed: Mapping[str, pa.Array[Any]], rows: Sequence[Any], names: Names | None, additional: Names
+    table: str,
+    computed: Mapping[str, pa.Array[Any]],
+    rows: Sequence[Any],
+    names: Names | None,
+    additional: Names,
+    compute: Callable[[Mapping[str, pa.Array[Any]]], Mapping[str, pa.Array[Any]]] | None = None,
 ) -> pa.Table:
-    """Return a table of `computed` columns, of values in the rows, and of columns derived from both."""
+    """Return a table of `computed` columns, of values in the rows, and of columns that `compute` returns for both."""
     columns, needed = dict(computed), source_columns(table, names)
     fields = _FieldValues(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
     columns |= {column.name: _received(column, fields) for column in needed if column.path}
     columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
+    columns |= compute(columns) if compute else {}
     columns |= {name: _texts([(more or {}).get(name) for more in fields.of(MORE)]) for name in additional}
     selected = schema(table, names, additional)
     return pa.Table.from_arrays([columns[name] for name in selected.names], schema=selected)

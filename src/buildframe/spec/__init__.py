@@ -55,7 +55,8 @@ from buildframe.spec.teams import (
 from buildframe.spec.times import Moment, When, is_relative, when
 
 __all__ = [
-    "BUILD_COLUMNS_OF_JOBS", "ENDPOINTS", "FETCHED_AT", "RESOURCES", "TABLES", "AccessLevel", "Build", "BuildFilters",
+    "BUILD_COLUMNS_OF_JOBS", "COMPUTED_COLUMNS_OF_JOBS",
+    "ENDPOINTS", "FETCHED_AT", "RESOURCES", "TABLES", "AccessLevel", "Build", "BuildFilters",
     "BuildState", "Check", "Column", "Emoji", "Endpoint", "Filter", "FlakyTest", "FlakyTestFilters", "Job",
     "JobsOfBuild", "Member", "Moment", "NewBuild", "NewPipeline", "NewTeamPipeline", "Parameter", "Pipeline",
     "PipelineChanges", "Privacy", "Property", "ProviderSettings", "Resource", "TeamPipeline", "TeamPipelineChanges",
@@ -83,6 +84,7 @@ BUILD_COLUMNS_OF_JOBS = {
     "build_number": "number",
     "build_state": "state",
     "build_created_at": "created_at",
+    "build_finished_at": "finished_at",
     "branch": "branch",
     "commit": "commit",
 }
@@ -92,7 +94,19 @@ _OF_BUILD = {column.name: column for column in columns_of(Build)}
 _COPIED = [(name, _OF_BUILD[source]) for name, source in BUILD_COLUMNS_OF_JOBS.items()]
 _LEADING = {"jobs": [Column(name, (), of.kind, f"of its build: {of.doc}", None, of.privacy) for name, of in _COPIED]}
 
+COMPUTED_COLUMNS_OF_JOBS = (
+    Column("step", (), "text", "step, the same in every build: see `metrics.step`", None, PLAIN),
+    Column(
+        "retry_of_job_id", (), "text", "id of the attempt that this one repeats; null if it is the first", None, PLAIN
+    ),
+    Column("retry_of_type", (), "text", "kind of retry that made this attempt: `automatic` or `manual`", None, PLAIN),
+)
+"""Columns of jobs that follow from the jobs of a build: see `buildframe.spec.job_columns`."""
+
+_COMPUTED = {"jobs": COMPUTED_COLUMNS_OF_JOBS}
+
 TABLES: dict[str, tuple[Column, ...]] = {
-    name: (*_LEADING.get(name, ()), *columns_of(resource), FETCHED_AT) for name, resource in sorted(RESOURCES.items())
+    name: (*_LEADING.get(name, ()), *columns_of(resource), *_COMPUTED.get(name, ()), FETCHED_AT)
+    for name, resource in sorted(RESOURCES.items())
 }
 """Every table that can be fetched, with its columns in order."""

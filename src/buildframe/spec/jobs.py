@@ -17,15 +17,38 @@ DEFAULT_QUEUE = "default"
 
 
 @functools.lru_cache(maxsize=4096)
-def queue_of(type: str | None, rules: str | None, agent_tags: str | None) -> str | None:
-    """Return the queue of a script job: from its agent query rules, else from its agent, else `default`.
+def queue_of(
+    type: str | None, rules: str | None, agent_tags: str | None, cluster_queue_id: str | None = None
+) -> str | None:
+    """Return the key of a script job's queue: from its agent query rules, else from its agent, else `default`.
 
+    A job with a `cluster_queue_id` whose rules and agent name no queue is in that queue, whose key is unknown: null.
     `rules` and `agent_tags` are JSON lists such as `["queue=macos", "os=mac"]`.
     """
     if type != "script":
         return None
-    tags = [tag for text in (rules, agent_tags) for tag in _tags(text) if tag.startswith("queue=")]
-    return tags[0].removeprefix("queue=") if tags else DEFAULT_QUEUE
+    for text in (rules, agent_tags):
+        for tag in _tags(text):
+            name, _, key = tag.partition("=")
+            if name.strip() == "queue" and key.strip():
+                return key.strip()
+    return None if cluster_queue_id else DEFAULT_QUEUE
+
+
+@functools.lru_cache(maxsize=4096)
+def queue_id_of(
+    type: str | None,
+    rules: str | None,
+    agent_tags: str | None,
+    cluster_queue_id: str | None,
+    cluster_id: str | None,
+) -> str | None:
+    """Return what separates queues of one key in several clusters: `cluster_queue_id`, else cluster and key."""
+    if type != "script":
+        return None
+    if cluster_queue_id or not cluster_id:
+        return cluster_queue_id or None
+    return f"{cluster_id}/{queue_of(type, rules, agent_tags)}"
 
 
 def _tags(text: str | None) -> list[str]:
@@ -90,9 +113,16 @@ class Job(Resource):
     state: Annotated[str | None, "state of the job when it was fetched", PLAIN] = None
     queue: Annotated[
         str | None,
-        "of a script job: queue from `agent_query_rules`, else from the agent, else `default`",
+        "of a script job: queue from `agent_query_rules`, else from the agent, else `default`; null if only its "
+        "`cluster_queue_id` is known",
         PLAIN,
-        derived(queue_of, "type", "agent_query_rules", "agent_meta_data"),
+        derived(queue_of, "type", "agent_query_rules", "agent_meta_data", "cluster_queue_id"),
+    ] = None
+    queue_id: Annotated[
+        str | None,
+        "of a script job in a cluster: `cluster_queue_id`, else cluster and queue; separates queues of one key",
+        PLAIN,
+        derived(queue_id_of, "type", "agent_query_rules", "agent_meta_data", "cluster_queue_id", "cluster_id"),
     ] = None
     command: Annotated[str | None, "command that the agent runs", PLAIN] = None
     exit_status: Annotated[int | None, "exit status of the command; -1 if the agent was lost or killed", PLAIN] = None
@@ -113,8 +143,12 @@ class Job(Resource):
     retried: Annotated[bool | None, "whether another attempt followed", PLAIN] = None
     retried_in_job_id: Annotated[str | None, "id of the attempt that followed", PLAIN] = None
     retries_count: Annotated[int | None, "number of attempts before this one", PLAIN] = None
-    retry_type: Annotated[str | None, "kind of retry that started this attempt: `automatic` or `manual`", PLAIN] = None
-    retry_source: Annotated[dict[str, Any] | None, "the attempt that this one repeats", PLAIN] = None
+    retry_type: Annotated[
+        str | None, "kind of retry that replaced this attempt: `automatic` or `manual`; see `retry_of_type`", PLAIN
+    ] = None
+    retry_source: Annotated[
+        dict[str, Any] | None, "the attempt that this one repeats, and the kind of retry", PLAIN
+    ] = None
     parallel_group_index: Annotated[int | None, "index among the parallel jobs of its step, from 0", PLAIN] = None
     parallel_group_total: Annotated[int | None, "number of parallel jobs of its step", PLAIN] = None
     matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension", PLAIN] = None

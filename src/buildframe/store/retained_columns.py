@@ -54,7 +54,7 @@ _DAY = ("day", pa.date32())
 _VALIDITY = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
 _COMPUTED = {
     "builds": [("wall_time_s", pa.float64()), (IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"]), _DAY],
-    "jobs": [*((name, pa.float64()) for name in _DURATIONS_OF_JOBS), ("step", _ARROW["text"]), _DAY],
+    "jobs": [*((name, pa.float64()) for name in _DURATIONS_OF_JOBS), _DAY],
 }
 """Columns that the store adds to a table, at its end. Lists have `_VALIDITY`."""
 
@@ -91,9 +91,9 @@ def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
 def as_list_rows(jobs: pd.DataFrame) -> pd.DataFrame:
     """Convert jobs of a delivery to the form in which lists of builds return them."""
     none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _SINGLE_BUILD_ONLY}
-    pairs = jobs[["type", "agent_query_rules"]].astype(object)
-    rows = pairs.where(pairs.notna(), None).itertuples(index=False)
-    queues = [queue_of(type, rules, None) for type, rules in rows]
+    sources = jobs[["type", "agent_query_rules", "cluster_queue_id"]].astype(object)
+    rows = sources.where(sources.notna(), None).itertuples(index=False)
+    queues = [queue_of(type, rules, None, cluster_queue) for type, rules, cluster_queue in rows]
     return jobs.assign(**none, queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype))
 
 

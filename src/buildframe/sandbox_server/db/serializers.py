@@ -275,7 +275,7 @@ class Serializer:
             "name": _fill_placeholders(step.label, slot) or None,
             "step_key": step.key,
             **({"group_key": step.group} if step.group else {}),
-            "agent_query_rules": list(step.rules),
+            "agent_query_rules": _with_queue(step.rules),
             "priority": {"number": step.priority},
             "command": _fill_placeholders(step.command, slot),
             "artifact_paths": step.artifact_paths,
@@ -294,6 +294,11 @@ def _author(commit: Commit) -> JsonObject | str | None:
     if isinstance(commit.author, tuple):
         return dict(zip(("name", "email"), commit.author, strict=True))
     return {} if commit.author is None and commit.source == "ui" else commit.author
+
+
+def _with_queue(rules: tuple[str, ...]) -> list[str]:
+    """Return the agent query rules of a job, which name its queue, also if the step names none."""
+    return [*rules] if any(rule.startswith("queue=") for rule in rules) else ["queue=default", *rules]
 
 
 def _fill_placeholders(text: str, slot: Slot) -> str:
