@@ -91,7 +91,7 @@ def compare_medians(world: DurationWorld, random: np.random.Generator, days: tup
         at = as_timestamps(times + DAY * 28 * is_now)
         frames.append(pd.DataFrame({"group": group, "created_at": at, "x_s": durations.ravel()}))
         seconds.append(durations)
-    found = metrics.percentile_change(*frames, "x_s", "group")
+    found = metrics.percentile_change(*frames[::-1], "x_s", "group")
     (low, high), (low_before, high_before) = (order_statistics(own, 0.5) for own in seconds)
     value, before = (np.median(own, axis=1) for own in seconds)
     naive = (
@@ -109,7 +109,7 @@ def compare_successes(correlation: float, random: np.random.Generator, days: tup
         fallen = outcomes(random, 1, 0.68, correlation, length)
         rows = pd.concat([fallen, rows[rows["world"] > 0]], ignore_index=True) if change and is_now else rows
         frames.append(as_builds(rows).assign(created_at=(rows["at"] + pd.Timedelta(28 * is_now, "D")).astype(STAMP)))
-    found = metrics.build_success_change(*frames, "world")
+    found = metrics.build_success_change(*frames[::-1], "world")
     _, *naive = metrics.newcombe(found["passed"], found["n"], found["passed_before"], found["n_before"])
     columns = found[["low", "high", "p", "notable"]].to_numpy(np.float64, na_value=np.nan)
     return Compared(0.0, *columns.T, naive)

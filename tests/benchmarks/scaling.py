@@ -94,11 +94,11 @@ OF_BUILDS: dict[str, Callable[[Any], Any]] = {
     "remaining_time": metrics.remaining_time,
 }
 OF_HALVES: dict[str, Callable[[Tables, Tables], Any]] = {
-    "percentile_change": lambda now, then: metrics.percentile_change(now.jobs, then.jobs, metrics.run_time, "queue"),
-    "job_failure_change": lambda now, then: metrics.job_failure_change(now.jobs, then.jobs, "queue"),
-    "build_success_change": lambda now, then: metrics.build_success_change(now.builds, then.builds, by="pipeline"),
+    "percentile_change": lambda then, now: metrics.percentile_change(then.jobs, now.jobs, metrics.run_time, "queue"),
+    "job_failure_change": lambda then, now: metrics.job_failure_change(then.jobs, now.jobs, "queue"),
+    "build_success_change": lambda then, now: metrics.build_success_change(then.builds, now.builds, by="pipeline"),
 }
-"""Of the newer half of the days, and of the older."""
+"""Of the older half of the days, and of the newer."""
 READS: dict[str, Callable[[bf.Store], Any]] = {
     "opening": lambda store: [store.version],
     "list of the files": lambda store: store.files("jobs"),
@@ -166,7 +166,7 @@ def _halves(tables: Tables, days: int) -> tuple[Tables, Tables]:
     is_new = nw.col("created_at") >= END - dt.timedelta(days=days) / 2
     found = [nw.from_native(frame) for frame in tables]
     new, old = ([frame.filter(those).to_native() for frame in found] for those in (is_new, ~is_new))
-    return Tables(*new), Tables(*old)
+    return Tables(*old), Tables(*new)
 
 
 # --- in a process of its own

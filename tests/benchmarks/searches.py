@@ -32,10 +32,10 @@ MIDDLE = rows.BEGIN + pd.Timedelta(rows.DAYS / 2, "D")
 
 
 def _halves(frame: Any) -> tuple[Any, Any]:
-    """The rows of the second and of the first half of the time."""
+    """The rows of the first and of the second half of the time."""
     native = nw.from_native(frame)
     is_new = nw.col("created_at") >= MIDDLE.to_pydatetime()
-    return native.filter(is_new).to_native(), native.filter(~is_new).to_native()
+    return native.filter(~is_new).to_native(), native.filter(is_new).to_native()
 
 
 ALONE: dict[str, Callable[[Any], Any]] = {
@@ -44,8 +44,8 @@ ALONE: dict[str, Callable[[Any], Any]] = {
     "days_to_see": lambda jobs: metrics.days_to_see(jobs, metrics.run_time, "queue"),
 }
 OF_HALVES: dict[str, Callable[[Any, Any], Any]] = {
-    "percentile_change": lambda new, old: metrics.percentile_change(new, old, metrics.run_time, "queue"),
-    "job_failure_change": lambda new, old: metrics.job_failure_change(new, old, "queue"),
+    "percentile_change": lambda old, new: metrics.percentile_change(old, new, metrics.run_time, "queue"),
+    "job_failure_change": lambda old, new: metrics.job_failure_change(old, new, "queue"),
 }
 """Summaries of jobs without a counterpart: their intervals and models are all of their work."""
 

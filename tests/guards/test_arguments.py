@@ -207,7 +207,9 @@ def test_functions_refuse_options_that_they_do_not_have(function: Callable[..., 
         (lambda jobs: metrics.percentiles(jobs, q=[]), r"q=\[\] is empty"),
         (lambda jobs: metrics.percentiles(jobs, q=[0.5, 0.5]), r"q=\[0\.5, 0\.5\] .* each once"),
         (
-            lambda jobs: metrics.build_success_change(builds_of("one"), builds_of("one"), confidence=None),
+            lambda jobs: metrics.build_success_change(
+                builds_of("one"), builds_of("one"), confidence=None, allow_reversed=True
+            ),
             "confidence=None",
         ),
         (lambda jobs: bf.save(jobs, "jobs.parquet"), "path=<DataFrame>: pass text or a path"),  # type: ignore[arg-type]

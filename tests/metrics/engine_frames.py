@@ -26,8 +26,8 @@ Summary = Callable[[Any], pd.DataFrame]
 def halves(frame: Any) -> tuple[Any, Any]:
     """Split a frame of any engine into two periods, by the last character of the ids."""
     rows = nw.from_native(frame)
-    is_now = nw.col("id").cast(nw.String).str.slice(-1).is_in(list("02468ace")).fill_null(False)
-    return rows.filter(is_now).to_native(), rows.filter(~is_now).to_native()
+    is_later = nw.col("id").cast(nw.String).str.slice(-1).is_in(list("02468ace")).fill_null(False)
+    return rows.filter(~is_later).to_native(), rows.filter(is_later).to_native()
 
 
 def pipelines() -> pd.DataFrame:
@@ -77,11 +77,15 @@ OF_JOBS: dict[str, Summary] = {
     "contention of builds": lambda jobs: metrics.contention(jobs, by="build_number"),
     "queue_depth": lambda jobs: metrics.queue_depth(jobs, by=["pipeline", "queue"]),
     "utilization": metrics.utilization,
-    "percentile_change": lambda jobs: metrics.percentile_change(*halves(jobs), metrics.run_time, ["pipeline", "queue"]),
-    "percentile_change of waits": lambda jobs: metrics.percentile_change(
-        *halves(jobs), metrics.queue_time, "queue", (0.5, 0.95)
+    "percentile_change": lambda jobs: metrics.percentile_change(
+        *halves(jobs), metrics.run_time, ["pipeline", "queue"], allow_reversed=True
     ),
-    "job_failure_change": lambda jobs: metrics.job_failure_change(*halves(jobs), "queue", tz="Europe/Berlin"),
+    "percentile_change of waits": lambda jobs: metrics.percentile_change(
+        *halves(jobs), metrics.queue_time, "queue", (0.5, 0.95), allow_reversed=True
+    ),
+    "job_failure_change": lambda jobs: metrics.job_failure_change(
+        *halves(jobs), "queue", tz="Europe/Berlin", allow_reversed=True
+    ),
     "change_points": lambda jobs: metrics.change_points(jobs, metrics.run_time, by="queue", tz="Europe/Berlin"),
     "change_points of failures": lambda jobs: metrics.change_points(jobs, metrics.failed, ["pipeline", "queue"]),
     "change_points of commits": lambda jobs: metrics.change_points(jobs, metrics.failed, "queue", unit="commit"),
@@ -98,7 +102,9 @@ OF_BUILDS: dict[str, Summary] = {
     "throughput": lambda builds: metrics.throughput(builds, freq="1h", tz="Australia/Lord_Howe"),
     "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
     "trend of wall time": metrics.trend,
-    "build_success_change": lambda builds: metrics.build_success_change(*halves(builds), by="pipeline"),
+    "build_success_change": lambda builds: metrics.build_success_change(
+        *halves(builds), by="pipeline", allow_reversed=True
+    ),
     "survival of wall time": lambda builds: metrics.survival(builds, of=metrics.wall_time, by="branch"),
     "change_points of wall time": metrics.change_points,
     "change_points of failed builds": lambda builds: metrics.change_points(builds, metrics.failed, "pipeline"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -14,6 +16,12 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.clustering import DAY, Spread, effective_sizes, measure_spread, with_days
 from buildframe.metrics.engines import engine_of
+
+# Most worlds below have both periods at the same time.
+percentile_change, build_success_change, job_failure_change = (
+    functools.partial(summary, allow_reversed=True)
+    for summary in (metrics.percentile_change, metrics.build_success_change, metrics.job_failure_change)
+)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,7 @@ def test_success_of_two_periods():
         [builds(0, passed=30, failed=2, running=2), builds(1, passed=18, failed=30)], ignore_index=True
     ).assign(pipeline="web")
     before = pd.concat([before, builds(failed=4).assign(pipeline="old")])
-    result = metrics.build_success_change(now, before, by="pipeline").set_index("pipeline")
+    result = build_success_change(before, now, by="pipeline").set_index("pipeline")
     assert result.index.tolist() == ["new", "old", "web"]
     assert result.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
     sizes = effective_size_of(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
@@ -140,7 +148,7 @@ def test_success_of_two_periods():
     assert result.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
     assert result["n_before"].tolist() == [0, 4, 80]
     assert result.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
-    assert metrics.build_success_change(now, before)["n"].tolist() == [75]
+    assert build_success_change(before, now)["n"].tolist() == [75]
 
 
 def test_failures_of_two_periods():
@@ -152,11 +160,11 @@ def test_failures_of_two_periods():
 
     now = pd.concat([ran(0, failed=30, passed=7, canceled=5), ran(1, timed_out=26, passed=7)])
     before = pd.concat([ran(0, failed=24, passed=16, running=2), ran(1, failed=24, passed=16)])
-    result = metrics.job_failure_change(now, before, by="step").iloc[0]
+    result = job_failure_change(before, now, by="step").iloc[0]
     assert result[["failed", "n", "failed_before", "n_before"]].tolist() == [56, 70, 48, 80]
     assert result[["rate", "rate_before"]].tolist() == [0.8, 0.6]
     assert result["low"] < 0.2 < result["high"]
-    only_canceled = metrics.job_failure_change(ran(0, canceled=3), before, by="step").iloc[0]
+    only_canceled = job_failure_change(before, ran(0, canceled=3), by="step").iloc[0]
     assert only_canceled["n"] == 0
     assert np.isnan(only_canceled["rate"])
 
@@ -164,10 +172,10 @@ def test_failures_of_two_periods():
 def test_a_rate_that_fell_on_every_day_is_found():
     now = pd.concat([builds(day, passed=14, failed=6) for day in range(7)])
     before = pd.concat([builds(day, passed=18 + day % 3, failed=2 - day % 3) for day in range(7)])
-    result = metrics.build_success_change(now, before).iloc[0]
+    result = build_success_change(before, now).iloc[0]
     assert result["high"] < 0
     one_bad_day = pd.concat([builds(day, passed=19, failed=1) for day in range(6)] + [builds(6, failed=40)])
-    result = metrics.build_success_change(one_bad_day, before).iloc[0]
+    result = build_success_change(before, one_bad_day).iloc[0]
     assert result["change"] < -0.2
     assert result["high"] > 0
 
@@ -180,7 +188,7 @@ def seconds(*values: float, days: int = 10, **more: object) -> pd.DataFrame:
 def test_percentiles_of_two_periods_by_hand():
     """Medians of 0 to 100 and of 20 to 60, which lie alike on ten days."""
     now, before = seconds(*range(101)), seconds(*range(20, 61))
-    result = metrics.percentile_change(now, before, of="x_s").iloc[0]
+    result = percentile_change(before, now, of="x_s").iloc[0]
     assert result[["n", "n_before", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [101, 41, 50, 40, 10]
 
     def up_to_the_middle(values: range) -> Days:
@@ -203,7 +211,7 @@ def test_percentiles_of_two_periods_by_hand():
 @pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
 def test_too_few_rows_for_a_percentile_have_no_interval(made):
     rows = made(seconds(*range(19)))
-    result = metrics.percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
+    result = percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
     assert result.filter(like="p95").drop("p95_notable").isna().all()
     assert not result["p95_notable"]
     bounds = [f"p50{end}_at_least_s" for end in ("", "_before")]
@@ -214,14 +222,14 @@ def test_too_few_rows_for_a_percentile_have_no_interval(made):
 def test_groups_of_one_period_only():
     now = seconds(1, 2, 3, queue=pd.Series(["a", "a", None], dtype="str"))
     before = seconds(4, queue=pd.Series(["b"], dtype="str"))
-    result = metrics.percentile_change(now, before, of="x_s", by="queue", q=(0.5, 0.95))
+    result = percentile_change(before, now, of="x_s", by="queue", q=(0.5, 0.95))
     assert result["queue"].isna().tolist() == [False, False, True]
     assert result["n"].tolist() == [2, 0, 1]
     assert result["n_before"].tolist() == [0, 1, 0]
     assert result.filter(like="change").isna().all(axis=None)
-    nothing = metrics.percentile_change(now.iloc[:0], before.iloc[:0], of="x_s", by="queue")
+    nothing = percentile_change(before.iloc[:0], now.iloc[:0], of="x_s", by="queue")
     assert nothing.empty
-    assert list(nothing) == list(metrics.percentile_change(now, before, of="x_s", by="queue"))
+    assert list(nothing) == list(percentile_change(before, now, of="x_s", by="queue"))
 
 
 def of_busy_days(shape: str, spread: float, random: np.random.Generator, groups: int = 300) -> pd.DataFrame:
@@ -241,7 +249,7 @@ def test_as_many_intervals_hold_no_change_as_they_promise(shape, spread, confide
     """Of 300 pairs of weeks of one kind; 3.5 standard deviations below the promise would be a lie."""
     random = np.random.default_rng(5)
     now, before = (of_busy_days(shape, spread, random) for _ in range(2))
-    result = metrics.percentile_change(now, before, of="x_s", by="g", q=(0.5, 0.9), confidence=confidence)
+    result = percentile_change(before, now, of="x_s", by="g", q=(0.5, 0.9), confidence=confidence)
     for p in ("p50", "p90"):
         low, high = result[f"{p}_change_low_s"], result[f"{p}_change_high_s"]
         outside = (low > 0) | (high < 0)
@@ -255,14 +263,14 @@ def test_rows_that_were_taken_as_independent_would_find_changes_by_chance():
     values = [[own["x_s"] for _, own in frame.groupby("g")] for frame in frames]
     naive = [ranksums(one, other).pvalue for one, other in zip(*values, strict=True)]
     assert np.mean(np.array(naive) < 0.05) > 0.5
-    result = metrics.percentile_change(*frames, of="x_s", by="g")
+    result = percentile_change(*frames, of="x_s", by="g")
     assert (result["p50_change_p"] < 0.05).mean() < 0.08
 
 
 def test_a_change_is_found_and_signed():
     random = np.random.default_rng(6)
     now, before = seconds(*random.lognormal(0.5, 0.5, 300)), seconds(*random.lognormal(0, 0.5, 300))
-    slower, faster = (metrics.percentile_change(*pair, of="x_s").iloc[0] for pair in ((now, before), (before, now)))
+    slower, faster = (percentile_change(*pair, of="x_s").iloc[0] for pair in ((before, now), (now, before)))
     assert slower["p50_change_low_s"] > 0
     assert faster["p50_change_high_s"] < 0
     assert faster["p50_change_low_s"] == pytest.approx(-slower["p50_change_high_s"])
@@ -274,12 +282,12 @@ def test_a_p_value_belongs_to_its_interval(made):
     random = np.random.default_rng(8)
     now, before = (of_busy_days("lognormal", 0.3, random, 60) for _ in range(2))
     now.loc[now["g"] < 10, "x_s"] *= 2.5
-    result = metrics.percentile_change(made(now), made(before), of="x_s", by="g")
+    result = percentile_change(made(before), made(now), of="x_s", by="g")
     p, low, high = (result[f"p50_change_{end}"] for end in ("p", "low_s", "high_s"))
     excludes = (low > 0) | (high < 0)
     assert 5 < excludes.sum() < 20
     assert (excludes == (p < 0.05)).all()
-    wider = metrics.percentile_change(made(now), made(before), of="x_s", by="g", confidence=0.99)
+    wider = percentile_change(made(before), made(now), of="x_s", by="g", confidence=0.99)
     np.testing.assert_allclose(np.log(wider["p50_change_p"]), np.log(p), rtol=0.6)
     notable = result["p50_notable"].to_numpy(bool)
     by_definition = false_discovery_control(p) <= 0.05
@@ -288,7 +296,7 @@ def test_a_p_value_belongs_to_its_interval(made):
 
 
 def test_few_days_have_no_interval():
-    result = metrics.percentile_change(seconds(*range(50), days=1), seconds(*range(50), days=3), of="x_s").iloc[0]
+    result = percentile_change(seconds(*range(50), days=3), seconds(*range(50), days=1), of="x_s").iloc[0]
     assert result["p50_change_s"] == 0
     assert result[["p50_change_low_s", "p50_change_high_s", "p50_change_p"]].isna().all()
     assert not result["p50_notable"]
@@ -309,8 +317,8 @@ def test_p_values_are_as_small_by_chance_as_they_say(days, days_before):
     """Of 400 comparisons with day effects; 3.5 standard deviations above the level would be a lie."""
     random = np.random.default_rng(9)
     now, before = (with_day_effects(each, 400, random) for each in (days, days_before))
-    p = metrics.build_success_change(now, before, by="g")["p"]
-    q = metrics.percentile_change(now, before, "x_s", by="g")["p50_change_p"]
+    p = build_success_change(before, now, by="g")["p"]
+    q = percentile_change(before, now, "x_s", by="g")["p50_change_p"]
     for values in (p, q):
         assert values.isna().mean() < 0.05
         for level in (0.01, 0.05):
@@ -320,7 +328,7 @@ def test_p_values_are_as_small_by_chance_as_they_say(days, days_before):
 def test_one_day_is_compared_with_the_weeks_before():
     random = np.random.default_rng(10)
     day, before = with_day_effects(1, 50, random, rate=0.35), with_day_effects(28, 50, random, rate=0.9)
-    result = metrics.build_success_change(day, before, by="g")
+    result = build_success_change(before, day, by="g")
     assert result["notable"].mean() > 0.8
     assert (result["change"] < 0).all()
 
@@ -329,7 +337,7 @@ def test_a_fall_that_a_week_does_not_show_is_seen_in_four():
     random = np.random.default_rng(11)
     weeks = [with_day_effects(28, 60, random, rate) for rate in (0.88, 0.68)]
     last = [frame[frame["created_at"] >= START + pd.Timedelta(21, "D")] for frame in weeks]
-    found = [(metrics.build_success_change(*pair[::-1], by="g")["p"] < 0.05).mean() for pair in (last, weeks)]
+    found = [(build_success_change(*pair, by="g")["p"] < 0.05).mean() for pair in (last, weeks)]
     assert found[0] < 0.9 < found[1]
 
 
@@ -356,7 +364,7 @@ def test_intervals_of_censored_rows_hold_the_change_as_often_as_they_promise(spr
     now = censored(weeks[0].assign(x_s=factor * weeks[0]["x_s"]), 0.1, random)
     before = censored(weeks[1], 0.1, random)
     assert now["started_at"].isna().mean() == pytest.approx(0.09, abs=0.02)
-    result = metrics.percentile_change(now, before, metrics.queue_time, by="g", q=(0.5, 0.9))
+    result = percentile_change(before, now, metrics.queue_time, by="g", q=(0.5, 0.9))
     for p in ("p50", "p90"):
         low, high, p_value = (result[f"{p}_change_{end}"] for end in ("low_s", "high_s", "p"))
         is_known = low.notna() & high.notna()
@@ -373,7 +381,7 @@ def test_censored_rows_neither_hide_nor_make_a_change():
     rows = of_busy_days("lognormal", 0.1, random, 100)
     before, same = censored(rows, 0.05, random), censored(of_busy_days("lognormal", 0.1, random, 100), 0.5, random)
     slower = censored(rows.assign(x_s=2 * rows["x_s"]), 0.5, random)
-    result = [metrics.percentile_change(now, before, metrics.queue_time, by="g") for now in (same, slower)]
+    result = [percentile_change(before, now, metrics.queue_time, by="g") for now in (same, slower)]
     assert [each["p50_notable"].mean() for each in result] == [pytest.approx(0, abs=0.02), pytest.approx(1, abs=0.02)]
     truth = np.exp(3)
     assert result[1]["p50_s"].median() == pytest.approx(2 * truth, rel=0.06)
@@ -391,7 +399,7 @@ def test_of_a_percentile_that_is_censored_a_lower_bound_is_known(made):
     started = as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))
     now, before = made(OPEN), made(started)
     for one, other, end in ((now, before, ""), (before, now, "_before")):
-        result = metrics.percentile_change(one, other, metrics.queue_time, q=(0.5, 0.95)).iloc[0]
+        result = percentile_change(one, other, metrics.queue_time, q=(0.5, 0.95)).iloc[0]
         assert result[[f"n{end}", f"n_censored{end}", f"p50{end}_s"]].tolist() == [100, 30, 60]
         assert result[f"p95{end}_at_least_s"] == 7200
         unknown = [f"p95{end}_s", "p95_change_s", "p95_change_low_s", "p95_change_high_s", "p95_change_p"]
@@ -407,26 +415,67 @@ def test_rows_that_are_not_censored_count_as_before():
     rows = [of_busy_days("lognormal", 0.3, random, 20) for _ in range(2)]
     jobs = [as_jobs(each.assign(x_s=each["x_s"].round(6)), np.full(len(each), 1e6)) for each in rows]
     q = (0.1, 0.5, 0.9)
-    result = metrics.percentile_change(*jobs, metrics.queue_time, by="g", q=q)
-    plain = metrics.percentile_change(*(each.assign(x_s=each["x_s"].round(6)) for each in rows), "x_s", by="g", q=q)
+    result = percentile_change(*jobs, metrics.queue_time, by="g", q=q)
+    plain = percentile_change(*(each.assign(x_s=each["x_s"].round(6)) for each in rows), "x_s", by="g", q=q)
     pd.testing.assert_frame_equal(result, plain.assign(n_censored=0, n_censored_before=0), check_dtype=False, atol=2e-6)
 
 
 def test_times_of_builds():
     now = pd.DataFrame({"created_at": at(0, 1, 2), "finished_at": at(10, None, 12)})
-    result = metrics.percentile_change(now, now.assign(finished_at=at(5, 6, 7))).iloc[0]
+    result = percentile_change(now.assign(finished_at=at(5, 6, 7)), now).iloc[0]
     assert result[["n", "n_censored", "p50_s", "p50_before_s", "p50_change_s"]].tolist() == [2, 1, 600, 300, 300]
 
 
 def test_bad_input():
     frame = seconds(1, 2)
     with pytest.raises(BadInput, match="confidence=1"):
-        metrics.percentile_change(frame, frame, of="x_s", confidence=1.0)
+        percentile_change(frame, frame, of="x_s", confidence=1.0)
     with pytest.raises(BadInput, match="q=2"):
-        metrics.percentile_change(frame, frame, of="x_s", q=2)
+        percentile_change(frame, frame, of="x_s", q=2)
     with pytest.raises(BadInput, match="no column 'y_s'"):
-        metrics.percentile_change(frame, frame, of="y_s")
+        percentile_change(frame, frame, of="y_s")
     with pytest.raises(BadInput, match="tz='Mars'"):
-        metrics.percentile_change(frame, frame, of="x_s", tz="Mars")
+        percentile_change(frame, frame, of="x_s", tz="Mars")
     with pytest.raises(BadInput, match="confidence=2"):
-        metrics.build_success_change(builds(passed=1), builds(passed=1), confidence=2)
+        build_success_change(builds(passed=1), builds(passed=1), confidence=2)
+
+
+COMPARISONS = {
+    "percentile_change": metrics.percentile_change,
+    "build_success_change": metrics.build_success_change,
+    "job_failure_change": functools.partial(metrics.job_failure_change, at="created_at"),
+    "explain": metrics.explain,
+}
+
+
+def three_days(*days: int) -> pd.DataFrame:
+    """One row a day that every comparison accepts: a build, a job and a segment of a ledger."""
+    return pd.DataFrame(
+        {
+            "id": [str(day) for day in days], "build_id": [str(day) for day in days], "type": "script",
+            "state": "passed", "soft_failed": False, "blocked": False, "created_at": on_days(list(days)),
+            "build_created_at": on_days(list(days)), "finished_at": on_days([9] * len(days)), "kind": "run",
+            "pipeline": "web", "step": "test", "queue": "default", "duration_s": 60.0,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_periods_in_the_other_order_are_refused(name):
+    compare = COMPARISONS[name]
+    early, late, both = three_days(1, 2), three_days(3, 4), three_days(0, 3)
+    if name == "percentile_change":
+        compare = functools.partial(compare, of="duration_s")
+    compare(early, late)
+    with pytest.raises(BadInput, match="swap the frames"):
+        compare(late, early)
+    with pytest.raises(BadInput, match="overlap"):
+        compare(early, both)
+    compare(late, early, allow_reversed=True)
+
+
+def test_jobs_that_are_split_by_the_creation_of_their_builds_may_overlap_by_their_ends():
+    """The last job of the earlier period ends on day 5, after one of the later period that ends on day 4."""
+    early = three_days(1, 2).assign(finished_at=on_days([1, 5]))
+    late = three_days(3, 4).assign(finished_at=on_days([4, 4]))
+    assert metrics.job_failure_change(early, late)["n"].tolist() == [2]

@@ -10,7 +10,7 @@ import pytest
 from tests.metrics.engine_frames import ENGINES, OF_BUILDS, OF_JOBS, halves, in_spark
 from tests.metrics.random_frames import builds_of, jobs_of
 
-from buildframe import metrics
+from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import spark
 
@@ -81,5 +81,18 @@ def rows_of(result: Any) -> Any:
 def test_frames_without_states_and_periods_without_rows_are_fine() -> None:
     frame = builds_of("all null")
     assert metrics.success_rate(frame)["n"].tolist() == [0]
-    now, before = halves(builds_of("many"))
-    assert metrics.build_success_change(now, before.iloc[:0])["n_before"].tolist() == [0]
+    before, now = halves(builds_of("many"))
+    assert metrics.build_success_change(before.iloc[:0], now)["n_before"].tolist() == [0]
+
+
+@pytest.mark.parametrize("summary", [
+    metrics.wall_time, metrics.throughput, metrics.success_rate, metrics.success_trend, metrics.remaining_time,
+    lambda jobs: metrics.trend(jobs, of=metrics.wall_time), lambda jobs: metrics.outages(jobs, branch="main"),
+    plots.duration_trend, plots.success_trend,
+])  # fmt: skip
+def test_a_frame_of_jobs_is_no_frame_of_builds(summary):
+    jobs = jobs_of("many").assign(
+        build_id="b", created_at=pd.Timestamp("2026-03-10", tz="UTC"), branch="main", pipeline="web", blocked=False
+    )
+    with pytest.raises(BadInput, match="holds jobs"):
+        summary(jobs)

@@ -137,9 +137,9 @@ def segments(n: int = 60, **columns: object) -> pd.DataFrame:
 def explain(ledger: pd.DataFrame, ax: plt.Axes | None = None, **options: object) -> plt.Axes:
     """Draw the difference between every other build and the others."""
     if "build_id" not in ledger:
-        return plots.explain(ledger, ledger, ax)
+        return plots.explain(ledger, ledger, ax, allow_reversed=True)
     is_odd = ledger["build_id"].isin([str(number) for number in range(1, 9999, 2)])
-    return plots.explain(ledger[~is_odd], ledger[is_odd], ax, **options)
+    return plots.explain(ledger[~is_odd], ledger[is_odd], ax, allow_reversed=True, **options)
 
 
 def chains(n: int = 6, **columns: object) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import TIMESTAMP, Integers
+from buildframe.metrics.columns import TIMESTAMP, Integers, check_are_builds
 from buildframe.metrics.durations import wall_time
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame
@@ -406,6 +406,7 @@ def _summarize_branches(
         listed = engine_of(pipelines).collect_columns(pipelines, ["slug", "default_branch"], ["id", "organization"])
     builds = check_states(builds, "state")
     engine = engine_of(builds)
+    check_are_builds(engine.column_names(builds), "The history of a branch")
     rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
     names = engine.combinations(rows, _existing_columns(rows.collect_schema(), "pipeline", *_WANTS))
     by = ["pipeline_id"] if _is_complete(names, "pipeline_id") else _existing_columns(names, "organization", "pipeline")

@@ -44,6 +44,15 @@ def check_is_pandas(frame: Any, hint: str) -> None:
         raise BadInput(f"A {type(frame).__name__} is not a pandas DataFrame, which {hint}")
 
 
+def check_are_builds(names: Collection[str], function: str) -> None:
+    """Raise BadInput if the columns of a frame are those of jobs, which `function` would count as builds."""
+    if "build_id" in names:
+        raise BadInput(
+            f"{function} needs builds, and this frame holds jobs: it has the column 'build_id'. Pass the builds, the "
+            "first frame of ci.history(). For jobs use metrics.run_time, queue_time or turnaround."
+        )
+
+
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     """Return a column; raise BadInput if it is missing or occurs twice, or the frame is not pandas."""
     check_is_pandas(

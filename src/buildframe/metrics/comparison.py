@@ -33,7 +33,7 @@ from buildframe.metrics.percentiles import (
     percentile_label,
 )
 from buildframe.metrics.rates import shares, wilson
-from buildframe.metrics.validation import check_states
+from buildframe.metrics.validation import check_order, check_states
 
 _SPREAD = ["rows", "days", "ratio"]
 _JEFFREYS = 0.5
@@ -46,25 +46,27 @@ _LOCATED = ("", _AT_LEAST, *(f" {name}" for name in _SPREAD))
 
 @checked_names
 def percentile_change(
-    now: Frame,
     before: Frame,
+    after: Frame,
     of: RowMetric | str = wall_time,
     by: By = None,
     q: float | Sequence[float] = 0.5,
     at: str = "created_at",
     tz: str = "UTC",
     confidence: float = 0.95,
+    *,
+    allow_reversed: bool = False,
 ) -> pd.DataFrame:
     """
     Compare percentiles of a duration between two periods.
 
     Parameters
     ----------
-    now : DataFrame
-        Rows of the later period: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at` and
-        the columns that `of` needs.
     before : DataFrame
-        Rows of the earlier period. No row may be in both.
+        Rows of the earlier period: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at`
+        and the columns that `of` needs.
+    after : DataFrame
+        Rows of the later period. No row may be in both.
     of : row metric or str, default wall_time
         Duration to compare: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`).
     by : str, function or list of these, optional
@@ -77,6 +79,9 @@ def percentile_change(
         Time zone of the days.
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
+    allow_reversed : bool, default False
+        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
+        frames turn a regression into an improvement.
 
     Returns
     -------
@@ -85,7 +90,7 @@ def percentile_change(
 
         ========================================== ======= ==================================================
         n, n_censored, n_negative                  Int64   as in `percentiles`; 0 if the group is only in
-                                                           `before`
+                                                           `before`; these are the rows of `after`
         n_before, n_censored_before,               Int64   the same for `before`
         n_negative_before
         p50_s, p50_before_s                        float64 percentiles in seconds; NaN with too few rows, or too
@@ -105,7 +110,8 @@ def percentile_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `of`, `q`, `tz` or `confidence` is invalid.
+        If a column is missing, a timestamp has no time zone, `of`, `q`, `tz` or `confidence` is invalid, or the
+        times of the frames overlap or are in the other order.
 
     See Also
     --------
@@ -144,14 +150,15 @@ def percentile_change(
     Examples
     --------
     >>> is_now = builds["created_at"] >= "2026-10-29"
-    >>> change = metrics.percentile_change(builds[is_now], builds[~is_now])
+    >>> change = metrics.percentile_change(builds[~is_now], builds[is_now])
     >>> change[["n", "n_before", "p50_change_s", "p50_change_low_s", "p50_change_high_s"]].round(0)
         n  n_before  p50_change_s  p50_change_low_s  p50_change_high_s
     0  75        83          22.0            -147.0              230.0
     """
     q = check_percentiles(q, "linear")
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    sides = [_Side.of(frame, of, by, q, at, tz) for frame in (now, before)]
+    sides = [_Side.of(frame, of, by, q, at, tz) for frame in (after, before)]
+    check_order(before, after, at, allow_reversed=allow_reversed)
     keys, one, other = _align_groups(sides[0].table, sides[1].table, by)
     columns: dict[str, Any] = {name: one[name].fillna(0) for name in COUNTS}
     columns |= {f"{name}_before": other[name].fillna(0) for name in COUNTS}
@@ -161,18 +168,25 @@ def percentile_change(
 
 @checked_names
 def build_success_change(
-    now: Frame, before: Frame, by: By = None, at: str = "created_at", tz: str = "UTC", confidence: float = 0.95
+    before: Frame,
+    after: Frame,
+    by: By = None,
+    at: str = "created_at",
+    tz: str = "UTC",
+    confidence: float = 0.95,
+    *,
+    allow_reversed: bool = False,
 ) -> pd.DataFrame:
     """
     Compare success rates between two periods.
 
     Parameters
     ----------
-    now : DataFrame
-        Builds of the later period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `state`,
-        `blocked` and `at`.
     before : DataFrame
-        Builds of the earlier period. No build may be in both.
+        Builds of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `state`,
+        `blocked` and `at`.
+    after : DataFrame
+        Builds of the later period. No build may be in both.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     at : str, default "created_at"
@@ -181,6 +195,9 @@ def build_success_change(
         Time zone of the days.
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
+    allow_reversed : bool, default False
+        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
+        frames turn a regression into an improvement.
 
     Returns
     -------
@@ -202,8 +219,8 @@ def build_success_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, or `tz` or
-        `confidence` is invalid.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `tz` or
+        `confidence` is invalid, or the times of the frames overlap or are in the other order.
 
     See Also
     --------
@@ -222,7 +239,7 @@ def build_success_change(
     Examples
     --------
     >>> is_now = builds["created_at"] >= "2026-10-29"
-    >>> change = metrics.build_success_change(builds[is_now], builds[~is_now])
+    >>> change = metrics.build_success_change(builds[~is_now], builds[is_now])
     >>> change[["rate", "rate_before", "change", "low", "high"]].round(3)
         rate  rate_before  change    low   high
     0  0.865         0.79   0.075 -0.149  0.286
@@ -230,13 +247,21 @@ def build_success_change(
     settled, passed = expressions.IS_SETTLED, expressions.HAS_PASSED
     needs = ("state", "blocked", at)
     counted = {"hits": settled & passed, "counted": settled & (passed | expressions.HAS_FAILED)}
-    one, other = (_count_shares(frame, needs, by, counted, at, tz) for frame in (now, before))
+    one, other = (_count_shares(frame, needs, by, counted, at, tz) for frame in (after, before))
+    check_order(before, after, at, allow_reversed=allow_reversed)
     return _compare_rates(one, other, by, "passed", confidence)
 
 
 @checked_names
 def job_failure_change(
-    now: Frame, before: Frame, by: By = None, at: str = "finished_at", tz: str = "UTC", confidence: float = 0.95
+    before: Frame,
+    after: Frame,
+    by: By = None,
+    at: str = "finished_at",
+    tz: str = "UTC",
+    confidence: float = 0.95,
+    *,
+    allow_reversed: bool = False,
 ) -> pd.DataFrame:
     """
     Compare the share of executions that fail between two periods.
@@ -246,11 +271,11 @@ def job_failure_change(
 
     Parameters
     ----------
-    now : DataFrame
-        Jobs of the later period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `type`, `state`,
-        `soft_failed` and `at`.
     before : DataFrame
-        Jobs of the earlier period. No job may be in both.
+        Jobs of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `type`,
+        `state`, `soft_failed` and `at`.
+    after : DataFrame
+        Jobs of the later period. No job may be in both.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     at : str, default "finished_at"
@@ -259,6 +284,9 @@ def job_failure_change(
         Time zone of the days.
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
+    allow_reversed : bool, default False
+        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
+        frames turn a regression into an improvement.
 
     Returns
     -------
@@ -280,8 +308,8 @@ def job_failure_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, or `tz` or
-        `confidence` is invalid.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `tz` or
+        `confidence` is invalid, or the times of the frames overlap or are in the other order.
 
     See Also
     --------
@@ -290,7 +318,7 @@ def job_failure_change(
     Examples
     --------
     >>> is_now = jobs["build_created_at"] >= "2026-10-29"
-    >>> change = metrics.job_failure_change(jobs[is_now], jobs[~is_now], by="queue")
+    >>> change = metrics.job_failure_change(jobs[~is_now], jobs[is_now], by="queue")
     >>> change[["queue", "failed", "n", "change"]].round(3)
          queue  failed     n  change
     0  default      19  1005  -0.003
@@ -301,7 +329,8 @@ def job_failure_change(
     failed = expressions.HAS_FAILED_HARD
     needs = ("type", "state", "soft_failed", at)
     counted = {"hits": failed, "counted": failed | expressions.HAS_PASSED}
-    one, other = (_count_shares(frame, needs, by, counted, at, tz, expressions.IS_SCRIPT) for frame in (now, before))
+    one, other = (_count_shares(frame, needs, by, counted, at, tz, expressions.IS_SCRIPT) for frame in (after, before))
+    check_order(before, after, at, allow_reversed=allow_reversed)
     return _compare_rates(one, other, by, "failed", confidence)
 
 

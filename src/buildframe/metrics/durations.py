@@ -9,7 +9,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import column, timestamps
+from buildframe.metrics.columns import check_are_builds, column, timestamps
 from buildframe.terminal import nearest_name, show
 
 RowMetric = Callable[[pd.DataFrame], "pd.Series[Any]"]
@@ -211,6 +211,7 @@ def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     web        0 days 00:16:12
     Name: wall, dtype: timedelta64[us]
     """
+    check_are_builds(getattr(builds, "columns", ()), "wall_time")
     return _between(builds, "created_at", "finished_at").mask(is_blocked(builds)).rename("wall_time")
 
 

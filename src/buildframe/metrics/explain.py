@@ -16,6 +16,7 @@ from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone
+from buildframe.metrics.validation import check_order
 
 _MIN_BUILDS = 5
 """With fewer builds on a side that are compared, or have the row, unless it is new or gone, there is no interval."""
@@ -30,7 +31,15 @@ _RESAMPLES = 400
 
 
 @checked_names
-def explain(before: Frame, after: Frame, by: By = None, tail: float | None = None, tz: str = "UTC") -> pd.DataFrame:
+def explain(
+    before: Frame,
+    after: Frame,
+    by: By = None,
+    tail: float | None = None,
+    tz: str = "UTC",
+    *,
+    allow_reversed: bool = False,
+) -> pd.DataFrame:
     """
     Explain the difference in mean wall time between two ledgers: how much each kind of segment, step and queue adds.
 
@@ -51,6 +60,9 @@ def explain(before: Frame, after: Frame, by: By = None, tail: float | None = Non
         count.
     tz : str, default "UTC"
         Time zone of the days on which builds were created.
+    allow_reversed : bool, default False
+        Explain ledgers whose times overlap, or whose `before` is later. By default both are refused, because swapped
+        ledgers turn a regression into an improvement.
 
     Returns
     -------
@@ -82,7 +94,8 @@ def explain(before: Frame, after: Frame, by: By = None, tail: float | None = Non
     ------
     BadInput
         If a column is missing, a ledger is empty or has segments without a build, time or duration, a build is in both
-        ledgers or in several groups, or an argument is invalid.
+        ledgers or in several groups, an argument is invalid, or the times of the ledgers overlap or are in the other
+        order.
 
     See Also
     --------
@@ -147,6 +160,7 @@ def explain(before: Frame, after: Frame, by: By = None, tail: float | None = Non
             "by and tail cannot be combined. Filter both ledgers to one group to explain its slowest builds."
         )
     builds = ComparedBuilds.read(before, after, by, tz)
+    check_order(before, after, "build_created_at", allow_reversed=allow_reversed)
     estimates = _estimate_means(builds) if tail is None else _estimate_tails(builds, tail)
     result = _tabulate(builds, estimates)
     result.attrs |= _count_open(before, after, tz=tz)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import Floats
+from buildframe.metrics.columns import Floats, check_are_builds
 from buildframe.metrics.confidence import design_effect, size_for_interval
 from buildframe.metrics.durations import BLOCKED
 from buildframe.metrics.engines import engine_of, expressions
@@ -106,6 +106,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     7       web      30       9  39  0.769  0.462  0.928       14.733
     """
     builds = check_states(builds, "state")
+    check_are_builds(engine_of(builds).column_names(builds), "success_rate")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at"), by)
     sums = sum_by_span(rows, "created_at", _SETTLED, [*_SETTLED])
     return join_keys(sums.groups.keys, _with_rates(sums))
@@ -165,6 +166,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     6 2026-11-01 00:00:00+00:00       5   8  0.62    False
     """
     builds = check_states(builds, "state")
+    check_are_builds(engine_of(builds).column_names(builds), "success_trend")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
     buckets = Buckets.of(rows, ["created_at"], freq, tz)
     return buckets.with_starts(_with_rates(sum_by_bucket(rows, buckets, "created_at", _SETTLED, [*_SETTLED])))
@@ -219,6 +221,7 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     5 2026-10-31 00:00:00+00:00       8       8    False
     6 2026-11-01 00:00:00+00:00       8       8    False
     """
+    check_are_builds(engine_of(builds).column_names(builds), "throughput")
     at = {"demand": "created_at", "served": "finished_at"}
     rows = engine_of(builds).group_rows(builds, (*at.values(), "fetched_at"), wants=BLOCKED)
     ended = nw.when(~expressions.is_blocked(rows.engine.column_names(builds))).then(nw.col("finished_at"))

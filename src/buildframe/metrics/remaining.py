@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT, Floats, Integers, column, timestamp_micros
+from buildframe.metrics.columns import NAT, Floats, Integers, check_are_builds, column, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import GROUP, Frame
 from buildframe.metrics.estimates import has_enough_rows
@@ -90,6 +90,7 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
     q = check_percentiles(q, "linear")
     check_states(builds, "state")
     engine = engine_of(builds)
+    check_are_builds(engine.column_names(builds), "remaining_time")
     return engine.map_groups(engine.group_rows(builds, _NEEDS, by), _NEEDS, functools.partial(_estimate_groups, q))
 
 

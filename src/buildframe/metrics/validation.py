@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 import narwhals as nw
+import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import engine_of
@@ -61,6 +62,45 @@ def _has_usual(frame: Frame, name: str) -> bool:
     engine = engine_of(frame)
     rows = engine.select_columns(frame, [name]).filter(is_any_of(name, *_USUAL))
     return not engine.collect(rows.head(1)).empty
+
+
+_ORDERING_TIMES = ("build_created_at", "created_at", "runnable_at", "started_at", "finished_at")
+
+
+def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -> None:
+    """Raise BadInput unless the rows of `before` are earlier than those of `after`, by `at` or another timestamp.
+
+    Two periods of jobs that are split by the creation of their builds overlap a little by the end of the jobs. So one
+    timestamp that separates them is enough.
+    """
+    if allow_reversed:
+        return
+    is_swapped = False
+    for name in dict.fromkeys([at, *_ORDERING_TIMES]):
+        if not all(name in engine_of(frame).column_names(frame) for frame in (before, after)):
+            continue
+        first_before, last_before = _time_range(before, name)
+        first_after, last_after = _time_range(after, name)
+        is_unknown = pd.isna(first_before) or pd.isna(first_after)
+        is_ordered = last_before <= first_after and first_before < last_after  # one and the same time has no order
+        if is_unknown or is_ordered:
+            return
+        is_swapped = is_swapped or (last_after <= first_before and first_after < last_before)
+    if is_swapped:
+        raise BadInput(
+            f"The rows of `before` are later than those of `after`, by {at!r} and every other timestamp. The order is "
+            "(before, after): swap the frames. To compare in this direction, pass allow_reversed=True."
+        )
+    raise BadInput(
+        f"The times of `before` and `after` overlap, by {at!r} and every other timestamp, so neither is the earlier "
+        "period. Split the frame at one time. To compare groups of the same time, pass allow_reversed=True."
+    )
+
+
+def _time_range(frame: Frame, name: str) -> tuple[pd.Timestamp, pd.Timestamp]:
+    engine = engine_of(frame)
+    (limits,) = engine.time_ranges(engine.select_columns(frame, [name]), [name])
+    return limits
 
 
 def check_finite(rows: GroupedRows) -> None:

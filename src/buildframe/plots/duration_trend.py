@@ -12,7 +12,7 @@ from matplotlib.dates import date2num
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.columns import column, timestamps
+from buildframe.metrics.columns import check_are_builds, column, timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
@@ -122,6 +122,7 @@ def duration_trend(
     >>> ax.get_ylabel()
     'wall time'
     """
+    check_are_builds(builds.columns, "duration_trend")
     groups = choose_groups(builds, by, top, (col, row))
     freq, begin = choose_buckets(groups, "created_at", freq, tz, _OF_P95, (col, row))
 

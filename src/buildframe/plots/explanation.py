@@ -31,6 +31,8 @@ def explain(
     top: int = 10,
     tz: str = "UTC",
     title: str | None = None,
+    *,
+    allow_reversed: bool = False,
 ) -> Axes:
     """
     Plot what makes the mean wall time of builds differ, as a waterfall chart from before to after.
@@ -53,6 +55,8 @@ def explain(
         Time zone of the days on which builds were created, as in `metrics.explain`.
     title : str, optional
         Title. By default it says what is shown.
+    allow_reversed : bool, default False
+        Accept ledgers whose times overlap, or whose `before` is later, as in `metrics.explain`.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def explain(
             return theme.show_message(ax, "A difference needs builds before and after.", title or heading, scope)
     for key in by if isinstance(by, list) else [by]:
         check_key(before, key, "by")
-    rows = metrics.explain(before, after, by, tail, tz)
+    rows = metrics.explain(before, after, by, tail, tz, allow_reversed=allow_reversed)
     walls = rows.attrs["before_s"], rows.attrs["after_s"]
     names = _labels(rows)
     each = theme.row_height(names.head(top), 0.3, _MOST_CHARACTERS)

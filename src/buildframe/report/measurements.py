@@ -230,7 +230,7 @@ def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compar
 
     def both(frame: pd.DataFrame, at: str) -> Pair:
         before = period.before.of(frame, at)
-        return period.of(frame, at), before if compares else before.iloc[:0]
+        return before if compares else before.iloc[:0], period.of(frame, at)
 
     def durations(rows: Pair, of: RowMetric, by: list[Key], at: str, q: tuple[float, ...]) -> pd.DataFrame:
         return metrics.percentile_change(*rows, of, by, q, at=at, tz=period.tz)
@@ -253,8 +253,8 @@ def _compare(builds: pd.DataFrame, jobs: pd.DataFrame, period: Period, *, compar
 
 
 def _passed(rows: Pair) -> Pair:
-    now, before = (frame[frame["state"] == "passed"] for frame in rows)
-    return now, before
+    before, after = (frame[frame["state"] == "passed"] for frame in rows)
+    return before, after
 
 
 def _search_changes(builds: pd.DataFrame, jobs: pd.DataFrame, history: Period) -> tuple[Tables, dict[str, int]]:

@@ -102,7 +102,7 @@ class StoreReader:
             One row per build, with the columns of `Workspace.builds` that the store retains. `columns` can also name
 
             ================== =================== ==============================================================
-            wall_time_s        float64             seconds from start to end; NaN if unfinished
+            wall_time_s        float64             seconds: finished_at - created_at; NaN if it is not over
             day                date32[day]         UTC day of creation; null if `created_at` is null
             is_open            boolean             the build could still change when it was last stored
             gone_at            datetime64[us, UTC] when a list first lacked it; NaT if it was not missing
@@ -152,13 +152,14 @@ class StoreReader:
             One row per job, with the columns of `Workspace.jobs` that the store retains. `columns` can also name
 
             ================= =========== ===========================================================
-            queue_time_s      float64     seconds waiting for an agent; NaN if unknown
-            dependency_wait_s float64     seconds waiting for dependencies; NaN if unknown
-            run_time_s        float64     seconds from start to end; NaN if unfinished
-            turnaround_s      float64     seconds from creation to end; NaN if unfinished
-            step              str         name of the step across builds; NaN if unknown
+            queue_time_s      float64     script jobs: seconds, started_at - runnable_at
+            dependency_wait_s float64     seconds: runnable_at - created_at
+            run_time_s        float64     script jobs: seconds, finished_at - started_at
+            turnaround_s      float64     seconds: finished_at - runnable_at
             day               date32[day] UTC day on which the build was created; null if unknown
             ================= =========== ===========================================================
+
+            A duration is NaN if one of its timestamps is missing.
 
         Raises
         ------

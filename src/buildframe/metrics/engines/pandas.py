@@ -17,6 +17,7 @@ from buildframe.metrics.columns import (
     Floats,
     Integers,
     check_aligned,
+    check_are_builds,
     check_unique_ids,
     column,
     encoded_column,
@@ -138,6 +139,7 @@ class PandasEngine(Engine):
         else:
             value = seconds_between(timestamp_micros(frame, span.start), timestamp_micros(frame, span.end))
         if span is not None and span.unless_blocked:
+            check_are_builds(frame.columns, "wall_time")
             value = np.where(is_blocked(frame), np.nan, value)
         return frame, value
 

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import Floats, Integers, column, require_columns, timestamps
+from buildframe.metrics.columns import Floats, Integers, check_are_builds, column, require_columns, timestamps
 from buildframe.metrics.durations import SEEN, RowMetric, Span, check_column_of, span_of
 from buildframe.metrics.engines import attribution, expressions, storms
 from buildframe.metrics.engines.dtypes import (
@@ -206,6 +206,8 @@ class Engine(ABC):
         """Return a frame, and the seconds of its rows for `group_rows`; a stored column is read, if there is one."""
         rows = self.read(frame)
         schema = rows.collect_schema()
+        if span is not None and span.unless_blocked:
+            check_are_builds(schema.names(), "wall_time")
         name = of if isinstance(of, str) else f"{getattr(of, '__name__', 'of')}_s"
         if name in schema or span is None or isinstance(of, str):
             require_columns(schema, [name])

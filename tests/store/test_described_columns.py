@@ -1,0 +1,36 @@
+"""The columns of seconds of a stored table are what the docstrings of the store say."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+from buildframe import metrics
+from buildframe.store.reader import StoreReader
+
+CREATED = pd.Timestamp("2026-03-10T10:00", tz="UTC")
+TIMES = {
+    "created_at": CREATED,
+    "runnable_at": CREATED + pd.Timedelta(1, "min"),
+    "started_at": CREATED + pd.Timedelta(4, "min"),
+    "finished_at": CREATED + pd.Timedelta(20, "min"),
+}
+BY_HAND = {
+    "wall_time_s": 1200.0,
+    "queue_time_s": 180.0,
+    "dependency_wait_s": 60.0,
+    "run_time_s": 960.0,
+    "turnaround_s": 1140.0,
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_column_of_seconds_is_the_described_difference(name: str) -> None:
+    row = pd.DataFrame([{**TIMES, "id": "1", "type": "script", "state": "passed", "name": "test", "step_key": "test"}])
+    method = StoreReader.builds if name == "wall_time_s" else StoreReader.jobs
+    frame = row if name == "wall_time_s" else row.assign(build_created_at=CREATED)
+    assert metrics.with_seconds(frame)[name].tolist() == [BY_HAND[name]]
+    end, start = re.search(rf"{name} .*?(\w+_at) - (\w+_at)", method.__doc__ or "").groups()  # type: ignore[union-attr]
+    assert (TIMES[end] - TIMES[start]).total_seconds() == BY_HAND[name]
