@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from buildframe.errors import (
     BadInput,
@@ -155,6 +155,7 @@ def sandbox(
     until: When = "2026-10-30T15:00:00Z",
     agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
     run_scale: Mapping[str, float] | None = None,
+    world: Literal["plain", "odd"] = "plain",
     quota: Quota | None = None,
     deepest: int = 10_000,
     host: str = "127.0.0.1",
@@ -177,7 +178,7 @@ def sandbox(
         Slug of the organization: `acme` or `globex`. None: all organizations.
     path : str or Path, optional
         SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
-        `builds`, `days`, `until`, `agents` and `run_scale` are ignored.
+        `builds`, `days`, `until`, `agents`, `run_scale` and `world` are ignored.
     seed : int, default 1
         Seed of the random history.
     builds : int, default 2600
@@ -192,6 +193,9 @@ def sandbox(
         named, as many as the number of builds needs.
     run_scale : mapping of str to float, optional
         Factors of run times, by the key of the step, above 0 and at most 100: `{"e2e": 0.5}` halves them.
+    world : {"plain", "odd"}, default "plain"
+        What responses look like. `odd` also has what real services send: old formats, records of unusual shape, and
+        hostile texts. The history is the same.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000

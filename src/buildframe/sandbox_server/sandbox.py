@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, get_args
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_call, checked_names
@@ -28,6 +28,7 @@ from buildframe.sandbox_server.world.build_state import BuildRun
 from buildframe.sandbox_server.world.creation import make_world
 from buildframe.sandbox_server.world.fleets import EphemeralAgents, check_agents, check_run_scale
 from buildframe.sandbox_server.world.ground_truth import Truth
+from buildframe.sandbox_server.world.model import WorldKind
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.planting import EXAMPLE_SEED
 from buildframe.spec import Moment, When, when
@@ -55,7 +56,7 @@ class Sandbox:
     ----------
     path : str or Path, optional
         SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
-        `builds`, `days`, `until`, `agents` and `run_scale` are ignored.
+        `builds`, `days`, `until`, `agents`, `run_scale` and `world` are ignored.
     seed : int, default 1
         Seed of the random history and of the anomalies in it; see `truth`. Those of seed 1 are fixed.
     builds : int, default 2600
@@ -70,6 +71,9 @@ class Sandbox:
         named, as many as the number of builds needs.
     run_scale : mapping of str to float, optional
         Factors of run times, by the key of the step, above 0 and at most 100: `{"e2e": 0.5}` halves them.
+    world : {"plain", "odd"}, default "plain"
+        What responses look like. `odd` also has what real services send: old formats, records of unusual shape, and
+        hostile texts. The history is the same.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000
@@ -115,6 +119,7 @@ class Sandbox:
         until: When = UNTIL,
         agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
         run_scale: Mapping[str, float] | None = None,
+        world: WorldKind = "plain",
         quota: Quota | None = None,
         deepest: int = 10_000,
         host: str = "127.0.0.1",
@@ -130,6 +135,8 @@ class Sandbox:
         for name, value, most in (("builds", builds, MAX_BUILDS), ("days", days, MAX_DAYS)):
             if value > most:
                 raise BadInput(f"{name}={value} must be at most {most:,}.")
+        if world not in get_args(WorldKind):
+            raise BadInput(f"world={world!r} is no kind of world. Use 'plain' or 'odd'.")
         if deepest < 1:
             raise BadInput(f"deepest={deepest} must be at least 1.")
         fleets, scales = check_agents(agents or {}), check_run_scale(run_scale or {})
@@ -137,12 +144,12 @@ class Sandbox:
             from buildframe.sandbox_server.http.server import start_server
         self._db = Database(Path(path) if path is not None else None)
         try:
-            world = self._db.load_world()
-            if world is None:
-                world = make_world(seed, builds, days, when(until, "until"), fleets, scales)
-                self._db.create_world(world)
+            stored = self._db.load_world()
+            if stored is None:
+                stored = make_world(seed, builds, days, when(until, "until"), fleets, scales, world)
+                self._db.create_world(stored)
             self._simulator = Simulator(self._db, cancels_at_once)
-            self._simulator.run_until(world.until, on_progress)
+            self._simulator.run_until(stored.until, on_progress)
             self._truth = self._simulator.truth()
             self._clock = Clock(self._simulator, speed)
             self._faults = FaultInjector(seed, faults)

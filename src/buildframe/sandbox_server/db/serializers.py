@@ -111,7 +111,7 @@ class Serializer:
         """Serialize a build without its jobs and its pipeline."""
         entry, commit = self.pipelines[build.pipeline_key], build.commit
         scheduled = build.created - int(self.random.uniform_between(0.02, 1, build.id, "earlier") * _SCHEDULED_BEFORE)
-        legacy = entry.pipeline.legacy
+        legacy = self._is_legacy(entry)
         body = {
             "id": build.id,
             "graphql_id": graphql_id("Build", build.id),
@@ -129,7 +129,7 @@ class Serializer:
             "env": commit.env,
             "source": commit.source,
             "meta_data": commit.meta_data,
-            "author": _author(commit),
+            "author": self._author(commit),
             "creator": self.serialize_user(entry.organization, commit.creator),
             "scheduled_at": format_time(scheduled, legacy),
             "created_at": format_time(build.created, legacy),
@@ -142,6 +142,19 @@ class Serializer:
             "cluster_id": entry.pipeline.cluster_id,
         }
         return drop_keys(body, _NOT_IN_LEGACY_BUILDS) if legacy else body
+
+    def _is_legacy(self, entry: PipelineEntry) -> bool:
+        """Return whether builds of a pipeline have the format of old records."""
+        return entry.pipeline.legacy and self.world.is_odd
+
+    def _author(self, commit: Commit) -> JsonObject | str | None:
+        """Serialize the author of a commit: an object or null; in an odd world also text, or an empty object."""
+        if isinstance(commit.author, tuple):
+            name, email = commit.author
+            return {"name": name, "email": email}
+        if self.world.is_odd and commit.author is None and commit.source == "ui":
+            return {}
+        return commit.author
 
     def build_url(self, entry: PipelineEntry, number: int) -> str:
         """Return the API URL of a build."""
@@ -195,18 +208,18 @@ class Serializer:
             "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
             **serialize(entry, build, job, fixed),
         }
-        return drop_keys(body, _NOT_IN_LEGACY_JOBS) if entry.pipeline.legacy else body
+        return drop_keys(body, _NOT_IN_LEGACY_JOBS) if self._is_legacy(entry) else body
 
     def _manual(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
         return {
             "unblockable": job.state == "blocked",
             "unblock_url": f"{self.build_url(entry, build.number)}/jobs/{job.id}/unblock",
             "unblocked_by": self.serialize_user(entry.organization, job.unblocked_by),
-            "unblocked_at": format_time(job.unblocked_at, entry.pipeline.legacy),
+            "unblocked_at": format_time(job.unblocked_at, self._is_legacy(entry)),
         }
 
     def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
-        legacy, link, triggered = entry.pipeline.legacy, job.triggered, None
+        legacy, link, triggered = self._is_legacy(entry), job.triggered, None
         target = self.pipelines.get(link.pipeline_key) if link else None
         if link and target:
             web_url = self._web_url(target, link.number)
@@ -220,7 +233,7 @@ class Serializer:
         }
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
-        log, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log", entry.pipeline.legacy
+        log, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log", self._is_legacy(entry)
         step_id, signature = self.random.uuid("step", build.id, job.step), None
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
@@ -288,12 +301,6 @@ class Serializer:
             "cluster_queue_id": queue,
             "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
-
-
-def _author(commit: Commit) -> JsonObject | str | None:
-    if isinstance(commit.author, tuple):
-        return dict(zip(("name", "email"), commit.author, strict=True))
-    return {} if commit.author is None and commit.source == "ui" else commit.author
 
 
 def _with_queue(rules: tuple[str, ...]) -> list[str]:

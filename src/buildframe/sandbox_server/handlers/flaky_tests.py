@@ -35,6 +35,7 @@ class _TestTexts(msgspec.Struct):
 
     subjects: list[str]
     names: list[str]
+    odd_names: list[str]
     languages: dict[str, dict[str, str]]
 
 
@@ -57,7 +58,8 @@ class SimulatedTest:
         self._entry, self._scenario, self._random = entry, scenario, scenario.random
         self.id = flaky_test_id(self._random, self.organization, suite.slug, number)
         times, place = divmod(number, len(_TEXTS.subjects))
-        subject, says = _TEXTS.subjects[place], _TEXTS.names[(times + place) % len(_TEXTS.names)]
+        names = _TEXTS.odd_names if scenario.world.is_odd else _TEXTS.names
+        subject, says = _TEXTS.subjects[place], names[(times + place) % len(names)]
         words = {"subject": subject, "Subject": subject.title(), "says": says}
         row = 3 + int(self._random.uniform(self.id, "row") * 400)
         formats = _TEXTS.languages[suite.language]

@@ -70,6 +70,7 @@ class Scenario:
     def __init__(self, world: World, entries: PipelineRegistry) -> None:
         self.world, self._pipelines = world, entries
         self.random = SeededRandom(world.seed)
+        self._messages = _TEXTS["odd_messages" if world.is_odd else "messages"]
         truth = world.truth
         self._slower, self._flaky = _by_step(truth.slower_steps), _by_step(truth.flaky_steps)
         self._failing, self._broken = _by_step(truth.failing_steps), _by_step(truth.broken_branches)
@@ -98,10 +99,10 @@ class Scenario:
         return Commit(
             sha=random.sha(entry.key, key, "sha"),
             branch=branch,
-            message=random.choice(_TEXTS["messages"], entry.key, key, "message"),
+            message=random.choice(self._messages, entry.key, key, "message"),
             source=source,
             creator=person if random.happens(0.9, entry.key, person, key, "member") else None,
-            author=_author(entry, person, source),
+            author=_author(entry, person, source, is_odd=self.world.is_odd),
             env={"STARTED_BY": "release-bot"} if source == "api" else {},
             pull_request=self._pull_request(entry, branch) if in_pull_request else None,
         )
@@ -128,7 +129,7 @@ class Scenario:
     def repair_commit(self, entry: PipelineEntry, key: str) -> Commit:
         """Return a commit that attempts to repair the default branch."""
         person, sha = self._person(entry, entry.key, key, "person"), self.random.sha(entry.key, key, "sha")
-        author = _author(entry, person, "webhook")
+        author = _author(entry, person, "webhook", is_odd=self.world.is_odd)
         return Commit(sha, entry.pipeline.default_branch, "Repair the checkout", "webhook", person, author)
 
     def rebuild_commit(self, entry: PipelineEntry, build: BuildRun) -> Commit:
@@ -306,8 +307,9 @@ def _is_broken(broken: BrokenBranch, build: BuildRun, margin: int = 0) -> bool:
     return build.commit.branch == broken.branch and broken.since.us - margin <= build.created < broken.until.us + margin
 
 
-def _author(entry: PipelineEntry, person: int, source: str) -> tuple[str, str] | str | None:
-    """Return the author in the form that the source of the build reports."""
+def _author(entry: PipelineEntry, person: int, source: str, *, is_odd: bool) -> tuple[str, str] | str | None:
+    """Return the author of a commit, in an odd world in the form that the source of the build reports."""
     who = entry.organization.people[person]
-    shapes: dict[str, tuple[str, str] | str] = {"webhook": (who.name, who.email), "api": who.name}
+    shapes: dict[str, tuple[str, str] | str] = {"webhook": (who.name, who.email)}
+    shapes["api"] = who.name if is_odd else (who.name, who.email)
     return shapes.get(source)

@@ -13,7 +13,7 @@ import msgspec
 from buildframe.sandbox_server.world import planting, work_hours
 from buildframe.sandbox_server.world.fleets import agents_in_busy_hours
 from buildframe.sandbox_server.world.ground_truth import ShortQueue, Truth
-from buildframe.sandbox_server.world.model import ORGANIZATIONS, AgentSchedule, Organization, World
+from buildframe.sandbox_server.world.model import ORGANIZATIONS, AgentSchedule, Organization, World, WorldKind
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.planting import storm_agents
 from buildframe.sandbox_server.world.steps import Plan
@@ -27,6 +27,7 @@ def make_world(
     until: Moment,
     fleets: Mapping[str, AgentSchedule] = MappingProxyType({}),
     run_scale: Mapping[str, float] = MappingProxyType({}),
+    kind: WorldKind = "plain",
 ) -> World:
     """Create a world with about `builds` builds until a timestamp; the first organization has the anomalies.
 
@@ -46,6 +47,7 @@ def make_world(
         organizations=(changed, *(_with_fleets(_with_agents(each), fleets) for each in others)),
         truth=_truth_with_fleets(truth, first, changed, fleets),
         run_scale=dict(run_scale),
+        kind=kind,
     )
 
 

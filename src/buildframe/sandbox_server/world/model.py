@@ -92,10 +92,14 @@ ORGANIZATIONS = msgspec.json.decode(data_file("world/catalog.json").read_bytes()
 """The organizations of every sandbox. Their agents and the rates of their pushes depend on the number of builds."""
 
 
+WorldKind = Literal["plain", "odd"]
+"""`odd` answers with what real services also send: old formats, records of unusual shape, hostile texts."""
+
+
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The seed, the time range of the history, the organizations and the planted anomalies.
 
-    `run_scale` multiplies the run times of steps, by step key.
+    `run_scale` multiplies the run times of steps, by step key. Responses depend on `kind`; what happens does not.
     """
 
     seed: int
@@ -104,6 +108,12 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     organizations: tuple[Organization, ...]
     truth: Truth
     run_scale: dict[str, float] = {}
+    kind: WorldKind = "odd"  # of files that earlier versions made
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether the world shows old formats, unusual shapes and hostile texts."""
+        return self.kind == "odd"
 
     def get_organization(self, slug: str) -> Organization:
         """Return the organization with a slug. Raises `BadInput` if there is none."""
