@@ -20,7 +20,7 @@ FILTERED = [name for name in PAGED if golden.OPERATIONS[name].get("query") == "b
 @pytest.fixture(scope="package")
 def service() -> Iterator[Service]:
     """A world that no test changes."""
-    with Sandbox(builds=150, seed=1) as sandbox:
+    with Sandbox(builds=150, seed=1, world="odd") as sandbox:
         yield Service(sandbox)
 
 

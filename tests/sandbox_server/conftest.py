@@ -39,8 +39,8 @@ class ApiClient:
 
 @pytest.fixture(scope="session")
 def small() -> Iterator[Sandbox]:
-    """A week of some 400 builds. Its clock stands still: tests that move time make a sandbox of their own."""
-    with Sandbox(builds=400, days=7, seed=3) as sandbox:
+    """A week of some 400 builds in the odd world, whose clock stands still: tests that move time make their own."""
+    with Sandbox(builds=400, days=7, seed=3, world="odd") as sandbox:
         yield sandbox
 
 
@@ -52,8 +52,8 @@ def api(small: Sandbox) -> ApiClient:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
-    """A few days of some 150 builds, for one file of tests that change it."""
-    with Sandbox(builds=150, days=3) as sandbox:
+    """A few days of some 150 builds in the odd world, for one file of tests that change it."""
+    with Sandbox(builds=150, days=3, world="odd") as sandbox:
         yield sandbox
 
 

@@ -174,7 +174,11 @@ def labeled(label, **more):
 def test_a_job_that_no_agent_fits_waits(plant):
     build = plant(step("a", queue="nowhere"), step("b", agent_query_rules=("os=plan9",)), step("c")).ended()
     assert jobs_of(build) == {"a": "scheduled", "b": "scheduled", "c": "passed"}
-    assert [job["agent_query_rules"] for job in build["jobs"]] == [["queue=nowhere"], ["os=plan9"], []]
+    assert [job["agent_query_rules"] for job in build["jobs"]] == [
+        ["queue=nowhere"],
+        ["queue=default", "os=plan9"],
+        ["queue=default"],
+    ]
 
 
 def test_a_queue_that_is_not_there_has_no_address(plant):
