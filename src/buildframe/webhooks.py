@@ -18,13 +18,15 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.fetching import arrow
+from buildframe.fetching.decoder import may_be_shown
 from buildframe.guards.arguments import checked_names
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.members import User
+from buildframe.spec.odd_values import OddValues
 from buildframe.spec.reading import convert_exact_record, convert_record
-from buildframe.spec.rows import row_type
+from buildframe.spec.rows import read_row, row_type
 
 
 @runtime_checkable
@@ -344,7 +346,7 @@ def parse(
 
 
 def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, Any]) -> Event:
-    """Return the event. Accept inexact types if the delivery can be converted to rows."""
+    """Return the event. Values of another type than declared become None, or text."""
     try:
         return Event(name, received_at, body, **_records(document, convert_exact_record))
     except (msgspec.ValidationError, Malformed, RecursionError):
@@ -353,13 +355,21 @@ def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, A
         event = Event(name, received_at, body, **_records(document, convert_record))
     except (msgspec.ValidationError, RecursionError) as why:
         raise Malformed(f"The delivery cannot be parsed: {why}.") from None
-    frames([event])
     return event
 
 
 def _records(document: Mapping[str, Any], read: Callable[[type[Resource], Any], Any]) -> dict[str, Any]:
+    """Return the records of a delivery. Without a build and a job that can be identified, it is refused."""
     kinds: dict[str, type[Resource]] = {"build": Build, "job": Job, "pipeline": Pipeline, "sender": User}
-    return {key: read(kind, document[key]) for key, kind in kinds.items() if document.get(key) is not None}
+    records = {}
+    for key, kind in kinds.items():
+        if document.get(key) is not None:
+            try:
+                records[key] = read(kind, document[key])
+            except msgspec.ValidationError:
+                if kind in (Build, Job) or read is convert_exact_record:
+                    raise
+    return records
 
 
 def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
@@ -367,7 +377,7 @@ def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
     try:
         return body, msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        repaired = protocol.without_half_surrogates(body)
+        repaired = protocol.repair_json(body)
         if repaired is not None:
             return _read(repaired)
         raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None
@@ -416,15 +426,19 @@ def frames(events: Iterable[Event]) -> WebhookFrames:
 
 def frames_per_event(events: Sequence[Event], fetched_at: Sequence[Moment]) -> WebhookFrames:
     """Return frames with a row for each build and job of each event, with these times as `fetched_at`."""
-    rows = [_row(event) for event in events]
-    heads = arrow.from_rows("builds", rows, Moment.from_us(0))
+    odd = OddValues(may_be_shown("builds"))
+    rows = [_row(event, odd) for event in events]
+    heads = arrow.from_rows("builds", rows, Moment.from_us(0), report=odd.add)
     place = heads.column_names.index("fetched_at")
     stamp = heads.schema.field(place)
     stamps = pa.array([moment.us for moment in fetched_at], pa.int64()).cast(stamp.type)
     heads = heads.set_column(place, stamp, stamps)
-    jobs = arrow.to_frame("jobs", [arrow.jobs_of(heads, rows)])
+    jobs = arrow.to_frame("jobs", [arrow.jobs_of(heads, rows, report=odd.add)])
     has_build = [event.build is not None for event in events]
-    return WebhookFrames(arrow.to_frame("builds", [heads.filter(pa.array(has_build, pa.bool_()))]), jobs)
+    builds = arrow.to_frame("builds", [heads.filter(pa.array(has_build, pa.bool_()))])
+    for frame in (builds, jobs):
+        frame.attrs["odd"] = odd.entries(str)
+    return WebhookFrames(builds, jobs)
 
 
 _INSIDE = {part.name: part.type for part in msgspec.structs.fields(row_type(Build))}
@@ -436,16 +450,20 @@ DELIVERY_ROWS = msgspec.defstruct(
         ("pipeline", _INSIDE["pipeline"], None),
     ],
 )
-_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(DELIVERY_ROWS, strict=False)
 
 
-def _row(event: Event) -> Any:
-    """Return a build row with the job of the event inside, as in a list of builds."""
-    try:
-        rows = _DECODER.decode(event.body)
-    except msgspec.ValidationError as why:
-        raise Malformed(f"The delivery of {event.name} cannot be converted to rows: {why}.") from None
+def _row(event: Event, odd: OddValues) -> Any:
+    """Return a build row with the job of the event inside, as in a list of builds; add its odd values to `odd`."""
+    rows, found = read_row(DELIVERY_ROWS, event.body)
     row: Any = rows.build or row_type(Build)()
+    for value in found:  # of the build, of a job in it, or of another record of the delivery
+        record, _, field = value.field.partition(".")
+        if value.job is not None:
+            odd.add(value._replace(row=row))
+        elif record == "job":
+            odd.add(value._replace(field=field or record, row=row, job=rows.job))
+        else:
+            odd.add(value._replace(field=field if record == "build" and field else value.field, row=row))
     row.pipeline = row.pipeline or rows.pipeline
     row.jobs = [rows.job] if rows.job else row.jobs
     return row

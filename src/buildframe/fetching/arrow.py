@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,9 @@ from buildframe.errors import Malformed
 from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment, job_columns
 from buildframe.spec.arrow_types import arrow_types, pandas_types
 from buildframe.spec.declare import Kind
+from buildframe.spec.odd_values import OddValue, to_json
 from buildframe.spec.rows import MORE
+from buildframe.spec.times import VALID_YEARS
 
 ARROW_TYPES = arrow_types(large=True)  # pandas holds large strings, so a frame takes them without a copy
 _POOL = pa.system_memory_pool()
@@ -26,6 +29,11 @@ _POOL = pa.system_memory_pool()
 
 PANDAS_TYPES = pandas_types()
 Names = tuple[str, ...]
+Report = Callable[[OddValue], None]
+
+
+def _ignore(odd: OddValue) -> None:
+    """Drop a report."""
 
 
 def select_columns(table: str, names: Names | None = None) -> list[Column]:
@@ -55,11 +63,20 @@ def schema(table: str, names: Names | None = None, additional: Names = ()) -> pa
 
 
 def from_rows(
-    table: str, rows: Sequence[Any], fetched_at: Moment, names: Names | None = None, additional: Names = ()
+    table: str,
+    rows: Sequence[Any],
+    fetched_at: Moment,
+    names: Names | None = None,
+    additional: Names = (),
+    report: Report = _ignore,
 ) -> pa.Table:
-    """Return the rows of one page as an Arrow table; raise Malformed if a value does not fit its column."""
+    """Return the rows of one page as an Arrow table. Values that do not fit their column are null, and reported."""
     repeated = pa.repeat(pa.scalar(fetched_at.us, pa.int64()), len(rows)).cast(ARROW_TYPES["timestamp"])
-    return _table(table, {"fetched_at": repeated}, rows, names, additional)
+
+    def report_of(column: Column, place: int, value: Any) -> None:
+        report(OddValue.of(column.path, value, rows[place]))
+
+    return _table(table, {"fetched_at": repeated}, rows, names, additional, report_of)
 
 
 def build_columns_of(names: Names | None = None) -> dict[str, str]:
@@ -68,7 +85,13 @@ def build_columns_of(names: Names | None = None) -> dict[str, str]:
     return {column.name: sources[column.name] for column in select_columns("jobs", names) if column.name in sources}
 
 
-def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, additional: Names = ()) -> pa.Table:
+def jobs_of(
+    builds: pa.Table,
+    rows: Sequence[Any],
+    names: Names | None = None,
+    additional: Names = (),
+    report: Report = _ignore,
+) -> pa.Table:
     """Return the jobs in rows of builds, each with the columns of its build.
 
     `builds` is the table of the same rows, with at least the columns of `build_columns_of`.
@@ -83,7 +106,10 @@ def jobs_of(builds: pa.Table, rows: Sequence[Any], names: Names | None = None, a
     def compute(columns: Mapping[str, pa.Array[Any]]) -> Mapping[str, pa.Array[Any]]:
         return job_columns.compute(columns, which.to_numpy(), from_build)
 
-    return _table("jobs", repeated, jobs, names, additional, compute)
+    def report_of(column: Column, place: int, value: Any) -> None:
+        report(OddValue.of(column.path, value, rows[which[place].as_py()], jobs[place]))
+
+    return _table("jobs", repeated, jobs, names, additional, report_of, compute)
 
 
 def _table(
@@ -92,12 +118,13 @@ def _table(
     rows: Sequence[Any],
     names: Names | None,
     additional: Names,
+    report: Callable[[Column, int, Any], None],
     compute: Callable[[Mapping[str, pa.Array[Any]]], Mapping[str, pa.Array[Any]]] | None = None,
 ) -> pa.Table:
     """Return a table of `computed` columns, of values in the rows, and of columns that `compute` returns for both."""
     columns, needed = dict(computed), source_columns(table, names)
     fields = _FieldValues(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
-    columns |= {column.name: _received(column, fields) for column in needed if column.path}
+    columns |= {column.name: _received(column, fields, report) for column in needed if column.path}
     columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
     columns |= compute(columns) if compute else {}
     columns |= {name: _texts([(more or {}).get(name) for more in fields.of(MORE)]) for name in additional}
@@ -137,14 +164,33 @@ def _nulls(kind: Kind, n: int) -> pa.Array[Any]:
     return nulls
 
 
-def _received(column: Column, fields: _FieldValues) -> pa.Array[Any]:
+def _received(column: Column, fields: _FieldValues, report: Callable[[Column, int, Any], None]) -> pa.Array[Any]:
+    """Return the values of a column. Those that do not fit become null and are reported."""
     values = _values(column, fields)
     if values == fields.nulls:  # true for a third of the columns; otherwise the first value shows that it is false
         return _nulls(column.kind, len(values))
+    read = _READERS[column.kind]
     try:
-        return _READERS[column.kind](values)
-    except (pa.ArrowInvalid, OverflowError) as why:
-        raise Malformed(f"The service sent a value for `{'.'.join(column.path)}` that does not fit: {why}") from None
+        return read(values)
+    except _UNFIT:
+        unfit = set(_unfit(read, list(dict.fromkeys(values))))
+    for place, value in enumerate(values):
+        if value in unfit:
+            report(column, place, value)
+    return read([None if value in unfit else value for value in values])
+
+
+_UNFIT = (pa.ArrowInvalid, OverflowError, Malformed)
+
+
+def _unfit(read: Callable[[list[Any]], pa.Array[Any]], distinct: list[Any]) -> list[Any]:
+    """Return the values that cannot be read: halves of the list are tried until each is alone."""
+    try:
+        read(distinct)
+    except _UNFIT:
+        half = len(distinct) // 2
+        return [*_unfit(read, distinct[:half]), *_unfit(read, distinct[half:])] if half else distinct
+    return []
 
 
 def _values(column: Column, fields: _FieldValues) -> list[Any]:
@@ -171,7 +217,7 @@ def _texts(values: list[Any]) -> pa.Array[Any]:
 
 def as_text(value: Any) -> str | None:
     """Return text as it is, anything else but None as JSON."""
-    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if value is None or isinstance(value, str) else to_json(value)
 
 
 def _json(values: list[msgspec.Raw]) -> pa.Array[Any]:
@@ -199,11 +245,25 @@ def timestamps(values: list[str | None]) -> pa.Array[Any]:
     return pa.array(read, pa.int64()).cast(kind)
 
 
+_FIRST_US, _END_US = (Moment(year, 1, 1, tzinfo=dt.UTC).us for year in (VALID_YEARS.start, VALID_YEARS.stop))
+
+
+def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
+    """Return texts as timestamps; raise Malformed if one is none, or of a year that no service has seen."""
+    read = timestamps(values)
+    limits = pc.min_max(read.cast(pa.int64()))
+    first, last = limits["min"].as_py(), limits["max"].as_py()
+    if first is not None and not _FIRST_US <= first <= last < _END_US:
+        raise Malformed(f"The service sent a timestamp of a year outside of {VALID_YEARS}.")
+
+    return read
+
+
 _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
     "text": _texts,
     "integer": functools.partial(_array, kind=ARROW_TYPES["integer"]),
     "flag": functools.partial(_array, kind=ARROW_TYPES["flag"]),
-    "timestamp": timestamps,
+    "timestamp": _valid_timestamps,
     "json": _json,
 }
 

@@ -15,7 +15,7 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
-from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
+from buildframe.fetching.metadata import ListingMetadata, reason_for_partial, warn_of_odd
 from buildframe.fetching.options import CheckedOptions, check_options
 from buildframe.fetching.ordering import Batch, newest_first
 from buildframe.fetching.progress import ProgressBar
@@ -72,6 +72,7 @@ def builds(
         listing = _Listing(replace(source, client=client), filters, decoder, checked, bar)
         batches = listing.read()
     listing.warn_if_unverified()
+    warn_of_odd(listing.metadata.odd)
     try:
         ordered, metadata = list(newest_first(batches)), listing.metadata
         batches.clear()
@@ -91,13 +92,17 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         page = decoder.read(request, response._replace(body=b"[" + response.body + b"]"))
         found = sum(row.id is not None for row in page.rows)
         if len(page.rows) != 1 or not found:  # an empty body, or `{}`
-            raise Malformed(f"Requested one build, and the response has {found}.\nRequest: {request.where}")
+            failure = Malformed(f"Requested one build, and the response has {found}.\nRequest: {request.where}")
+            failure.retryable = not response.body.strip()
+            raise failure
         protocol.check_identity(request, page.rows[0])
         return page
 
     with redacted_errors(source.client):
         build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
-    metadata = ListingMetadata(source.client.base_url + request.target, budget)
+    odd = decoder.odd.entries(source.client.redact)
+    warn_of_odd(odd)
+    metadata = ListingMetadata(source.client.base_url + request.target, budget, odd=odd)
     return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
 
 
@@ -167,6 +172,7 @@ class _Listing:
             note=self._note,
             why=self._source.client.redact("; ".join(reasons)) or None,
             remaining=merge_ranges([*self.pagination.remaining, *(part for part, _ in self._unverified)]),
+            odd=self._decoder.odd.entries(self._source.client.redact),
         )
 
     def warn_if_unverified(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import GenericAlias
 from typing import Any
@@ -19,8 +19,9 @@ from buildframe.fetching import arrow
 from buildframe.fetching.options import Extra
 from buildframe.http import protocol
 from buildframe.http.response import Response
-from buildframe.spec import TABLES, Resource, key_of
-from buildframe.spec.rows import MORE, Path, row_type, sort_paths
+from buildframe.spec import TABLES, Privacy, Resource, key_of
+from buildframe.spec.odd_values import OddValues
+from buildframe.spec.rows import MORE, Path, RowDecoder, row_type, sort_paths
 from buildframe.terminal import nearest, show
 
 
@@ -118,6 +119,17 @@ _ORDERED_BY = {"builds": ("created_at",)}
 """Columns by which a list is ordered; rows contain them and their keys whatever columns are selected."""
 
 
+def may_be_shown(table: str) -> Callable[[str, bool], bool]:
+    """Return whether values of a field of a table, or of the jobs in it, may be shown: all its columns are plain."""
+
+    def is_plain(path: str, is_of_job: bool) -> bool:
+        keys = tuple(path.split("."))
+        columns = [column for column in TABLES["jobs" if is_of_job else table] if column.path[: len(keys)] == keys]
+        return bool(columns) and all(column.privacy is Privacy.PLAIN for column in columns)
+
+    return is_plain
+
+
 class PageDecoder:
     """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds."""
 
@@ -129,14 +141,19 @@ class PageDecoder:
         from_builds = {} if jobs is None else arrow.build_columns_of(jobs.declared)
         self._decoded_columns = tuple(dict.fromkeys([*selection.declared, *from_builds.values()]))
         self._resource = resource
+        self.odd = OddValues(may_be_shown(selection.table))
+        """Values of the rows in `tables` that do not fit their columns."""
+
         self.key: Callable[[Any], Hashable] = attrgetter(*key_of(resource))
         self._decode_in_order(self._needed())
         self._knows_order = False
 
     def _decode_in_order(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
-        rows = GenericAlias(list, (row_type(self._resource, paths),))
-        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(rows, strict=False)
+        self._row = row_type(self._resource, paths)
+        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(
+            GenericAlias(list, (self._row,)), strict=False
+        )
 
     def _needed(self) -> tuple[Path, ...]:
         """Return the paths that must be decoded."""
@@ -154,7 +171,9 @@ class PageDecoder:
 
     def read(self, request: protocol.Request, response: Response) -> protocol.Page:
         """Return the page in a response, with the rows that `tables` converts."""
-        page = protocol.read_page(request, response, self._decoder)
+        decoder = RowDecoder(self._row, self._decoder)
+        page = protocol.read_page(request, response, decoder)
+        page = replace(page, odd=decoder.odd) if decoder.odd else page
         if page.rows and not self._knows_order:
             # The next pages decode faster if keys are expected where they were in the first. Threads learn the same.
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # of half surrogates
@@ -165,18 +184,28 @@ class PageDecoder:
             for row, document in zip(page.rows, documents, strict=True):
                 setattr(row, MORE, self._selection.read(document, document))
                 if self._jobs is not None:
-                    for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
+                    sent = document.get("jobs")
+                    parts = [part for part in sent if isinstance(part, dict)] if isinstance(sent, list) else []
+                    for job, part in zip(row.jobs or (), parts, strict=True):
                         setattr(job, MORE, self._jobs.read(part, document))
         return page
 
     def tables(self, page: protocol.Page) -> tuple[pa.Table, pa.Table | None]:
-        """Return the rows of a page, and their jobs if selected; raise Malformed if a value does not fit its column."""
+        """Return the rows of a page, and their jobs if selected. Values that do not fit are added to `odd`."""
         selection = self._selection
-        decoded = arrow.from_rows(selection.table, page.rows, page.at, self._decoded_columns, selection.additional)
+        if page.odd:
+            rows_of_page = set(map(id, page.rows))  # rows of earlier pages were left out, and are not counted twice
+            for odd in page.odd:
+                if id(odd.row) in rows_of_page:
+                    self.odd.add(odd)
+        decoded = arrow.from_rows(
+            selection.table, page.rows, page.at, self._decoded_columns, selection.additional, self.odd.add
+        )
         rows = decoded.select([*selection.declared, *selection.additional])
         if self._jobs is None:
             return rows, None
-        return rows, arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional)
+        jobs = arrow.jobs_of(decoded, page.rows, self._jobs.declared, self._jobs.additional, self.odd.add)
+        return rows, jobs
 
     def frames(self, tables: Sequence[tuple[pa.Table, pa.Table | None]]) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Return the frames of rows and of selected jobs in the tables of pages, with the declared dtypes if empty."""

@@ -58,12 +58,15 @@ def progress(rows: int, requests: int, back_to: Moment | None = None) -> str:
     return f"The listing had read {rows} rows in {requests} responses{back}; none of them is returned."
 
 
+_MISSING = {None, "", (None, None)}  # emojis have two keys
+
+
 def unseen(rows: Sequence[Any], key: Callable[[Any], Hashable], seen: set[Hashable]) -> list[int]:
     """Return the positions of the rows that are not in `seen`, and add them to it."""
     new = []
     for place, row in enumerate(rows):
         identity = key(row)
-        if identity is None:
+        if identity in _MISSING:
             raise Malformed("The service sent a row without its `id`, which identifies rows.")
         if identity not in seen:
             seen.add(identity)

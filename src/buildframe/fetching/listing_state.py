@@ -13,10 +13,10 @@ from buildframe.fetching.link_pagination import unseen
 from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
+from buildframe.spec.times import VALID_YEARS
 
 MAX_STALLED = 95  # how many responses in a row may contain no new row before a listing fails
 DEEP_PAGE_STATUSES = {400, 403, 404, 409, 416, 422}  # statuses with which a service may refuse a page for its number
-VALID_YEARS = range(1970, 9000)
 _MAX = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
 
 
@@ -115,7 +115,7 @@ class ListingState:
         if query.only_count:
             self._check_progress(has_new_rows=False)
             return ReceivedPage(page, [], NewRows([], []))
-        created = [_created(row) for row in page.rows]
+        created = _created_of(page, query.range)
         if page.next is not None and not created:
             raise Malformed(f"Requested {query.range}, and the service sent an empty page that links to a next one.")
         for timestamp in created:
@@ -160,13 +160,36 @@ class ListingState:
             )
 
 
-def _created(row: Any) -> Moment:
-    if row.created_at is None:
-        raise Malformed(f"The service sent build {row.id} without `created_at`, which pagination needs.")
-    created = Moment.parse(row.created_at)
-    if created.year not in VALID_YEARS:
-        raise Malformed(f"The service sent build {row.id} with an impossible created_at={created.text()!r}.")
+def _created_of(page: Page, time_range: TimeRange) -> list[Moment]:
+    """Return when each row of a page was created.
+
+    A list is ordered by it, so a row without a readable `created_at` is taken to be created with the row before it, or
+    with the first readable one. Below a page without any, nothing can be requested.
+    """
+    read = [_created(row) for row in page.rows]
+    known = next((created for created in read if created is not None), None)
+    if known is None and read:
+        if page.next is not None:
+            raise Incomplete(
+                f"None of the {len(read)} builds of a page has a readable `created_at`, by which the list goes on."
+                " List shorter time ranges, or report it to the service."
+            )
+        known = time_range.nearest(page.at)
+    created: list[Moment] = []
+    for moment in read:
+        known = moment or known
+        assert known is not None
+        created.append(known)
     return created
+
+
+def _created(row: Any) -> Moment | None:
+    """Return when a row was created, None if that cannot be read."""
+    try:
+        created = Moment.parse(row.created_at)
+    except (Malformed, TypeError, AttributeError):
+        return None
+    return created if created.year in VALID_YEARS else None
 
 
 def disorder_of(created: Sequence[Moment]) -> dt.timedelta:

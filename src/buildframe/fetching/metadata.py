@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
 from buildframe.errors import BuildframeError, DeadlineExceeded
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.budget import RequestBudget
+from buildframe.spec.odd_values import describe
 
 
 @dataclass(frozen=True)
 class ListingMetadata:
-    """The metadata of a listing. `why` is None if it is complete, else `remaining` are the ranges to list again."""
+    """The metadata of a listing. `why` is None if it is complete, else `remaining` are the ranges to list again.
+
+    `odd` names values that do not fit their columns.
+    """
 
     source: str
     budget: RequestBudget
     note: str | None = None
     why: str | None = None
     remaining: Sequence[TimeRange] = ()
+    odd: Sequence[Mapping[str, Any]] = ()
 
     def attach(self, frame: pd.DataFrame, table: str) -> pd.DataFrame:
         """Return the frame with the metadata in its `attrs`, as plain values that Parquet can store."""
@@ -32,6 +39,7 @@ class ListingMetadata:
             why=self.why,
             left=[{name: end.text() for name, end in part.filters().items()} for part in self.remaining],
             note=self.note,
+            odd=[dict(entry) for entry in self.odd],
             requests=self.budget.requests,
             retries=self.budget.retries,
             waits=self.budget.waits,
@@ -40,6 +48,12 @@ class ListingMetadata:
         if self.budget.time.is_simulated:
             frame.attrs["simulated"] = True
         return frame
+
+
+def warn_of_odd(entries: Sequence[Mapping[str, Any]], where: str = "See attrs['odd'] of the frame.") -> None:
+    """Warn once about values that do not fit their columns, if there are any."""
+    if entries:
+        warnings.warn(f"{describe(entries)} {where}", stacklevel=6)
 
 
 def reason_for_partial(error: BuildframeError | KeyboardInterrupt, partial: bool, requests: int, progress: str) -> str:

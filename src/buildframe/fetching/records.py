@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -10,7 +12,7 @@ import pandas as pd
 from buildframe.errors import BuildframeError
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.fetching.link_pagination import LinkPagination
-from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
+from buildframe.fetching.metadata import ListingMetadata, reason_for_partial, warn_of_odd
 from buildframe.fetching.options import check_options
 from buildframe.fetching.progress import ProgressBar
 from buildframe.fetching.source import ListSource, redacted_errors
@@ -21,6 +23,7 @@ from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.retry import Decode, fetch
 from buildframe.spec import Resource
+from buildframe.spec.odd_values import OddValue, OddValues
 from buildframe.spec.times import Deadline
 
 R = TypeVar("R", bound=Resource)
@@ -36,6 +39,8 @@ def records(
     assert source.endpoint.returns is not None
     decoder = PageDecoder(source.endpoint.returns, ColumnSelection.of(table, options))
     pages, metadata = list_pages(source, decoder.read, decoder.tables, decoder.key, options, filters)
+    metadata = replace(metadata, odd=decoder.odd.entries(source.client.redact))
+    warn_of_odd(metadata.odd)
     return metadata.attach(decoder.frames(pages)[0], table)
 
 
@@ -73,7 +78,12 @@ def list_pages(
 
 def record(client: Client, request: Request, kind: type[R], advice: str = "", *, deadline: Deadline = None) -> R:
     """Send a request and return the record in its response; `advice` says how to check an action that is lost."""
+    odd: list[OddValue] = []
     with within_deadline(deadline):
-        found = fetch(client, request, protocol.read_record, advice=advice)
+        found = fetch(client, request, functools.partial(protocol.read_record, odd=odd), advice=advice)
+    named = OddValues()
+    for value in odd:
+        named.add(value)
+    warn_of_odd(named.entries(client.redact), "See `unknown` of the record.")
     assert isinstance(found, kind)
     return found

@@ -34,6 +34,11 @@ class TimeRange:
         after = self.start is None or self.start - created < TRUNCATION
         return after and (self.end is None or created <= self.end)  # rounding makes no timestamp later than this
 
+    def nearest(self, time: Moment) -> Moment:
+        """Return the time in the range that is nearest to this one."""
+        latest = time if self.end is None else min(time, self.end)
+        return latest if self.start is None else max(latest, self.start)
+
     def filters(self) -> dict[str, Moment]:
         """Return the range as filters of a list of builds."""
         ends = {"created_from": self.start, "created_to": self.end}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-import json
+import math
 import numbers
 import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import UUID
 
@@ -21,8 +21,9 @@ from buildframe import errors
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
 from buildframe.http.request_body import body_of
-from buildframe.http.response import Response, date_of, retry_after
+from buildframe.http.response import Response, date_of, refused, retry_after
 from buildframe.spec import Build, Check, Endpoint, Filter, Moment, Parameter, Resource, forms, key_of, when
+from buildframe.spec.odd_values import OddValue
 from buildframe.spec.reading import convert_record
 from buildframe.terminal import nearest, show
 
@@ -60,7 +61,7 @@ class Page:
     """One page of a list: its rows, the link to the next page, the service's time of the response.
 
     `of` is the number of pages, if the service reports it. `open` marks a page that may not be the last although it
-    has no link to a next one: a proxy may have dropped its `Link` header.
+    has no link to a next one: a proxy may have dropped its `Link` header. `odd` are values of the rows that do not fit.
     """
 
     rows: Sequence[Any]
@@ -68,6 +69,7 @@ class Page:
     at: Moment
     of: int | None = None
     open: bool = False
+    odd: Sequence[OddValue] = ()
 
     @property
     def is_last(self) -> bool:
@@ -237,7 +239,14 @@ def is_loopback(host: str) -> bool:
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-def read_page(request: Request, response: Response, rows: msgspec.json.Decoder[list[Any]]) -> Page:
+class PageBodyDecoder(Protocol):
+    """Decodes the body of a page to its rows."""
+
+    def decode(self, body: bytes, /) -> list[Any]:
+        """Return the rows; raise msgspec's errors if the body cannot be read."""
+
+
+def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Page:
     """Return a page of a list; raise the ServiceError of an error status, and Malformed for anything unreadable."""
     check(request, response)
     decoded, of = _decode(request, response, rows.decode), _number_in(response.last, "page")
@@ -275,12 +284,15 @@ def read_date(request: Request, response: Response) -> Moment:
     return date_of(response)
 
 
-def read_record(request: Request, response: Response) -> Resource:
-    """Return the typed record of the endpoint."""
+def read_record(request: Request, response: Response, odd: list[OddValue] | None = None) -> Resource:
+    """Return the typed record of the endpoint; add its values that do not fit to `odd`."""
     check(request, response)
     returns = request.endpoint.returns
     assert returns is not None
-    record = _decode(request, response, lambda body: convert_record(returns, msgspec.json.decode(body)))
+    found: list[OddValue] = []
+    record = _decode(request, response, lambda body: convert_record(returns, msgspec.json.decode(body), found.append))
+    if odd is not None:
+        odd[:] = found
     check_identity(request, record)
     return record
 
@@ -303,7 +315,7 @@ def check_identity(request: Request, record: Any) -> None:
         is_other |= key is not None and str(getattr(record, key)).lower() != requested[requested.re.groups]
         is_other |= found is not None and found[0] != requested[0]
     if is_other:
-        raise Malformed(
+        raise refused(
             f"The response has another record than the requested one, or one without {key or 'id'}.\n"
             f"Request: {request.where}\nTry again. If this error stays, check that base_url is the service's API."
         )
@@ -331,20 +343,33 @@ def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) 
     try:
         return decode_json(response.body, decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        raise Malformed(
+        failure = Malformed(
             f"The response cannot be read: {why}.\nRequest: {request.where}\n"
             f"It has {len(response.body)} bytes of {response.headers.get('content-type', 'no content type')}. "
             "If this error stays, check that base_url is the service's API."
-        ) from None
+        )
+        failure.retryable = not _is_json(response.body)
+    raise failure
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether a body is complete: a proxy has not cut it, and the next one would be the same."""
+    try:
+        decode_json(body, msgspec.json.Decoder(msgspec.Raw).decode)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    except RecursionError:
+        return True
+    return True
 
 
 def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
-    """Decode a body with `decode` and raise its errors; a body with half of a surrogate pair is repaired."""
+    """Decode a body with `decode` and raise its errors; a body that only msgspec refuses is repaired."""
     try:
         _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        repaired = without_half_surrogates(body)
+        repaired = repair_json(body)
         if repaired is None:
             raise
         return decode_json(repaired, decode)
@@ -359,16 +384,28 @@ def _check_utf8(body: bytes) -> None:
         body.decode()
 
 
-_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape in a string. The group is one half of a surrogate pair without the other one."""
+
+_STRING_OR_ODD_NUMBER = re.compile(
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"|(-?(?:NaN|Infinity)|-?\d+(?:\.\d+)?[eE]\+?\d{3,})', re.DOTALL
+)
 
 
-def without_half_surrogates(body: bytes) -> bytes | None:
-    """Replace each half of a surrogate pair (a cut emoji) by U+FFFD; return None if the body has none."""
-    try:
-        text = json.dumps(json.loads(body), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return None
-    return _HALF_PAIR.sub("\ufffd", text).encode() if _HALF_PAIR.search(text) else None
+def repair_json(body: bytes) -> bytes | None:
+    """Return a body in which msgspec can read what other decoders accept; None if it has nothing of the kind.
+
+    Half of a surrogate pair (a cut emoji) becomes U+FFFD. A number that is none, or too large for a float, becomes
+    text: NaN, Infinity, 1e999. All other bytes stay.
+    """
+    repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
+    if re.search(rb"NaN|Infinity|[eE]\+?\d{3}", repaired):
+        repaired = _STRING_OR_ODD_NUMBER.sub(
+            lambda token: b'"%s"' % token[1] if token[1] and not math.isfinite(float(token[1])) else token[0], repaired
+        )
+    return repaired if repaired != body else None
 
 
 def check(request: Request, response: Response) -> None:

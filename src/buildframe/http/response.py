@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
+import re
 import threading
 import time
 import zlib
@@ -16,8 +18,7 @@ import msgspec
 
 from buildframe.errors import Malformed
 from buildframe.spec import Moment
-
-_YEARS = range(1970, 9000)  # of a valid Date
+from buildframe.spec.times import VALID_YEARS
 
 
 class Response(NamedTuple):
@@ -31,6 +32,13 @@ class Response(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Response {self.status}, {len(self.body)} bytes>"  # tracebacks must not print what a server echoes
+
+
+def refused(why: str) -> Malformed:
+    """Return the error of a response that would be the same again, so that its request is not repeated."""
+    failure = Malformed(why)
+    failure.retryable = False
+    return failure
 
 
 ACCEPTED = "gzip"  # the only accepted encoding; httpx would also accept those of installed optional packages
@@ -51,12 +59,10 @@ def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) ->
     for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
         size += len(piece)
         if size > largest:
-            failure = Malformed(
+            raise refused(
                 f"The response has more than {largest:,} bytes after decompression, and the rest was not read. "
                 "Request less at once: a shorter time range, fewer builds, or builds without jobs."
             )
-            failure.retryable = False  # the next response would be as large
-            raise failure
         whole.write(piece)
     return whole.getvalue()
 
@@ -86,17 +92,24 @@ class ReportedLimit(NamedTuple):
     reset: float
 
 
+_NEXT_DATE = re.compile(r",\s*(?=[A-Za-z]{3,9},)")
+"""Separates the values of several `Date` headers, each of which begins with a weekday and a comma."""
+
+
 def date_of(response: Response) -> Moment:
-    """Return the service's time of a response; raise Malformed if it has no readable `Date`."""
-    try:
-        at = Moment.of(parsedate_to_datetime(response.headers.get("date", "")))
-        if at.year not in _YEARS:
-            raise ValueError
-        return at
-    except (ValueError, TypeError, OverflowError):
-        raise Malformed(
-            f"The response has no readable Date header ({response.headers.get('date')!r}). A proxy may have removed it."
-        ) from None
+    """Return the service's time of a response: the first readable `Date`; raise Malformed if there is none.
+
+    A proxy may add a second header. The next response would be the same, so the request is not sent again.
+    """
+    header = response.headers.get("date")
+    for text in _NEXT_DATE.split(header or ""):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            at = Moment.of(parsedate_to_datetime(text))
+            if at.year in VALID_YEARS:
+                return at
+    if header is None:
+        raise refused("The response has no Date header, which lists need. A proxy may have removed it.")
+    raise refused(f"The response has no readable Date header, which lists need: {header!r}.")
 
 
 SIMULATED = "x-simulated-time"

@@ -23,7 +23,7 @@ from buildframe.http.budget import RequestBudget
 from buildframe.http.client import Client, lost_response, sent_note
 from buildframe.http.protocol import Request
 from buildframe.http.rate_limit import LONGEST_WAIT, USED_UP
-from buildframe.http.response import Response
+from buildframe.http.response import Response, refused
 from buildframe.http.suggestions import with_suggestion
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def fetch(
     """Send a request and return its decoded response.
 
     A request is sent again after 429 and if no connection was made. One that is repeatable is also sent again after
-    5xx, if there is no response in time, and if `decode` raises Malformed: a proxy may have cut the response. The waits
-    are the server's if it names one, else they grow, with jitter. The attempts are limited; `budget` counts
-    them and may end them with Canceled or DeadlineExceeded. In these cases a request that is not repeatable raises
-    OutcomeUnknown, with `advice` on how to check what happened.
+    5xx, if there is no response in time, and if its body is no JSON: a proxy may have cut it. A body that is JSON but
+    was refused would be the same again. The waits are the server's if it names one, else they grow, with jitter. The
+    attempts are limited; `budget` counts them and may end them with Canceled or DeadlineExceeded. In these cases a
+    request that is not repeatable raises OutcomeUnknown, with `advice` on how to check what happened.
     """
     import tenacity  # with asyncio and, if it is installed, tornado: connect() does not need them
 
@@ -87,6 +87,7 @@ def _fetch_once(client: Client, request: Request, decode: Decode[T], budget: Req
         return decode(request, response)
     except Malformed as why:
         failure = Malformed(client.redact(str(why)))  # its text may quote the response
+        failure.retryable = why.retryable
     except ServiceError as why:
         # failures on the way, and redirects: the service may have performed an action
         may_be_performed = isinstance(why, Unavailable) or why.status < 400 or why.status in (408, 499)
@@ -94,7 +95,7 @@ def _fetch_once(client: Client, request: Request, decode: Decode[T], budget: Req
             raise
         failure = lost_response(request, f"{why.status}: {why.message}")
     except RecursionError:
-        failure = Malformed(f"The response is nested too deeply.\nRequest: {request.where}")
+        failure = refused(f"The response is nested too deeply.\nRequest: {request.where}")
     if isinstance(failure, Malformed) and not request.repeatable:
         reason = str(failure).splitlines()[0]
         failure = lost_response(request, f"{response.status}, which cannot be read ({reason})")

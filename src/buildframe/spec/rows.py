@@ -1,17 +1,28 @@
 """Build msgspec structs for the rows of a list: only the keys that become columns, times as text, nested values as raw
-JSON. msgspec skips all other keys without creating objects, which makes decoding fast. Does not know frames.
+JSON. msgspec skips all other keys without creating objects, which makes decoding fast. A page that has a value of
+another type than declared is read row by row, and only such a row field by field. Does not know frames.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import GenericAlias
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 
-from buildframe.spec.declare import Field, Kind, Resource, columns_of, fields_of, is_list_of_resources, nested_resource
+from buildframe.spec.declare import (
+    Field,
+    Kind,
+    Resource,
+    columns_of,
+    fields_of,
+    is_list_of_resources,
+    key_of,
+    nested_resource,
+)
+from buildframe.spec.odd_values import OddValue
 
 MORE = "more_"  # attribute of a row with the values of extra paths, by column name
 
@@ -38,7 +49,8 @@ def row_type(resource: type[Resource], paths: tuple[Path, ...] | None = None) ->
     declared = {field.name: field for field in fields_of(resource)}
     fields = [_field(declared[name], _below(name, selected)) for name in dict.fromkeys(path[0] for path in selected)]
     unsent = (MORE, dict[str, str | None] | None, msgspec.field(default=None, name="(not sent)"))
-    return msgspec.defstruct(f"{resource.__name__}Row", [*fields, unsent], kw_only=True, gc=False)
+    constants = {"KEYS": key_of(resource), "IS_BUILD": "jobs" in declared}
+    return msgspec.defstruct(f"{resource.__name__}Row", [*fields, unsent], kw_only=True, gc=False, namespace=constants)
 
 
 def sort_paths(paths: tuple[Path, ...], body: bytes) -> tuple[Path, ...]:
@@ -81,5 +93,117 @@ def _field(field: Field, inside: tuple[Path, ...]) -> tuple[str, Any, Any]:
 def _nested(field: Field, nested: type[Resource], inside: tuple[Path, ...]) -> Any:
     inner = {part.name: part for part in fields_of(nested)}
     leaves = [(key, *_LEAVES[inner[key].kind]) for (key,) in inside]
-    row = msgspec.defstruct(f"{nested.__name__}Row", leaves, kw_only=True, gc=False)
+    named = {"NAMED": field.flat.named if field.flat else None}
+    row = msgspec.defstruct(f"{nested.__name__}Row", leaves, kw_only=True, gc=False, namespace=named)
     return row | str | None if str in get_args(field.type) else row | None
+
+
+# --- pages with values of other types than declared ---------------------------------------------------------------
+
+
+class RowDecoder:
+    """Decodes a list of rows. Values of other types than declared become null, or text, and are added to `odd`.
+
+    `decoder` decodes a whole page of rows of a type at once.
+    """
+
+    def __init__(self, row: type[msgspec.Struct], decoder: msgspec.json.Decoder[list[Any]]) -> None:
+        self._row, self._decoder = row, decoder
+        self.odd: list[OddValue] = []
+
+    def decode(self, body: bytes) -> list[Any]:
+        """Return the rows of a body; raise msgspec's errors if it is no list of objects."""
+        try:
+            return self._decoder.decode(body)
+        except msgspec.ValidationError:
+            self.odd.clear()
+            raws = _decoder_of(list[msgspec.Raw]).decode(body)
+        rows = []
+        for place, raw in enumerate(raws):
+            if _first(raw) != "{":
+                raise msgspec.ValidationError(f"row {place + 1} of {len(raws)} is {_shown(raw)}, not an object")
+            row, odd = read_row(self._row, raw)
+            rows.append(row)
+            self.odd += odd
+        return rows
+
+
+def read_row(kind: type[msgspec.Struct], raw: bytes | msgspec.Raw) -> tuple[Any, list[OddValue]]:
+    """Return an object as a row, and those of its values that do not fit."""
+    try:
+        return _decoder_of(kind).decode(raw), []
+    except msgspec.ValidationError:
+        pass
+    odd: list[tuple[Path, Any, Any]] = []
+    row = _read_fields(kind, raw, (), lambda path, value, job=None: odd.append((path, value, job)))
+    return row, [OddValue.of(path, value, row, job) for path, value, job in odd]
+
+
+Report = Callable[..., None]
+"""Receives the path and the JSON of an odd value, and the job that has it if it is not the row itself."""
+
+
+def _read_fields(kind: type[msgspec.Struct], raw: bytes | msgspec.Raw, path: Path, report: Report) -> Any:
+    sent = _decoder_of(dict[str, msgspec.Raw]).decode(raw)
+    keys = getattr(kind, "KEYS", ())
+    values = {}
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name in sent:
+            inside = (*path, field.encode_name)
+            values[field.name] = _read_value(field.type, sent[field.encode_name], inside, report, field.name in keys)
+    return kind(**values)
+
+
+def _read_value(declared: Any, raw: msgspec.Raw, path: Path, report: Report, is_key: bool = False) -> Any:
+    """Return a value as its declared type; if it does not fit, report it and return what can be read of it."""
+    try:
+        return _decoder_of(declared).decode(raw)
+    except msgspec.ValidationError:
+        pass
+    parts = get_args(declared) or (declared,)
+    nested = next((part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
+    items = next((get_args(part)[0] for part in parts if get_origin(part) is list), None)
+    if nested is not None and _first(raw) == "{":
+        return _read_fields(nested, raw, path, report)
+    if items is not None and _first(raw) == "[":
+        return list(_read_items(items, raw, path, report))
+    report(path, raw)
+    if nested is not None:
+        return _read_named(nested, raw) if _first(raw) != "[" else None
+    is_text = {str, int} <= set(parts)  # a timestamp is declared as str alone
+    return msgspec.json.format(bytes(raw), indent=-1).decode() if is_text and not is_key else None
+
+
+def _read_items(kind: type[msgspec.Struct], raw: msgspec.Raw, path: Path, report: Report) -> Iterator[Any]:
+    """Return the objects of a list as rows; other items are left out."""
+    for item in _decoder_of(list[msgspec.Raw]).decode(raw):
+        if _first(item) != "{":
+            report(path, item)
+            continue
+        row, odd = read_row(kind, item)
+        for value in odd:
+            report((value.field,), msgspec.Raw(value.value), row)
+        yield row
+
+
+def _read_named(kind: type[msgspec.Struct], raw: msgspec.Raw) -> Any:
+    """Return an object with a value that was sent in its place, such as a number for `{"number": 5}`."""
+    named = getattr(kind, "NAMED", None)
+    for field in msgspec.structs.fields(kind):
+        if field.name == named:
+            return kind(**{named: _read_value(field.type, raw, (), lambda *_: None)})
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=False)
+
+
+def _first(raw: msgspec.Raw | bytes) -> str:
+    """Return the first character of a value, which shows its type: msgspec's raw values have no space before it."""
+    return chr(memoryview(raw)[0])
+
+
+def _shown(raw: msgspec.Raw) -> str:
+    return bytes(memoryview(raw)[:40]).decode("utf-8", "replace")

@@ -18,6 +18,10 @@ _BARE_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 
 
+VALID_YEARS = range(1970, 9000)
+"""Years of possible timestamps of a service. Others stand for "never", or are damaged."""
+
+
 class Moment(dt.datetime):
     """
     A `datetime` that is always in UTC, with microsecond resolution.

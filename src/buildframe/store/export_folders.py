@@ -6,6 +6,8 @@ An export has a folder for each build: `…/date={YYYY-MM-DD}/pipeline={UUID}/bu
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gzip
 import os
 import posixpath
@@ -22,10 +24,10 @@ import msgspec
 from pyarrow import fs
 
 from buildframe.errors import BadInput, Malformed
-from buildframe.fetching.listing_state import VALID_YEARS
 from buildframe.http import protocol
 from buildframe.spec import Build, Job, Moment
-from buildframe.spec.rows import row_type
+from buildframe.spec.rows import read_row, row_type
+from buildframe.spec.times import VALID_YEARS
 from buildframe.store.location import Location, check_path, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.terminal import show
@@ -43,8 +45,8 @@ _ABOVE_DAYS = re.compile(r"buildkite|build-exports|org=.+")
 _DAY_OR_BELOW = re.compile(r"(date|pipeline|build)=.+")
 _PAGE = re.compile(r"[^/]+/builds/\d+")
 _GZIP_MAGIC = b"\x1f\x8b"
-_BUILD_ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type(Build), strict=False)
-_JOB_ROWS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row_type(Job), strict=False)
+_BUILD_ROW = row_type(Build)
+_JOB_ROW = row_type(Job)
 
 
 class DamagedExport(Exception):
@@ -69,13 +71,17 @@ class ExportFolder:
 
 @dataclass(frozen=True)
 class ExportedBuild:
-    """The row of an exported build, when it was created, the latest of its own times, and its bytes of JSON."""
+    """The row of an exported build, when it was created, the latest of its own times, and its bytes of JSON.
+
+    `odd` counts the values of the build and its jobs that do not fit their columns.
+    """
 
     folder: ExportFolder
     row: Any
     created: Moment
     latest: Moment
     size: int
+    odd: int = 0
 
 
 class BuildExports:
@@ -134,10 +140,10 @@ class BuildExports:
         if _BUILD_FILE not in folder.files:
             raise DamagedExport(f"there is no {_BUILD_FILE}")
         body = self._read(folder, _BUILD_FILE, MAX_BYTES)
-        row = _decode(_BUILD_FILE, body, _BUILD_ROWS.decode)
+        row, odd = _decode(_BUILD_FILE, body, functools.partial(read_row, _BUILD_ROW))
         _check_id(_BUILD_FILE, row.id, folder.build_id)
         if row.pipeline is None:
-            row.pipeline = _BUILD_ROWS.decode(b'{"pipeline": {}}').pipeline
+            row.pipeline = read_row(_BUILD_ROW, b'{"pipeline": {}}')[0].pipeline
         row.pipeline.id = row.pipeline.id or folder.pipeline_id
         if folder.pipeline_id not in (None, (row.pipeline.id or "").lower()):
             raise DamagedExport(f"{_BUILD_FILE} is of the pipeline {show(row.pipeline.id)}")
@@ -146,23 +152,24 @@ class BuildExports:
         times = _times(row)
         if times[0].year not in VALID_YEARS:
             raise DamagedExport(f"{_BUILD_FILE} was created in the year {times[0].year}")
-        return ExportedBuild(folder, row, times[0], max(times), len(body))
+        return ExportedBuild(folder, row, times[0], max(times), len(body), len(odd))
 
     def read_jobs(self, build: ExportedBuild) -> ExportedBuild:
         """Return the build with all its jobs; raise DamagedExport if a job is damaged, missing or of another build."""
         folder, row, size = build.folder, build.row, build.size
-        jobs = []
+        jobs, n_odd = [], build.odd
         for id, name in folder.job_files.items():
             body = self._read(folder, name, MAX_BYTES - size)
             size += len(body)
-            job = _decode(name, body, _JOB_ROWS.decode)
+            job, odd = _decode(name, body, functools.partial(read_row, _JOB_ROW))
+            n_odd += len(odd)
             _check_id(name, job.id, id)
             if (page := _page(job.web_url)) and page != (_page(row.web_url) or page):
                 raise DamagedExport(f"{name} is a job of another build, {page}")
             jobs.append(job)
         _check_whole(row, jobs)
         row.jobs = jobs
-        return ExportedBuild(folder, row, build.created, build.latest, size)
+        return ExportedBuild(folder, row, build.created, build.latest, size, n_odd)
 
     def _read(self, folder: ExportFolder, name: str, most: int) -> bytes:
         """Return a decompressed file. An object store may have decompressed it already."""
@@ -213,12 +220,16 @@ def _check_id(name: str, id: str | None, named: str) -> None:
 
 
 def _times(build: Any) -> list[Moment]:
-    """Return the times of a build, first its creation."""
+    """Return the readable times of a build, first its creation."""
     try:
-        texts = [getattr(build, name) for name in EVENT_TIMES["builds"]]
-        return [Moment.parse(text) for text in texts if text is not None]
+        created = Moment.parse(build.created_at)
     except Malformed as why:
         raise DamagedExport(f"{_BUILD_FILE}: {why}") from None
+    times = [created]
+    for text in (getattr(build, name) for name in EVENT_TIMES["builds"] if name != "created_at"):
+        with contextlib.suppress(Malformed, TypeError):
+            times.append(Moment.parse(text))
+    return times
 
 
 def _page(url: str | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buildframe.errors import Malformed
 from buildframe.fetching import arrow
 from buildframe.fetching.progress import ProgressBar
 from buildframe.formatting import format_count
 from buildframe.spec import Moment
+from buildframe.spec.odd_values import OddValue
 from buildframe.store import retained_columns, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.export_folders import BuildExports, DamagedExport, ExportedBuild, ExportFolder
@@ -59,6 +59,8 @@ class ImportResult:
         Size of the written files.
     version : int
         Version of the store after the import; -1 if there is no store.
+    odd : int
+        Values of imported builds and jobs that did not fit their columns and became null, or text.
 
     See Also
     --------
@@ -71,6 +73,7 @@ class ImportResult:
     skipped: Mapping[str, str]
     bytes: int
     version: int
+    odd: int = 0
 
     @property
     def complete(self) -> bool:
@@ -101,10 +104,11 @@ class ImportResult:
         return f"{format_count(len(self.skipped), 'folder')} skipped: {'; '.join([*shown, *more])}"
 
     def __str__(self) -> str:
+        odd = f", {self.odd:,} odd values became null or text" if self.odd else ""
         reach = "every folder was read" if self.complete else f"INCOMPLETE: {self.why}"
         return (
-            f"{self.builds:,} builds and {self.jobs:,} jobs imported, {self.unchanged:,} builds unchanged; {reach}; "
-            f"covered time ranges are unchanged (version {self.version})"
+            f"{self.builds:,} builds and {self.jobs:,} jobs imported, {self.unchanged:,} builds unchanged{odd}; "
+            f"{reach}; covered time ranges are unchanged (version {self.version})"
         )
 
 
@@ -131,6 +135,7 @@ class ExportImport:
     jobs: int = 0
     unchanged: int = 0
     bytes: int = 0
+    odd: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
 
     def run(self, progress: bool | None) -> ImportResult:
@@ -145,7 +150,9 @@ class ExportImport:
                     share = (place + min(1.0, (start + _BUILDS_PER_BATCH) / len(folders))) / len(days)
                     bar.show(self.builds + self.unchanged, place + 1, share, "folders of days")
             bar.end()
-        return ImportResult(self.builds, self.jobs, self.unchanged, dict(self.skipped), self.bytes, self._state.version)
+        return ImportResult(
+            self.builds, self.jobs, self.unchanged, dict(self.skipped), self.bytes, self._state.version, self.odd
+        )
 
     def _newest_state(self) -> SyncState:
         with store_errors("read", self.location):
@@ -217,6 +224,7 @@ class ExportImport:
         if not read:
             return
         builds, jobs = self._frames(read)
+        self.odd += sum(build.odd for build in read)
         pairs = zip(builds["id"], builds["fetched_at"], strict=True)
         is_older = [id in stored and at < stored[id].fetched_at for id, at in pairs]
         self.unchanged += sum(is_older)
@@ -245,28 +253,17 @@ class ExportImport:
         )
 
     def _frames(self, read: Sequence[ExportedBuild]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the frames of builds and jobs. Skip builds that have a value which fits no column."""
-        try:
-            return _dated(*_as_frames([build.row for build in read]))
-        except Malformed as why:
-            if len(read) == 1:
-                self._skip(read[0].folder, why)
-                return _as_frames([])
-        half = len(read) // 2
-        halves = (self._frames(read[:half]), self._frames(read[half:]))
-        builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*halves, strict=True))
-        return builds, jobs
+        """Return the frames of builds and jobs; count values that do not fit their columns."""
+        rows = [build.row for build in read]
+        odd: list[OddValue] = []
+        builds = arrow.from_rows("builds", rows, Moment.from_us(0), report=odd.append)
+        jobs = arrow.to_frame("jobs", [arrow.jobs_of(builds, rows, report=odd.append)])
+        self.odd += len(odd)
+        return _dated(arrow.to_frame("builds", [builds]), retained_columns.as_list_rows(jobs))
 
 
 def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:
     return build.row.id in stored and stored[build.row.id].is_current(build)
-
-
-def _as_frames(rows: Collection[Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return rows as frames in the form in which lists of builds return them."""
-    builds = arrow.from_rows("builds", list(rows), Moment.from_us(0))
-    jobs = arrow.to_frame("jobs", [arrow.jobs_of(builds, list(rows))])
-    return arrow.to_frame("builds", [builds]), retained_columns.as_list_rows(jobs)
 
 
 def _dated(builds: pd.DataFrame, jobs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

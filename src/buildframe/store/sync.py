@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from buildframe.errors import BadInput, Incomplete
 from buildframe.spec import Moment, When, when
 from buildframe.spec.builds import OPEN_STATES
+from buildframe.spec.odd_values import OddCount
 from buildframe.store import merge, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, store_errors
@@ -71,6 +72,8 @@ class SyncResult:
         The store covers builds created from this time on.
     why : str, optional
         Why the sync is incomplete; None if it is complete.
+    odd : int
+        Values that did not fit their columns and are stored as null, or as text. Warnings name the first of them.
     """
 
     builds: int
@@ -82,6 +85,7 @@ class SyncResult:
     as_of: Moment
     since: Moment
     why: str | None = None
+    odd: int = 0
 
     @property
     def complete(self) -> bool:
@@ -97,10 +101,11 @@ class SyncResult:
 
     def __str__(self) -> str:
         gone = f", {self.gone} gone" if self.gone else ""
+        odd = f", {self.odd:,} odd values stored as null or text" if self.odd else ""
         span = f"from {self.since.text()} to {self.as_of.text()}"
         reach = f"complete {span}" if self.complete else f"INCOMPLETE: {self.why}"
         return (
-            f"{self.builds:,} builds and {self.jobs:,} jobs new or read again{gone}, by {self.requests} requests; "
+            f"{self.builds:,} builds and {self.jobs:,} jobs new or read again{gone}{odd}, by {self.requests} requests; "
             f"{reach} (version {self.version})"
         )
 
@@ -143,6 +148,7 @@ class Sync:
         self._requests = 0 if self._pipeline_id is None else 1
         self._why: list[str] = []
         self._done: list[CommitResult] = []
+        self._odd = OddCount()
         self._jobs_per_build = 1.0  # of the last listing that had builds
 
     @property
@@ -326,6 +332,7 @@ class Sync:
             as_of=self._clock.now,
             since=coverage.since,
             why="; ".join(dict.fromkeys(self._why)) or None,
+            odd=self._odd.total,
         )
 
     def _check_slug(self, pipeline: PipelineWorkspace, id: str | None) -> None:
@@ -394,6 +401,7 @@ class Sync:
     def _count_requests(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Add the requests of a listing to those of the sync, and return the listing."""
         self._requests += frame.attrs["requests"]
+        self._odd.add(frame.attrs["odd"])
         return frame
 
     def _fetch_newly_visible_pipelines(

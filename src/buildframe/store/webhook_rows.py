@@ -13,9 +13,8 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import webhooks
-from buildframe.errors import Malformed
-from buildframe.fetching.listing_state import VALID_YEARS
 from buildframe.spec import Moment
+from buildframe.spec.times import VALID_YEARS
 from buildframe.store import merge, retained_columns
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.webhooks import Event, WebhookFrames
@@ -56,7 +55,7 @@ def rows(events: Sequence[Event], scopes: Collection[str], synced_at: Moment) ->
     `synced_at` is the service time of the last sync. It bounds times if the local clock is behind.
     """
     dated = [(event, at) for event in events if (at := _dated(event, synced_at)) is not None]
-    received = _rows_of_events([event for event, _ in dated], [at for _, at in dated])
+    received = webhooks.frames_per_event([event for event, _ in dated], [at for _, at in dated])
     is_covered = _is_covered(received.builds, scopes)
     builds, jobs = received.builds[is_covered], received.jobs[_is_covered(received.jobs, scopes)]
     listed_jobs = retained_columns.as_list_rows(_job_states(jobs))
@@ -72,19 +71,6 @@ def _dated(event: Event, synced_at: Moment) -> Moment | None:
     times = (getattr(records[table], name, None) for table, names in EVENT_TIMES.items() for name in names)
     latest = max((time for time in times if isinstance(time, Moment)), default=None)
     return None if latest is None else min(latest, max(event.received_at, synced_at))
-
-
-def _rows_of_events(events: Sequence[Event], at: Sequence[Moment]) -> WebhookFrames:
-    """Return the rows of events, without events that have a value that fits no column."""
-    try:
-        return webhooks.frames_per_event(events, at)
-    except Malformed:
-        if len(events) == 1:
-            return webhooks.frames_per_event([], [])
-    half = len(events) // 2
-    halves = (_rows_of_events(events[:half], at[:half]), _rows_of_events(events[half:], at[half:]))
-    builds, jobs = (pd.concat(frames, ignore_index=True) for frames in zip(*halves, strict=True))
-    return WebhookFrames(builds, jobs)
 
 
 def _is_covered(frame: pd.DataFrame, scopes: Collection[str]) -> pd.Series[bool]:
