@@ -219,11 +219,8 @@ def test_half_an_emoji_is_mended() -> None:
 
 UNREADABLE = [
     b"", b"{", b"null", b"[]", b'"ping"', b"\xff{}", b"{}", b'{"event": ""}', b'{"event": null}',
-    b'{"event": ' + b"[" * 100_000, b'{"event": "ping", "x": 1e999}',
+    b'{"event": ' + b"[" * 100_000,
     delivery(build="b-7"), delivery(build=[BUILD]), delivery(build={"number": 7}), delivery(job={"type": "script"}),
-    delivery(build=BUILD | {"number": "seven"}), delivery(build=BUILD | {"created_at": "yesterday"}),
-    delivery(build=BUILD | {"created_at": "2026-10-01T00:00:00"}),
-    delivery(pipeline="web"), delivery(sender=5),
 ]  # fmt: skip
 
 
@@ -233,9 +230,25 @@ def test_what_cannot_be_read_is_malformed(body: bytes) -> None:
         webhooks.parse(body)
 
 
-def test_a_number_too_large_for_its_column_is_malformed() -> None:
-    with pytest.raises(Malformed, match="number"):
-        received(delivery(build=BUILD | {"number": 2**63}))
+@pytest.mark.parametrize(
+    ("more", "field", "job"),
+    [
+        ({"build": BUILD | {"number": "seven"}}, "number", None),
+        ({"build": BUILD | {"number": 2**63}}, "number", None),
+        ({"build": BUILD | {"created_at": "yesterday"}}, "created_at", None),
+        ({"build": BUILD | {"created_at": "2026-10-01T00:00:00"}}, "created_at", None),
+        ({"build": BUILD, "job": {"id": "j-1", "agent": {"name": {}}}}, "agent.name", "j-1"),
+        ({"build": BUILD | {"jobs": [{"id": "j-2", "priority": 5}]}}, "priority", "j-2"),
+        ({"build": BUILD, "pipeline": "web"}, "pipeline", None),
+        ({"build": BUILD, "sender": 5}, None, None),
+    ],
+)
+def test_one_odd_value_does_not_refuse_a_delivery(more: dict[str, Any], field: str | None, job: str | None) -> None:
+    builds, _ = received(delivery(**more))
+    assert builds["id"].to_list() == [BUILD["id"]]
+    assert builds["branch"][0] == "main"
+    named = [(entry["build"], entry["job"], entry["field"]) for entry in builds.attrs["odd"]]
+    assert named == ([(BUILD["id"], job, field)] if field else [])
 
 
 json_values = st.recursive(

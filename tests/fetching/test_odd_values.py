@@ -1,4 +1,4 @@
-"""A value that does not fit its column costs no row, no listing and no request: it becomes null, or text, and is named."""
+"""A value that does not fit its column becomes null, or text, and is named. It costs no row and no request."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_an_odd_value_of_a_job(field: str, sent: Any, column: str, value: Any, i
     assert named == ([("b-1", 7, "j-1", field)] if is_odd else [])
 
 
-@pytest.mark.parametrize(("sent", "n", "n_odd"), [(None, 0, 0), ({}, 0, 1), ("no", 0, 1), ([None, {"id": "j"}, 5], 1, 2)])
+@pytest.mark.parametrize(
+    ("sent", "n", "n_odd"), [(None, 0, 0), ({}, 0, 1), ("no", 0, 1), ([None, {"id": "j"}, 5], 1, 2)]
+)
 def test_jobs_that_are_no_list_of_objects(sent: Any, n: int, n_odd: int) -> None:
     builds, jobs, odd = read([BUILD | {"jobs": sent}, BUILD | {"id": "b-2"}], raw=True)
     assert (len(builds), len(jobs), jobs["id"].to_list()) == (2, n + 2, ["j"] * n + ["j-1", "j-2"])
@@ -170,9 +172,10 @@ def test_named_values_are_few_short_and_plain() -> None:
     assert "Example" not in repr(odd)
     assert odd[-1]["build"] == "b-2"
     assert odd[-1]["count"] == 98
-    many = {column.name: {"n": 1} for column in TABLES["builds"] if column.kind in ("text", "integer", "flag")}
-    *_, odd = read([BUILD | many | {"id": "b-1"}])
+    many = {field.name: {"n": 1} for field in spec.fields_of(Job) if field.kind == "text" and field.name != "id"}
+    *_, odd = read([BUILD | {"jobs": [many | {"id": "j"}]}])
     assert [entry["field"] is None for entry in odd] == [False] * 20 + [True]
+    assert sum(entry["count"] for entry in odd) == len([name for name in many if name not in ("queue", "queue_id")])
 
 
 # --- any value in any field ------------------------------------------------------------------------------------------
@@ -238,7 +241,9 @@ def test_any_value_in_any_field_costs_nothing_but_itself(data: Any, clean: list[
 def test_any_value_in_any_field_of_another_table(table: str, data: Any) -> None:
     resource = OTHERS[table]
     clean = data.draw(documents_of(resource, spec.key_of(resource)))
-    field = data.draw(st.sampled_from([f.name for f in spec.fields_of(resource) if f.name not in spec.key_of(resource)]))
+    field = data.draw(
+        st.sampled_from([f.name for f in spec.fields_of(resource) if f.name not in spec.key_of(resource)])
+    )
     other = clean | {key: f"other {clean[key]}" for key in spec.key_of(resource)}
     frame, _, _ = read([clean, other], resource, table)
     odd_frame, _, odd = read([clean | {field: data.draw(JSON)}, other], resource, table)
@@ -333,7 +338,7 @@ def test_a_page_without_any_readable_creation_cannot_be_continued() -> None:
     ("body", "said"),
     [
         (b"[null]", "row 1 of 1 is null, not an object"),
-        (b'[{"id":"b-1","created_at":"2026-10-01T00:00:00Z"},7]', "row 2 of 2 is 7, not an object"),
+        (b'[{"id":"b-1","created_at":"2026-10-01T00:00:00Z"},7]', "row 2 of 2 is a number, not an object"),
         (b'[{"created_at":"2026-10-01T00:00:00Z"}]', "without its `id`"),
         (b'[{"id":["b"],"created_at":"2026-10-01T00:00:00Z"}]', "without its `id`"),
         (b'[{"id":"","created_at":"2026-10-01T00:00:00Z"}]', "without its `id`"),
@@ -356,10 +361,9 @@ def test_the_first_readable_date_counts() -> None:
     first, second = "Sun, 01 Nov 2026 12:00:00 GMT", "Sunday, 01-Nov-26 13:00:00 GMT"
     for header in (first, f"{first}, {second}", f"soon, {first}", f"{first},{first}"):
         assert date_of(Response(200, {"date": header}, b"")).text() == "2026-11-01T12:00:00Z"
-    for headers, said in (({}, "no Date header"), ({"date": "soon, later"}, "no readable Date header")):
-        with pytest.raises(bf.Malformed, match=said) as refused:
+    for headers, said in (({}, "A proxy may have removed it"), ({"date": "soon, later"}, ": 'soon, later'")):
+        with pytest.raises(bf.Malformed, match=f"no readable Date header.*{said}"):
             date_of(Response(200, headers, b""))
-        assert not refused.value.retryable
 
 
 def test_a_record_loses_no_value(scripted: Callable[..., Scripted]) -> None:
@@ -379,14 +383,18 @@ def test_a_store_keeps_odd_rows_and_syncs_again(tmp_path: Path) -> None:
     service = Service()
     try:
         service.add(1, "passed", days=3)
-        service.add(2, "passed", days=2, finished_at="", message=["x"])
-        service.add(3, "running", days=1, created_at="soon")["jobs"].append(None)
+        service.add(2, "passed", days=2)
+        service.add(3, "running", days=1)
         service.add(4, "passed")["jobs"][0]["priority"] = 5
+        service.sent_instead = {
+            "b2": {"finished_at": "", "message": ["x"]},
+            "b3": {"created_at": "soon", "jobs": [None]},
+        }
         ci = bf.connect("acme", base_url=service.url, token=TOKEN)
         store = bf.Store(tmp_path / "store")
         done = store.sync(ci, since="7d", progress=False)
         assert done.complete
-        assert (done.builds, done.jobs, done.odd) == (4, 4, 5)
+        assert (done.builds, done.jobs, done.odd) == (4, 3, 5)
         assert "5 odd values stored as null or text" in str(done)
         service.later(days=1)
         service.add(5, "passed")

@@ -13,7 +13,9 @@ import pytest
 import tenacity
 
 import buildframe as bf
+from buildframe.fetching.decoder import PageDecoder
 from buildframe.http import retry
+from buildframe.http.protocol import Page
 from buildframe.sandbox_server import Quota
 from buildframe.spec import Moment
 from tests.conftest import hang_up, says
@@ -153,10 +155,17 @@ def test_a_partial_listing_with_one_failing_time_range_can_be_completed(refusal:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Incomplete")
-def test_a_page_that_cannot_be_converted_is_a_remaining_time_range() -> None:
+def test_a_page_that_cannot_be_converted_is_a_remaining_time_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is raised when rows become a table, after the pagination has counted the page as read."""
-    wrong = [each | {"started_at": "yesterday"} if each["number"] == 750 else each for each in BUILDS]
-    with listing(wrong) as service:
+    convert = PageDecoder.tables
+
+    def tables(decoder: PageDecoder, page: Page) -> Any:
+        if any(row.number == 750 for row in page.rows) and service.builds is not BUILDS:
+            raise bf.Malformed("no table of yesterday")
+        return convert(decoder, page)
+
+    monkeypatch.setattr(PageDecoder, "tables", tables)
+    with listing(BUILDS) as service:
         with pytest.raises(bf.Malformed, match="yesterday"):
             service.connected().builds()
         frame = service.connected().builds(partial=True, workers=1)

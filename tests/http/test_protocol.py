@@ -291,12 +291,21 @@ def test_the_wait_is_the_largest_that_the_server_names() -> None:
     assert refused(429, b"", **dated).retry_after == 40
 
 
-def test_an_unreadable_response_is_malformed_and_retryable() -> None:
+def test_an_unreadable_response_is_retryable_if_it_is_no_json() -> None:
     decoder = msgspec.json.Decoder(list[int])
-    for body in (b"[1, 2", b"<html>", b'["x"]', b""):
+    bodies = {
+        b"[1, 2": True,
+        b"<html>": True,
+        b"": True,
+        b'["x", 2': True,
+        b'["x"]': False,
+        b"{}": False,
+        b"null": False,
+    }
+    for body, retryable in bodies.items():
         with pytest.raises(Malformed, match="cannot be read") as caught:
             protocol.read_page(REQUEST, Response(200, DATE, body), decoder)
-        assert caught.value.retryable
+        assert caught.value.retryable is retryable, body
     with pytest.raises(Malformed, match="Date"):
         protocol.read_page(REQUEST, Response(200, {}, b"[]"), decoder)
 

@@ -215,8 +215,8 @@ def test_a_partial_listing_ends_with_the_rows_so_far_when_a_limit_lasts_beyond_t
 
 def test_a_token_that_the_server_echoes_is_not_in_reasons_or_warnings(scripted: Start) -> None:
     row = b'[{"id":"b1","number":1,"created_at":"2026-10-30T10:00:00Z"}]'
-    bad = f'[{{"id":"b2","created_at":"{TOKEN}"}}]'.encode()
-    server = scripted(says(row, Link='</v2/organizations/acme/builds?page=2>; rel="next"'), says(bad))
+    bad = f'{{"message":"{TOKEN}"}}'.encode()
+    server = scripted(says(row, Link='</v2/organizations/acme/builds?page=2>; rel="next"'), says(bad, 422))
     frame = bf.connect("acme", base_url=server.url, token=TOKEN).builds(partial=True, workers=1)
     assert not frame.attrs["complete"]
     assert TOKEN not in str(frame.attrs)

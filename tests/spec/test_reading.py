@@ -1,4 +1,4 @@
-"""Records from responses with other types than declared: cast or kept, never refused, never dropped."""
+"""Records from responses with other types than declared: cast or None, never refused."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ ODD = [
     ("pull_request.labels", {"pull_request": {"labels": [{"name": "bug"}]}}, [{"name": "bug"}]),
     ("env", {"env": []}, []),
     ("meta_data", {"meta_data": "none"}, "none"),
-    ("creator", {"creator": "bob"}, "bob"),
+    ("creator.name", {"creator": "bob"}, "bob"),
     ("branch", {"branch": {"name": "main"}}, '{"name":"main"}'),
-    ("number", {"number": "seven"}, "seven"),
-    ("finished_at", {"finished_at": "never"}, "never"),
+    ("number", {"number": "seven"}, None),
+    ("finished_at", {"finished_at": "never"}, None),
+    ("started_at", {"started_at": "9999-12-31T00:00:00Z"}, None),
+    ("unknown", {"number": "seven", "finished_at": "", "x": 1}, {"number": "seven", "finished_at": "", "x": 1}),
     ("jobs.0.matrix", {"jobs": [{"id": "j", "matrix": "linux"}]}, "linux"),
     ("jobs.0.agent_query_rules", {"jobs": [{"id": "j", "agent_query_rules": "queue=x"}]}, "queue=x"),
     ("jobs.0.agent.meta_data", {"jobs": [{"id": "j", "agent": {"meta_data": "queue=x"}}]}, "queue=x"),
     ("jobs.0.type", {"jobs": [{"type": "waiter"}]}, "waiter"),
     ("jobs.0.id", {"jobs": [{"type": "waiter"}]}, None),
-    ("jobs.0", {"jobs": ["odd"]}, "odd"),
-    ("author", {"author": 7}, "7"),
+    ("jobs", {"jobs": ["odd"]}, []),
+    ("jobs", {"jobs": {"id": "j"}}, None),
+    ("jobs.0.priority.number", {"jobs": [{"id": "j", "priority": 5}]}, 5),
+    ("author.name", {"author": 7}, "7"),
 ]
 
 

@@ -24,12 +24,14 @@ class Service:
     """`builds` and `pipelines` (slug by id) are its content, `now` its time, `requests` its paths and queries.
 
     Lists have `size` builds on a page. `counted_too_many` is by how much it miscounts; `failing` answers some
-    requests in its place, and `after` is called with each path once it was answered. `date` makes the Date header of a
-    path's response (None: without one) of the service's time. It is a sandbox, unless `is_simulated` is False.
+    requests in its place, and `after` is called with each path once it was answered. `sent_instead` are fields of
+    responses by the id of their build. `date` makes the Date header of a path's response (None: without one) of the
+    service's time. It is a sandbox, unless `is_simulated` is False.
     """
 
     def __init__(self) -> None:
         self.builds: list[Body] = []
+        self.sent_instead: dict[str, Body] = {}
         self.pipelines = {"p-web": "web"}
         self.now = NOW
         self.size = 100
@@ -118,7 +120,8 @@ class Service:
         extra = {"hostname": "ant.example.com", "meta_data": ["queue=macos"]} if alone else {}
         jobs = [job | {"agent": job["agent"] | extra} for job in build["jobs"]]
         url = f"{self.url}{PIPELINES}/{slug}/builds/{build['number']}"
-        return build | {"jobs": jobs, "url": url, "pipeline": {"id": build["pipeline_id"], "slug": slug}}
+        whole = build | {"jobs": jobs, "url": url, "pipeline": {"id": build["pipeline_id"], "slug": slug}}
+        return whole | self.sent_instead.get(build["id"], {})
 
 
 def _matches(build: Body, query: dict[str, list[str]]) -> bool:

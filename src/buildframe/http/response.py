@@ -99,7 +99,7 @@ _NEXT_DATE = re.compile(r",\s*(?=[A-Za-z]{3,9},)")
 def date_of(response: Response) -> Moment:
     """Return the service's time of a response: the first readable `Date`; raise Malformed if there is none.
 
-    A proxy may add a second header. The next response would be the same, so the request is not sent again.
+    A proxy may add a second header, or remove it from single responses.
     """
     header = response.headers.get("date")
     for text in _NEXT_DATE.split(header or ""):
@@ -107,9 +107,8 @@ def date_of(response: Response) -> Moment:
             at = Moment.of(parsedate_to_datetime(text))
             if at.year in VALID_YEARS:
                 return at
-    if header is None:
-        raise refused("The response has no Date header, which lists need. A proxy may have removed it.")
-    raise refused(f"The response has no readable Date header, which lists need: {header!r}.")
+    reason = f": {header!r}." if header else ". A proxy may have removed it."
+    raise Malformed(f"The response has no readable Date header, which lists need{reason}")
 
 
 SIMULATED = "x-simulated-time"

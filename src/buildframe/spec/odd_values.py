@@ -60,7 +60,7 @@ class OddValues:
         field = odd.field, odd.job is not None
         self._counts[field] += 1
         if len(self._first[field]) < _MAX_NAMED_OF_FIELD:
-            value = odd.value.decode("utf-8", "replace") if self._is_shown(*field) else _kind_of(odd.value)
+            value = odd.value.decode("utf-8", "replace") if self._is_shown(*field) else kind_of(odd.value)
             named = {**_identity(odd.row, odd.job), "field": odd.field, "value": value}
             self._first[field].append(named)
 
@@ -149,7 +149,8 @@ def _identity(row: Any, job: Any) -> dict[str, Any]:
 _KINDS_OF_JSON = {ord("{"): "an object", ord("["): "a list", ord('"'): "text", ord("t"): "true", ord("f"): "false"}
 
 
-def _kind_of(value: bytes) -> str:
+def kind_of(value: bytes) -> str:
+    """Return what kind of value JSON begins with, without its content."""
     return _KINDS_OF_JSON.get(value[0], "null" if value.startswith(b"n") else "a number")
 
 

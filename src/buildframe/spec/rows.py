@@ -22,7 +22,7 @@ from buildframe.spec.declare import (
     key_of,
     nested_resource,
 )
-from buildframe.spec.odd_values import OddValue
+from buildframe.spec.odd_values import OddValue, kind_of
 
 MORE = "more_"  # attribute of a row with the values of extra paths, by column name
 
@@ -121,7 +121,7 @@ class RowDecoder:
         rows = []
         for place, raw in enumerate(raws):
             if _first(raw) != "{":
-                raise msgspec.ValidationError(f"row {place + 1} of {len(raws)} is {_shown(raw)}, not an object")
+                raise msgspec.ValidationError(f"row {place + 1} of {len(raws)} is {kind_of(bytes(raw))}, not an object")
             row, odd = read_row(self._row, raw)
             rows.append(row)
             self.odd += odd
@@ -147,10 +147,9 @@ def _read_fields(kind: type[msgspec.Struct], raw: bytes | msgspec.Raw, path: Pat
     sent = _decoder_of(dict[str, msgspec.Raw]).decode(raw)
     keys = getattr(kind, "KEYS", ())
     values = {}
-    for field in msgspec.structs.fields(kind):
-        if field.encode_name in sent:
-            inside = (*path, field.encode_name)
-            values[field.name] = _read_value(field.type, sent[field.encode_name], inside, report, field.name in keys)
+    for name, key, declared in _fields_of(kind):
+        if key in sent:
+            values[name] = _read_value(declared, sent[key], (*path, key), report, name in keys)
     return kind(**values)
 
 
@@ -189,10 +188,16 @@ def _read_items(kind: type[msgspec.Struct], raw: msgspec.Raw, path: Path, report
 def _read_named(kind: type[msgspec.Struct], raw: msgspec.Raw) -> Any:
     """Return an object with a value that was sent in its place, such as a number for `{"number": 5}`."""
     named = getattr(kind, "NAMED", None)
-    for field in msgspec.structs.fields(kind):
-        if field.name == named:
-            return kind(**{named: _read_value(field.type, raw, (), lambda *_: None)})
+    for name, _, declared in _fields_of(kind):
+        if name == named:
+            return kind(**{named: _read_value(declared, raw, (), lambda *_: None)})
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _fields_of(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
+    """Return the attribute, the key and the type of each field."""
+    return [(field.name, field.encode_name, field.type) for field in msgspec.structs.fields(kind)]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -203,7 +208,3 @@ def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 def _first(raw: msgspec.Raw | bytes) -> str:
     """Return the first character of a value, which shows its type: msgspec's raw values have no space before it."""
     return chr(memoryview(raw)[0])
-
-
-def _shown(raw: msgspec.Raw) -> str:
-    return bytes(memoryview(raw)[:40]).decode("utf-8", "replace")
