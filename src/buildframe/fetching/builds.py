@@ -8,27 +8,32 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+import msgspec
 import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
+from buildframe.fetching import arrow
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial
 from buildframe.fetching.options import CheckedOptions, check_options
 from buildframe.fetching.ordering import Batch, newest_first
 from buildframe.fetching.progress import ProgressBar
+from buildframe.fetching.records import list_pages
 from buildframe.fetching.source import BuildPages, ListSource, redacted_errors
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
-from buildframe.http.budget import Canceled, RequestBudget, value_within
+from buildframe.http.budget import Canceled, RequestBudget, value_within, within_deadline
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import fetch
-from buildframe.spec import Build, Moment
+from buildframe.spec import Build, Job, Moment
+from buildframe.spec.rows import MORE
 from buildframe.spec.times import check_time
 
 _CHANGING = {"state", "finished_from", "meta_data"}
@@ -85,6 +90,15 @@ def builds(
 def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Fetch a single build; return its frame, and the frame of its jobs."""
     decoder, budget = PageDecoder(Build, ColumnSelection("builds"), ColumnSelection("jobs")), RequestBudget()
+    with redacted_errors(source.client):
+        page = fetch(source.client, request, _reader_of_one(decoder), budget)
+        build, jobs = decoder.frames([decoder.tables(page)])
+    metadata = ListingMetadata(source.client.base_url + request.target, budget)
+    return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
+
+
+def _reader_of_one(decoder: PageDecoder) -> Callable[[Request, Response], Page]:
+    """Return a function that reads the response with a single build as a page with one row."""
 
     def read(request: Request, response: Response) -> Page:
         protocol.check(request, response)
@@ -95,10 +109,35 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         protocol.check_identity(request, page.rows[0])
         return page
 
+    return read
+
+
+def jobs_of_build(
+    source: ListSource, request: Request, filters: Mapping[str, Any], options: Mapping[str, Any]
+) -> pd.DataFrame:
+    """List the jobs of a single build in pages; return their frame.
+
+    `request` fetches the build without its jobs: they have some columns of it.
+    """
+    selection = ColumnSelection.of("jobs", options)
+    build_decoder = PageDecoder(Build, ColumnSelection("builds", extra=_WHOLE_BUILD))
+    with redacted_errors(source.client), within_deadline(options.get("deadline")):
+        page = fetch(source.client, request, _reader_of_one(build_decoder))
+        build_table = build_decoder.tables(page)[0]
+    decoder = PageDecoder(Job, selection)
+    decoder.build = msgspec.json.decode(getattr(page.rows[0], MORE)["whole"])
+    job_pages, metadata = list_pages(source, decoder.read, attrgetter("rows"), decoder.key, options, filters)
+    build = _BuildWithJobs([job for rows in job_pages for job in rows])
     with redacted_errors(source.client):
-        build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
-    metadata = ListingMetadata(source.client.base_url + request.target, budget)
-    return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
+        table = arrow.jobs_of(build_table, [build], selection.declared, selection.additional)
+    return metadata.attach(selection.frame([table]), "jobs")
+
+
+_WHOLE_BUILD: Mapping[str, Sequence[str]] = {"whole": ()}  # the empty path leads to the whole record
+
+
+class _BuildWithJobs(NamedTuple):
+    jobs: list[Any]
 
 
 class _Listing:

@@ -132,6 +132,8 @@ class PageDecoder:
         self.key: Callable[[Any], Hashable] = attrgetter(*key_of(resource))
         self._decode_in_order(self._needed())
         self._knows_order = False
+        self.build: Mapping[str, Any] | None = None
+        """The build whose jobs the list contains, if it is one of a build; additional columns may come from it."""
 
     def _decode_in_order(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
@@ -154,6 +156,7 @@ class PageDecoder:
 
     def read(self, request: protocol.Request, response: Response) -> protocol.Page:
         """Return the page in a response, with the rows that `tables` converts."""
+        response = protocol.open_envelope(request, response)
         page = protocol.read_page(request, response, self._decoder)
         if page.rows and not self._knows_order:
             # The next pages decode faster if keys are expected where they were in the first. Threads learn the same.
@@ -163,7 +166,7 @@ class PageDecoder:
         if self._selection.additional or (self._jobs is not None and self._jobs.additional):
             documents = protocol.read_as(request, response, list[dict[str, Any]])
             for row, document in zip(page.rows, documents, strict=True):
-                setattr(row, MORE, self._selection.read(document, document))
+                setattr(row, MORE, self._selection.read(document, self.build or document))
                 if self._jobs is not None:
                     for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
                         setattr(job, MORE, self._jobs.read(part, document))
