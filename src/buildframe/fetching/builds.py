@@ -33,7 +33,6 @@ from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import fetch
 from buildframe.spec import Build, Job, Moment
-from buildframe.spec.rows import MORE
 from buildframe.spec.times import check_time
 
 _CHANGING = {"state", "finished_from", "meta_data"}
@@ -91,8 +90,8 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
     """Fetch a single build; return its frame, and the frame of its jobs."""
     decoder, budget = PageDecoder(Build, ColumnSelection("builds"), ColumnSelection("jobs")), RequestBudget()
     with redacted_errors(source.client):
-        page = fetch(source.client, request, _reader_of_one(decoder), budget)
-        build, jobs = decoder.frames([decoder.tables(page)])
+        read = _reader_of_one(decoder)
+        build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
     metadata = ListingMetadata(source.client.base_url + request.target, budget)
     return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
 
@@ -120,20 +119,16 @@ def jobs_of_build(
     `request` fetches the build without its jobs: they have some columns of it.
     """
     selection = ColumnSelection.of("jobs", options)
-    build_decoder = PageDecoder(Build, ColumnSelection("builds", extra=_WHOLE_BUILD))
+    decoder, build_decoder = PageDecoder(Job, selection), PageDecoder(Build, ColumnSelection("builds", raw=True))
     with redacted_errors(source.client), within_deadline(options.get("deadline")):
-        page = fetch(source.client, request, _reader_of_one(build_decoder))
-        build_table = build_decoder.tables(page)[0]
-    decoder = PageDecoder(Job, selection)
-    decoder.build = msgspec.json.decode(getattr(page.rows[0], MORE)["whole"])
+        read = _reader_of_one(build_decoder)
+        build_table, _ = build_decoder.tables(fetch(source.client, request, read))
+    decoder.build = msgspec.json.decode(build_table["raw"][0].as_py())
     job_pages, metadata = list_pages(source, decoder.read, attrgetter("rows"), decoder.key, options, filters)
     build = _BuildWithJobs([job for rows in job_pages for job in rows])
     with redacted_errors(source.client):
         table = arrow.jobs_of(build_table, [build], selection.declared, selection.additional)
     return metadata.attach(selection.frame([table]), "jobs")
-
-
-_WHOLE_BUILD: Mapping[str, Sequence[str]] = {"whole": ()}  # the empty path leads to the whole record
 
 
 class _BuildWithJobs(NamedTuple):

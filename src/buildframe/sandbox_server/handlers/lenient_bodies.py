@@ -33,7 +33,7 @@ def _read(hint: Any, value: Any, check: Check | None = None) -> Any:
     if get_origin(hint) is Sequence and isinstance(value, list):
         return [_read(get_args(hint)[0], item) for item in value]
     if get_origin(hint) is Mapping and isinstance(value, Mapping):
-        return {key: _read_text_of_map(get_args(hint)[1], item) for key, item in value.items()}
+        return {key: _read(get_args(hint)[1], item) for key, item in value.items()}
     if hint is int and isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
         return int(value)
     return _FLAGS.get(value, value) if hint is bool and isinstance(value, str) else value
@@ -52,10 +52,3 @@ def _read_union(options: Sequence[Any], value: Any, check: Check | None) -> Any:
 def _type_names(option: Any) -> tuple[Any, ...]:
     hints = [entry.type for entry in properties_of(option) if entry.name == "type"] if is_typeddict(option) else []
     return get_args(hints[0]) if hints else ()
-
-
-def _read_text_of_map(hint: Any, value: Any) -> Any:
-    """Return the value of a key: variables and meta-data are texts, whatever was sent."""
-    if hint is not str or not isinstance(value, bool | int):
-        return _read(hint, value)
-    return str(value).lower()
