@@ -119,11 +119,11 @@ def jobs_of_build(
     `request` fetches the build without its jobs: they have some columns of it.
     """
     selection = ColumnSelection.of("jobs", options)
-    decoder, build_decoder = PageDecoder(Job, selection), PageDecoder(Build, ColumnSelection("builds", raw=True))
+    build_decoder = PageDecoder(Build, ColumnSelection("builds", raw=True))
     with redacted_errors(source.client), within_deadline(options.get("deadline")):
         read = _reader_of_one(build_decoder)
         build_table, _ = build_decoder.tables(fetch(source.client, request, read))
-    decoder.build = msgspec.json.decode(build_table["raw"][0].as_py())
+    decoder = PageDecoder(Job, selection, build=msgspec.json.decode(build_table["raw"][0].as_py()))
     job_pages, metadata = list_pages(source, decoder.read, attrgetter("rows"), decoder.key, options, filters)
     build = _BuildWithJobs([job for rows in job_pages for job in rows])
     with redacted_errors(source.client):

@@ -119,11 +119,20 @@ _ORDERED_BY = {"builds": ("created_at",)}
 
 
 class PageDecoder:
-    """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds."""
+    """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds.
+
+    `build` is the record whose jobs the list contains, if it is one of a build: additional columns may come from it, and
+    the rows of all pages have one type, so that they can be converted together.
+    """
 
     def __init__(
-        self, resource: type[Resource], selection: ColumnSelection, jobs: ColumnSelection | None = None
+        self,
+        resource: type[Resource],
+        selection: ColumnSelection,
+        jobs: ColumnSelection | None = None,
+        build: Mapping[str, Any] | None = None,
     ) -> None:
+        self._build = build
         self._selection = selection
         self._jobs = jobs
         from_builds = {} if jobs is None else arrow.build_columns_of(jobs.declared)
@@ -131,9 +140,7 @@ class PageDecoder:
         self._resource = resource
         self.key: Callable[[Any], Hashable] = attrgetter(*key_of(resource))
         self._decode_in_order(self._needed())
-        self._knows_order = False
-        self.build: Mapping[str, Any] | None = None
-        """The build whose jobs the list contains, if it is one of a build; additional columns may come from it."""
+        self._knows_order = build is not None
 
     def _decode_in_order(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
@@ -166,7 +173,7 @@ class PageDecoder:
         if self._selection.additional or (self._jobs is not None and self._jobs.additional):
             documents = protocol.read_as(request, response, list[dict[str, Any]])
             for row, document in zip(page.rows, documents, strict=True):
-                setattr(row, MORE, self._selection.read(document, self.build or document))
+                setattr(row, MORE, self._selection.read(document, self._build or document))
                 if self._jobs is not None:
                     for job, part in zip(row.jobs or (), document.get("jobs") or (), strict=True):
                         setattr(job, MORE, self._jobs.read(part, document))

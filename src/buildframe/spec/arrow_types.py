@@ -19,8 +19,14 @@ def arrow_types(*, large: bool) -> dict[Kind, pa.DataType]:
 
     text = pa.large_string() if large else pa.string()
     timestamp = pa.timestamp("us", tz="UTC")
-    plain = {"integer": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}
-    return {"text": text, "json": text, **plain, "timestamp": timestamp}
+    return {
+        "text": text,
+        "json": text,
+        "integer": pa.int64(),
+        "number": pa.float64(),
+        "flag": pa.bool_(),
+        "timestamp": timestamp,
+    }
 
 
 @functools.cache
