@@ -121,8 +121,8 @@ _ORDERED_BY = {"builds": ("created_at",)}
 class PageDecoder:
     """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds.
 
-    `build` is the record whose jobs the list contains, if it is one of a build: additional columns may come from it, and
-    the rows of all pages have one type, so that they can be converted together.
+    `build` is the record whose jobs the list contains, if it is one of a build: additional columns may come from it,
+    and the rows of all pages have one type, so that they can be converted together.
     """
 
     def __init__(
