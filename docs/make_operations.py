@@ -37,6 +37,10 @@ EXAMPLES = {
     "list_builds": "ci.history(created_from='1d')",
     "list_pipeline_builds": "ci.pipeline('docs').builds(state=['passed', 'failed'])",
     "get_build": "ci.pipeline('docs').build(number)",
+    "list_build_jobs": "ci.pipeline('docs').jobs_of(number, state=['passed', 'failed'])",
+    "get_job": "ci.pipeline('docs').job(number, job)",
+    "list_annotations": "ci.pipeline(annotated.pipeline).annotations(annotated.number)",
+    "retry_job": "ci.retry_job(failed)",
     "create_build": (
         "ci.pipeline('docs').create_build(commit='HEAD', branch='main', message='Try it', env={'DEPTH': 'all'})"
     ),
@@ -62,6 +66,8 @@ EXAMPLES = {
     "list_members": "ci.members()",
     "get_member": "ci.member(user)",
     "list_flaky_tests": "ci.flaky_tests(suite, branch='main')",
+    "list_tests": "ci.tests(suite, label='flaky', period='28days')",
+    "list_failed_executions": "ci.failed_executions(suite_of_run, run)",
     "list_emojis": "ci.emojis()",
 }
 """An example call for each operation. Later calls use what earlier ones created."""
@@ -127,19 +133,42 @@ def names_in(ci: Workspace) -> dict[str, Any]:
     """Return the names that the examples use."""
     service = ci.sandbox
     builds = ci.pipeline("docs").builds()
+    number = int(builds["number"].iloc[0])
     steps = ci.jobs(state="blocked")
+    jobs = ci.jobs(state="failed")
+    suite_of_run, run = failed_run(ci)
     return {
         "ci": ci,
         "everything": bf.connect(None, base_url=service.url, token=service.token()),
         "reader": bf.connect("acme", base_url=service.url, token=service.token()),
         "wrong_token": bf.connect("acme", base_url=service.url, token="unknown"),  # noqa: S106
-        "number": int(builds["number"].iloc[0]),
+        "number": number,
+        "job": ci.pipeline("docs").jobs_of(number)["id"].iloc[0],
+        "failed": jobs[(jobs["state"] == "failed") & ~jobs["retried"].fillna(False)].iloc[-1],
+        "annotated": annotated_build(ci),
+        "suite_of_run": suite_of_run,
+        "run": run,
         "blocked": steps[steps["state"] == "blocked"].iloc[0],
         "cluster": ci.pipeline("docs").get().cluster_id,
         "team": service.teams()["Platform"],
         "suite": service.suites()[0],
         "user": ci.members()["id"].iloc[0],
     }
+
+
+def annotated_build(ci: Workspace) -> Any:
+    """Return the row of a failed build with annotations."""
+    failed = ci.builds(state="failed").itertuples()
+    return next(row for row in failed if len(ci.pipeline(row.pipeline).annotations(row.number)))
+
+
+def failed_run(ci: Workspace) -> tuple[str, str]:
+    """Return a test suite, and a run of it that failed."""
+    for suite in ci.sandbox.suites():
+        for run in ci.get(f"/analytics/organizations/acme/suites/{suite}/runs"):
+            if run["result"] == "failed":
+                return suite, run["id"]
+    raise AssertionError("no run failed")
 
 
 def exchanged(service: Sandboxed) -> Iterator[tuple[str, Exchange]]:

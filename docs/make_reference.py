@@ -22,6 +22,7 @@ FOLDER = Path(__file__).with_name("reference")
 DTYPES = {
     "text": ("`str`", "–"),
     "integer": ("`Int64`", "whole number"),
+    "number": ("`float64`", "number"),
     "flag": ("`boolean`", "true or false"),
     "timestamp": ("`datetime64[us, UTC]`", "timestamp, microseconds"),
     "json": ("`str`", "JSON text"),

@@ -23,6 +23,7 @@ forms = st.one_of(
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "text": st.text(),
     "integer": st.integers(-(2**63), 2**63 - 1),
+    "number": st.floats(allow_nan=False, allow_infinity=False),
     "flag": st.booleans(),
     "timestamp": forms,
     "json": st.one_of(st.dictionaries(st.text(), st.text()), st.lists(st.text())),

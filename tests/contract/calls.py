@@ -8,7 +8,7 @@ from typing import Any
 
 from buildframe.spec import ENDPOINTS, RESOURCES, Endpoint
 from buildframe.workspace import Workspace
-from tests.golden.http_service import Body, Place, Service
+from tests.golden.http_service import Body, Place, Service, place_of
 
 Call = Callable[[Workspace, Place], Any]
 
@@ -34,6 +34,10 @@ CALLS: dict[str, Call] = {
         at.team, at.pipeline_id, access_level="build_and_read"
     ),
     "delete_team_pipeline": lambda ws, at: ws.delete_team_pipeline(at.team, at.pipeline_id),
+    "list_build_jobs": lambda ws, at: ws.pipeline(at.pipeline).jobs_of(at.number),
+    "get_job": lambda ws, at: ws.pipeline(at.pipeline).job(at.number, at.job),
+    "retry_job": lambda ws, at: ws.pipeline(at.pipeline).retry_job(row_of_job(at)),
+    "list_annotations": lambda ws, at: ws.pipeline(at.pipeline).annotations(at.number),
     "get_member": lambda ws, at: ws.member(at.user),
 }
 
@@ -55,7 +59,7 @@ def listing(method: str, endpoint: Endpoint) -> Call:
 CALLS |= {
     entry.name: listing(FRAMES[entry.name], entry)
     for entry in ENDPOINTS
-    if entry.name == f"list_{FRAMES.get(entry.name)}"
+    if entry.name == f"list_{FRAMES.get(entry.name)}" and entry.name not in CALLS
 }
 
 _count = itertools.count(1)
@@ -86,6 +90,35 @@ def at_new_build(service: Service, place: Place) -> Place:
     return place._replace(number=response.json()["number"])
 
 
+def at_failed_job(service: Service, place: Place) -> Place:
+    """Return the place of a job that failed and was not retried."""
+    for build in service.list_all(f"/organizations/{place.org}/builds", state="failed"):
+        for job in build["jobs"]:
+            if job["type"] == "script" and job["state"] == "failed" and not job["retried"]:
+                return place_of(build)._replace(job=job["id"])
+    raise AssertionError("no job failed")
+
+
+def row_of_job(place: Place) -> dict[str, Any]:
+    """Return what a row of a frame says of the job at a place."""
+    return {"organization": place.org, "pipeline": place.pipeline, "build_number": place.number, "id": place.job}
+
+
+def at_failed_run(service: Service, place: Place) -> Place:
+    """Return the place with a suite and a run of it that failed."""
+    for suite in service.sandbox.suites(place.org):
+        for run in service.list_all(f"/analytics/organizations/{place.org}/suites/{suite}/runs"):
+            if run["result"] == "failed":
+                return place._replace(suite=suite, run=run["id"])
+    raise AssertionError("no run failed")
+
+
+def at_annotated_build(service: Service, place: Place) -> Place:
+    """Return the place of a build with annotations."""
+    places = map(place_of, service.list_all(f"/organizations/{place.org}/builds", state="failed"))
+    return next(place for place in places if service.list_all(place.path("list_annotations")))
+
+
 def at_archived_pipeline(service: Service, place: Place) -> Place:
     assert service.do("archive_pipeline", place).status_code == 200
     return place
@@ -103,6 +136,12 @@ def prepare_place(service: Service, place: Place, operation: str) -> Place:
     """Return a place at which an operation succeeds: a new pipeline or build if the operation changes it."""
     if operation in ("cancel_build", "rebuild_build"):
         return at_new_build(service, at_new_pipeline(service, place))
+    if operation == "retry_job":
+        return at_failed_job(service, place)
+    if operation == "list_failed_executions":
+        return at_failed_run(service, place)
+    if operation == "list_annotations":
+        return at_annotated_build(service, place)
     if operation == "unarchive_pipeline":
         return at_archived_pipeline(service, at_new_pipeline(service, place))
     if operation in ("get_team_pipeline", "update_team_pipeline", "delete_team_pipeline"):

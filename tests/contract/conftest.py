@@ -9,11 +9,13 @@ import pytest
 
 from buildframe.sandbox_server import Sandbox
 from tests import golden
+from tests.contract.calls import at_failed_run
 from tests.golden.http_service import Body, Place, Service, method_of, place_of
 from tests.golden.types import Seen, seen_in
 
 READING = [name for name in golden.OPERATIONS if method_of(name) == "GET"]
-PAGED = [name for name in READING if golden.OPERATIONS[name].get("paginated")]
+ENVELOPED = [name for name in READING if "envelope" in golden.OPERATIONS[name]]
+PAGED = [name for name in READING if golden.OPERATIONS[name].get("paginated") and name not in ENVELOPED]
 FILTERED = [name for name in PAGED if golden.OPERATIONS[name].get("query") == "builds"]
 
 
@@ -59,7 +61,8 @@ def placed(service: Service, place: Place) -> Place:
         team=service.team_of(place.org, place.pipeline),
         user=members[0]["id"],
     )
-    return place._replace(suite=service.sandbox.suites(place.org)[0])
+    jobs = service.list_all(place.path("list_build_jobs"))
+    return at_failed_run(service, place)._replace(job=next(job["id"] for job in jobs if job["type"] == "script"))
 
 
 @pytest.fixture(scope="package")
@@ -75,6 +78,17 @@ def responses(service: Service, builds: list[Body], place: Place) -> dict[str, l
         "get_build": [service.get(path, include_retried_jobs="true").json() for path in whole],
         "list_pipelines": everywhere(service, "list_pipelines", organizations),
         "get_pipeline": [service.get(line.path("get_pipeline")).json() for line in lines],
+        "list_build_jobs": [
+            job for build in various(builds) for job in service.list_all(place_of(build).path("list_build_jobs"))
+        ],
+        "get_job": [
+            service.get(place_of(build)._replace(job=job["id"]).path("get_job")).json()
+            for build in builds[:20]
+            for job in build["jobs"]
+        ],
+        "list_annotations": [
+            item for build in various(builds) for item in service.list_all(place_of(build).path("list_annotations"))
+        ],
         "list_flaky_tests": service.list_all(place.path("list_flaky_tests")),
     }
     others = {name: service.get(place.path(name)).json() for name in READING if name not in at_many_places}

@@ -15,6 +15,8 @@ from tests.golden.http_service import Body, Place, Service, place_of
 from tests.golden.types import Seen, find_violations, fits, nested_in, reached_from, stamp
 
 NEVER_A_VALUE = {
+    "Build.merge_queue",
+    "Job.concurrency_wait_time_ms",
     "Job.expired_at",
     "Pipeline.allow_rebuilds",
     "Pipeline.archived_at",

@@ -58,7 +58,7 @@ def test_a_page_past_the_end_is_empty(service: Service, place: Place, operation:
 
 
 def ids_of(items: list[Body]) -> list[str]:
-    return [item.get("id") or item["pipeline_id"] for item in items]
+    return [item.get("id") or item.get("execution_id") or item["pipeline_id"] for item in items]
 
 
 @pytest.mark.parametrize("operation", PAGED)

@@ -24,7 +24,14 @@ from buildframe.spec.jobs import queue_of
 from buildframe.spec.rows import row_type
 from tests.records import AT, OTHERS, documents_of, expected
 
-DTYPES = {"text": "str", "integer": "Int64", "flag": "boolean", "timestamp": "datetime64[us, UTC]", "json": "str"}
+DTYPES = {
+    "text": "str",
+    "integer": "Int64",
+    "number": "float64",
+    "flag": "boolean",
+    "timestamp": "datetime64[us, UTC]",
+    "json": "str",
+}
 
 
 def rows(documents: list[dict[str, Any]], resource: type = Build) -> list[Any]:

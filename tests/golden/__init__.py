@@ -39,7 +39,7 @@ def may_be_null(resource: str, field: str) -> bool:
 def query_of(operation: str) -> dict[str, dict[str, Any]]:
     """Every query parameter that an operation takes, beside paging."""
     named = OPERATIONS[operation].get("query")
-    return QUERIES[named] | HOSTED["queries"].get(named, {}) if named else {}
+    return QUERIES.get(named, {}) | HOSTED["queries"].get(named, {}) if named else {}
 
 
 def item_of(operation: str) -> str:

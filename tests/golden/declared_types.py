@@ -8,7 +8,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 from buildframe.spec import Moment
 
-_PLAIN: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", Moment: "timestamp", Any: "any"}
+_PLAIN: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    Moment: "timestamp",
+    Any: "any",
+}
 
 
 def type_names(hint: Any) -> set[str]:

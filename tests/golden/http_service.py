@@ -15,6 +15,9 @@ Body = dict[str, Any]
 ALL_SCOPES = (*golden.STATES["scopes"], golden.STATES["graphql_scope"])
 
 
+NEWEST_VERSION = max(row["version"] for row in golden.OPERATIONS.values() if "version" in row)
+
+
 class Place(NamedTuple):
     """Values of the parameters in paths."""
 
@@ -25,6 +28,8 @@ class Place(NamedTuple):
     team: str = ""
     user: str = ""
     suite: str = ""
+    run: str = ""
+    job: str = ""
 
     def path(self, operation: str, *, hosted: bool = False) -> str:
         values = {
@@ -36,6 +41,8 @@ class Place(NamedTuple):
             "team.uuid": self.team,
             "user.uuid": self.user,
             "suite.slug": self.suite,
+            "run.uuid": self.run,
+            "job.uuid": self.job,
         }
         return re.sub(r"\{([^}]*)\}", lambda name: str(values[name[1]]), path_of(operation, hosted=hosted))
 
@@ -53,7 +60,7 @@ class Service:
         return self.fetch(self.url + path, token, query)
 
     def fetch(self, url: str, token: str | None = None, query: Body | None = None) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token or self.token}"}
+        headers = {"Authorization": f"Bearer {token or self.token}", "Buildkite-Version": NEWEST_VERSION}
         return httpx.get(url, params=query or None, headers=headers, timeout=30)
 
     def do(self, operation: str, place: Place, body: Any = None, token: str | None = None) -> httpx.Response:
@@ -65,10 +72,10 @@ class Service:
     def list_all(self, path: str, **query: Any) -> list[Body]:
         """Return every item of a list, following its links."""
         response = self.get(path, per_page=100, **query)
-        items = response.json()
-        while "next" in response.links:
-            response = self.fetch(response.links["next"]["url"])
-            items += response.json()
+        items = items_of(response)
+        while (link := next_of(response)) is not None:
+            response = self.fetch(link)
+            items += items_of(response)
         return list(items)
 
     def graphql(self, query: str) -> Body:
@@ -83,6 +90,21 @@ class Service:
         query = '{ pipeline(slug: "%s/%s") { teams(first: 1) { edges { node { team { id } } } } } }'
         (edge,) = self.graphql(query % (org, pipeline))["pipeline"]["teams"]["edges"]
         return base64.b64decode(edge["node"]["team"]["id"]).decode().removeprefix("Team---")
+
+
+def items_of(response: httpx.Response) -> list[Body]:
+    """Return the items on a page of a list, also of a list in an envelope."""
+    body = response.json()
+    items: list[Body] = body["items"] if isinstance(body, dict) else body
+    return items
+
+
+def next_of(response: httpx.Response) -> str | None:
+    """Return the URL of the next page; None on the last one."""
+    body = response.json()
+    links = body["links"] if isinstance(body, dict) else {name: link["url"] for name, link in response.links.items()}
+    link: str | None = links.get("next")
+    return link
 
 
 def method_of(operation: str) -> str:

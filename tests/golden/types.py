@@ -34,6 +34,7 @@ IS = {
     "string": lambda value: isinstance(value, str),
     "uuid": is_uuid,
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "boolean": lambda value: isinstance(value, bool),
     "timestamp": is_stamp,
     "map": lambda value: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),

@@ -33,7 +33,19 @@ DECLARED = {part.__name__: part for resource in RETURNED for part in nested_in(r
 
 # --- the transcription itself
 
-KNOWN_TYPES = {"string", "uuid", "integer", "boolean", "timestamp", "map", "object", "any", "null", *golden.RESOURCES}
+KNOWN_TYPES = {
+    "string",
+    "uuid",
+    "integer",
+    "number",
+    "boolean",
+    "timestamp",
+    "map",
+    "object",
+    "any",
+    "null",
+    *golden.RESOURCES,
+}
 
 
 def unknown_types(fields: dict[str, str]) -> set[str]:
@@ -49,9 +61,9 @@ def test_transcribed_types_are_of_the_vocabulary(resource: str) -> None:
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_transcribed_operations_refer_to_what_is_transcribed(operation: str) -> None:
     documented = golden.OPERATIONS[operation]
-    assert golden.item_of(operation) in {*golden.DOCUMENTED, "nothing", "any"}
+    assert golden.item_of(operation) in {*golden.RESOURCES, "nothing", "any"}
     assert documented["scope"] in {*golden.STATES["scopes"], ""}
-    assert documented.get("query", "builds") in golden.QUERIES
+    assert documented.get("query", "builds") in golden.QUERIES | golden.HOSTED["queries"]
     assert documented.get("body", "create_build") in golden.BODIES
 
 
@@ -100,6 +112,9 @@ def documented_of(operation: str) -> dict[str, Any]:
         "scope": documented["scope"] or None,
         "lists": documented["returns"].startswith("array of "),
         "paginated": documented.get("paginated", False),
+        "enveloped": documented.get("envelope") == ["items", "links"],
+        "version": documented.get("version"),
+        "documented": documented.get("documented", True),
         "returns": golden.item_of(operation).replace("any", "nothing"),  # of no known shape: not read either
     }
 
@@ -113,6 +128,9 @@ def declared_of(endpoint: Endpoint) -> dict[str, Any]:
         "scope": endpoint.scope,
         "lists": endpoint.lists,
         "paginated": endpoint.paginated,
+        "enveloped": endpoint.enveloped,
+        "version": endpoint.version,
+        "documented": endpoint.documented,
         "returns": endpoint.returns.__name__ if endpoint.returns else "nothing",
     }
 
@@ -144,6 +162,9 @@ WRONG = [
     {"scope": "read_pipelines"},
     {"scope": None},
     {"paginated": True},
+    {"enveloped": True},
+    {"version": "2026-08-01"},
+    {"documented": False},
     {"lists": True},
     {"returns": spec.Pipeline},
     {"returns": None},
@@ -164,6 +185,8 @@ FILTER_KINDS = {"string": "text", "boolean": "flag", "timestamp": "timestamp", "
 def choices_of(parameter: dict[str, Any]) -> set[str]:
     if "values" not in parameter:
         return set()
+    if parameter["values"] == "job":
+        return set(golden.HOSTED["states"]["job"])
     return {*golden.STATES[parameter["values"]], *golden.HOSTED["states"]["build"]}
 
 
@@ -174,6 +197,7 @@ def documented_filters(operation: str) -> dict[str, tuple[Any, ...]]:
             documented.get("many", False),
             documented.get("form"),
             choices_of(documented),
+            documented.get("always_list", False),
         )
         for name, documented in golden.query_of(operation).items()
     }
@@ -181,7 +205,13 @@ def documented_filters(operation: str) -> dict[str, tuple[Any, ...]]:
 
 def declared_filters(filters: tuple[Filter, ...]) -> dict[str, tuple[Any, ...]]:
     return {
-        entry.name: (entry.kind, entry.many, entry.check.form if entry.check else None, set(entry.choices))
+        entry.name: (
+            entry.kind,
+            entry.many,
+            entry.check.form if entry.check else None,
+            set(entry.choices),
+            entry.always_list,
+        )
         for entry in filters
     }
 
@@ -206,7 +236,14 @@ STATE = next(entry for entry in spec.list_builds.filters if entry.name == "state
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"name": "states"}, {"many": False}, {"kind": "flag"}, {"choices": STATE.choices[1:]}, {"choices": ()}],
+    [
+        {"name": "states"},
+        {"many": False},
+        {"kind": "flag"},
+        {"choices": STATE.choices[1:]},
+        {"choices": ()},
+        {"always_list": True},
+    ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_a_wrong_query_parameter_would_be_seen(wrong: dict[str, Any]) -> None:
@@ -289,7 +326,7 @@ def test_a_missing_field_would_be_seen(name: str) -> None:
 
 # --- columns
 
-COLUMN_KINDS = {"string": "text", "integer": "integer", "boolean": "flag", "timestamp": "timestamp"}
+COLUMN_KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "flag", "timestamp": "timestamp"}
 
 
 TABULAR = [*spec.RESOURCES.values()]

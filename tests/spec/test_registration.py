@@ -62,7 +62,7 @@ def test_a_field_that_says_nothing_is_found() -> None:
 
 PEOPLE = {
     "builds": {"creator", "creator_email", "author", "author_email"},
-    "jobs": {"unblocked_by"},
+    "jobs": {"unblocked_by", "retried_by"},
     "pipelines": {"created_by", "created_by_email"},
     "members": {"name", "email"},
 }
@@ -75,7 +75,11 @@ def test_stores_leave_out_what_is_personal_or_secret(table: str) -> None:
     assert SECRET_COLUMNS[table] == SECRETS.get(table, set())
 
 
-KEYS = {"team_pipelines": ("pipeline_id",), "emojis": ("name", "url")}
+KEYS = {
+    "team_pipelines": ("pipeline_id",),
+    "failed_executions": ("execution_id",),
+    "emojis": ("name", "url"),
+}
 
 
 @pytest.mark.parametrize("table", spec.RESOURCES)

@@ -52,6 +52,10 @@ ACTIONS: dict[str, tuple[Call, str, str, Any, int, bytes]] = {
         lambda ws: ws.pipeline("web").unblock(f"{ws.base_url}{STEP}", fields={"reason": "ü"}),
         "PUT", STEP, {"fields": {"reason": "ü"}}, 200, b'{"id":"%s","state":"unblocked"}' % UUID.encode(),
     ),
+    "retry_job": (
+        lambda ws: ws.pipeline("web").retry_job(f"{ws.base_url}{WEB}/builds/7/jobs/{UUID}/log"),
+        "PUT", f"{WEB}/builds/7/jobs/{UUID}/retry", None, 200, b'{"id":"%s","state":"scheduled"}' % TEAM.encode(),
+    ),
     "create_pipeline": (
         lambda ws: ws.create_pipeline(**NEW), "POST", f"{ACME}/pipelines", NEW, 201, PIPELINE,
     ),

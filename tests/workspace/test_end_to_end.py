@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -110,16 +111,30 @@ def test_a_team_gets_a_pipeline_by_graphql(ci: Workspace, team: str, hello: spec
         ci.graphql("{ no_such_field }")
 
 
+def failed_run_of(runs: pd.DataFrame) -> str:
+    return str(runs.loc[runs["result"] == "failed", "id"].iloc[0])
+
+
+def annotated_build_of(ci: Workspace) -> int:
+    web = ci.pipeline("web")
+    numbers = web.builds(state=["passed", "failed"])["number"]
+    return next(int(number) for number in numbers if len(web.annotations(int(number))))
+
+
 @pytest.mark.parametrize("table", sorted(TABLES.keys() - {"builds", "jobs"}))
 def test_a_small_list_is_a_frame(ci: Workspace, team: str, table: str) -> None:
-    arguments = {"team_pipelines": (team,), "flaky_tests": (ci.sandbox.suites()[0],)}.get(table, ())
-    frame: pd.DataFrame = getattr(ci, table)(*arguments)
+    suite = ci.sandbox.suites()[0]
+    runs = ci.table(f"/analytics/organizations/acme/suites/{suite}/runs")
+    of_suites = {"flaky_tests": (suite,), "tests": (suite,), "failed_executions": (suite, failed_run_of(runs))}
+    arguments = ({"team_pipelines": (team,), "annotations": (annotated_build_of(ci),)} | of_suites).get(table, ())
+    place: Any = ci.pipeline("web") if table == "annotations" else ci
+    frame: pd.DataFrame = getattr(place, table)(*arguments)
     assert_declared(frame, table)
     assert len(frame)
     assert (frame["fetched_at"] == ci.sandbox.clock.now()).all()
     assert (frame.attrs["table"], frame.attrs["complete"]) == (table, True)
     assert frame.attrs["as_of"] == ci.sandbox.clock.now().text()
-    more: pd.DataFrame = getattr(ci, table)(*arguments, raw=True)
+    more: pd.DataFrame = getattr(place, table)(*arguments, raw=True)
     assert list(more) == [*(column.name for column in TABLES[table]), "raw"]
 
 

@@ -28,6 +28,7 @@ REQUESTED: dict[str, tuple[Callable[[Workspace], Any], str]] = {
         lambda ci: ci.unblock(f"{ci.base_url}/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}/unblock"),
         WITH_ID,
     ),
+    "get_job": (lambda ci: ci.pipeline("web").job(7, UUID), WITH_ID),
     "get_pipeline": (lambda ci: ci.pipeline("web").get(), '{"slug":"web"}'),
     "archive_pipeline": (lambda ci: ci.pipeline("web").archive(), PIPELINE),
     "unarchive_pipeline": (lambda ci: ci.pipeline("web").unarchive(), PIPELINE),
@@ -109,7 +110,14 @@ def test_errors_about_a_page_whose_link_contains_the_token_do_not_show_it(
 
 
 def test_no_operation_is_left_out() -> None:
-    returns_another = {"create_build", "rebuild_build", "create_pipeline", "update_pipeline", "create_team_pipeline"}
+    returns_another = {
+        "create_build",
+        "rebuild_build",
+        "create_pipeline",
+        "update_pipeline",
+        "create_team_pipeline",
+        "retry_job",
+    }
     returns_one = {entry.name for entry in spec.ENDPOINTS if entry.returns and not entry.lists}
     assert set(REQUESTED) == {entry.name for entry in spec.ENDPOINTS if entry.key} == returns_one - returns_another
 

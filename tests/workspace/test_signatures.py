@@ -24,9 +24,11 @@ METHODS = [
     if not name.startswith("_")
 ]
 
-TABLE_METHODS = ("builds", "jobs", "pipelines", "team_pipelines", "members", "flaky_tests", "emojis")
+TABLE_METHODS = ("builds", "jobs", "pipelines", "team_pipelines", "members", "flaky_tests", "emojis", "tests")
 RETURNED = {
     **{name: [name] for name in TABLE_METHODS},
+    "jobs_of": ["jobs"],
+    **{name: [name] for name in ("annotations", "failed_executions")},
     **{name: ["builds", "jobs"] for name in ("history", "history_of")},
 }
 """Tables of the frames that a method returns."""
@@ -57,7 +59,7 @@ def test_returns_list_each_column_with_its_dtype(name: str, method: Callable[...
     section = (inspect.getdoc(method) or "").partition("Returns\n-------\n")[2].partition("\n\nRaises\n")[0]
     tables = RETURNED.get(name.partition(".")[2], [])
     assert re.findall(r"^    Columns of `(\w+)`", section, re.MULTILINE) == tables
-    dtypes = r"str \(JSON\)|str|Int64|boolean|datetime64\[us, UTC\]"
+    dtypes = r"str \(JSON\)|str|Int64|float64|boolean|datetime64\[us, UTC\]"
     rows = re.findall(rf"^    (\w+) +(?:{dtypes}) +(\S.*)$", section, re.MULTILINE)
     assert name == "PipelineWorkspace.cancel_all" or rows == [
         (column.name, column.doc) for table in tables for column in TABLES[table]

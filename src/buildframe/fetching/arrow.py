@@ -262,6 +262,7 @@ def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
 _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
     "text": _texts,
     "integer": functools.partial(_array, kind=ARROW_TYPES["integer"]),
+    "number": functools.partial(_array, kind=ARROW_TYPES["number"]),
     "flag": functools.partial(_array, kind=ARROW_TYPES["flag"]),
     "timestamp": _valid_timestamps,
     "json": _json,
@@ -289,7 +290,7 @@ def to_frame(
 ) -> pd.DataFrame:
     """Return the tables as one DataFrame with the declared dtypes, also if there are no rows.
 
-    The dtypes are `str`, `Int64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
+    The dtypes are `str`, `Int64`, `float64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
     """
     sizes = [part.num_rows for part in tables if part.num_rows]
     if not sizes:  # most listings of a sync

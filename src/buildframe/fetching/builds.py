@@ -8,27 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
+from buildframe.fetching import arrow
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial, warn_of_odd
 from buildframe.fetching.options import CheckedOptions, check_options
 from buildframe.fetching.ordering import Batch, newest_first
 from buildframe.fetching.progress import ProgressBar
+from buildframe.fetching.records import list_pages
 from buildframe.fetching.source import BuildPages, ListSource, redacted_errors
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
-from buildframe.http.budget import Canceled, RequestBudget, value_within
+from buildframe.http.budget import Canceled, RequestBudget, value_within, within_deadline
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import fetch
-from buildframe.spec import Build, Moment
+from buildframe.spec import Build, Job, Moment
 from buildframe.spec.times import check_time
 
 _CHANGING = {"state", "finished_from", "meta_data"}
@@ -86,6 +89,17 @@ def builds(
 def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Fetch a single build; return its frame, and the frame of its jobs."""
     decoder, budget = PageDecoder(Build, ColumnSelection("builds"), ColumnSelection("jobs")), RequestBudget()
+    with redacted_errors(source.client):
+        read = _reader_of_one(decoder)
+        build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
+    odd = decoder.odd.entries(source.client.redact)
+    warn_of_odd(odd)
+    metadata = ListingMetadata(source.client.base_url + request.target, budget, odd=odd)
+    return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
+
+
+def _reader_of_one(decoder: PageDecoder) -> Callable[[Request, Response], Page]:
+    """Return a function that reads the response with a single build as a page with one row."""
 
     def read(request: Request, response: Response) -> Page:
         protocol.check(request, response)
@@ -98,12 +112,34 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
         protocol.check_identity(request, page.rows[0])
         return page
 
+    return read
+
+
+def jobs_of_build(
+    source: ListSource, request: Request, filters: Mapping[str, Any], options: Mapping[str, Any]
+) -> pd.DataFrame:
+    """List the jobs of a single build in pages; return their frame.
+
+    `request` fetches the build without its jobs: they have some columns of it.
+    """
+    selection = ColumnSelection.of("jobs", options)
+    build_decoder = PageDecoder(Build, ColumnSelection("builds", raw=True))
+    with redacted_errors(source.client), within_deadline(options.get("deadline")):
+        read = _reader_of_one(build_decoder)
+        build_table, _ = build_decoder.tables(fetch(source.client, request, read))
+    decoder = PageDecoder(Job, selection, build=msgspec.json.decode(build_table["raw"][0].as_py()))
+    job_pages, metadata = list_pages(source, decoder.read, decoder.new_rows, decoder.key, options, filters)
+    build = _BuildWithJobs([job for rows in job_pages for job in rows])
+    chosen = selection.declared, selection.additional
     with redacted_errors(source.client):
-        build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
+        table = arrow.jobs_of(build_table, [build], *chosen, decoder.odd.add)
     odd = decoder.odd.entries(source.client.redact)
     warn_of_odd(odd)
-    metadata = ListingMetadata(source.client.base_url + request.target, budget, odd=odd)
-    return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
+    return replace(metadata, odd=odd).attach(selection.frame([table]), "jobs")
+
+
+class _BuildWithJobs(NamedTuple):
+    jobs: list[Any]
 
 
 class _Listing:

@@ -131,11 +131,20 @@ def may_be_shown(table: str) -> Callable[[str, bool], bool]:
 
 
 class PageDecoder:
-    """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds."""
+    """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds.
+
+    `build` is the record whose jobs the list contains, if it is one of a build: additional columns may come from it,
+    and the rows of all pages have one type, so that they can be converted together.
+    """
 
     def __init__(
-        self, resource: type[Resource], selection: ColumnSelection, jobs: ColumnSelection | None = None
+        self,
+        resource: type[Resource],
+        selection: ColumnSelection,
+        jobs: ColumnSelection | None = None,
+        build: Mapping[str, Any] | None = None,
     ) -> None:
+        self._build = build
         self._selection = selection
         self._jobs = jobs
         from_builds = {} if jobs is None else arrow.build_columns_of(jobs.declared)
@@ -146,7 +155,7 @@ class PageDecoder:
 
         self.key: Callable[[Any], Hashable] = attrgetter(*key_of(resource))
         self._decode_in_order(self._needed())
-        self._knows_order = False
+        self._knows_order = build is not None
 
     def _decode_in_order(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
@@ -171,6 +180,7 @@ class PageDecoder:
 
     def read(self, request: protocol.Request, response: Response) -> protocol.Page:
         """Return the page in a response, with the rows that `tables` converts."""
+        response = protocol.open_envelope(request, response)
         decoder = RowDecoder(self._row, self._decoder)
         page = protocol.read_page(request, response, decoder)
         page = replace(page, odd=decoder.odd) if decoder.odd else page
@@ -182,7 +192,7 @@ class PageDecoder:
         if self._selection.additional or (self._jobs is not None and self._jobs.additional):
             documents = protocol.read_as(request, response, list[dict[str, Any]])
             for row, document in zip(page.rows, documents, strict=True):
-                setattr(row, MORE, self._selection.read(document, document))
+                setattr(row, MORE, self._selection.read(document, self._build or document))
                 if self._jobs is not None:
                     sent = document.get("jobs")
                     parts = [part for part in sent if isinstance(part, dict)] if isinstance(sent, list) else []
@@ -190,16 +200,19 @@ class PageDecoder:
                         setattr(job, MORE, self._jobs.read(part, document))
         return page
 
+    def new_rows(self, page: protocol.Page) -> list[Any]:
+        """Return the rows of a page, after its values that could not be decoded are added to `odd`."""
+        rows_of_page = set(map(id, page.rows)) if page.odd else ()  # not those of earlier pages, which are left out
+        for odd in page.odd:
+            if id(odd.row) in rows_of_page:
+                self.odd.add(odd)
+        return page.rows
+
     def tables(self, page: protocol.Page) -> tuple[pa.Table, pa.Table | None]:
         """Return the rows of a page, and their jobs if selected. Values that do not fit are added to `odd`."""
         selection = self._selection
-        if page.odd:
-            rows_of_page = set(map(id, page.rows))  # rows of earlier pages were left out, and are not counted twice
-            for odd in page.odd:
-                if id(odd.row) in rows_of_page:
-                    self.odd.add(odd)
         decoded = arrow.from_rows(
-            selection.table, page.rows, page.at, self._decoded_columns, selection.additional, self.odd.add
+            selection.table, self.new_rows(page), page.at, self._decoded_columns, selection.additional, self.odd.add
         )
         rows = decoded.select([*selection.declared, *selection.additional])
         if self._jobs is None:

@@ -32,7 +32,7 @@ class ListSource:
 
     client: Client
     endpoint: Endpoint
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str | int, ...] = ()
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from buildframe.guards.forks import reset_in_children
 from buildframe.guards.secrets import without_frames
 from buildframe.http import urls
 from buildframe.http.budget import Canceled, RequestBudget
-from buildframe.http.protocol import Request, is_loopback
+from buildframe.http.protocol import VERSION_HEADER, Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
 from buildframe.http.response import ACCEPTED, Response, read_body
 from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
@@ -197,6 +197,8 @@ class Client:
         headers = {"Accept": request.accept, "Accept-Encoding": ACCEPTED}
         if request.body is not None:
             headers["Content-Type"] = "application/json"
+        if request.version is not None:
+            headers[VERSION_HEADER] = request.version
         if self._sends_token:
             headers["Authorization"] = self._token.header()
         url = self.base_url + request.target

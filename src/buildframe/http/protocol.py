@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import ipaddress
 import math
 import numbers
@@ -10,7 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import UUID
 
@@ -22,12 +23,13 @@ from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
 from buildframe.http.request_body import body_of
 from buildframe.http.response import Response, date_of, refused, retry_after
-from buildframe.spec import Build, Check, Endpoint, Filter, Moment, Parameter, Resource, forms, key_of, when
+from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Parameter, Resource, forms, key_of, when
 from buildframe.spec.odd_values import OddValue
 from buildframe.spec.reading import convert_record
 from buildframe.terminal import nearest, show
 
 API = "/v2"
+VERSION_HEADER = "Buildkite-Version"
 _MOST_DIGITS = 18  # of the number of a page or build
 T = TypeVar("T")
 
@@ -36,7 +38,7 @@ class Request(NamedTuple):
     """A request: `target` is the path with its query, percent-encoded, and `body` is JSON.
 
     `repeatable` says whether it may be sent again if its response is lost. `is_signed` marks a query that may contain
-    a signature and is not shown.
+    a signature and is not shown. `version` is the version of the API that it asks for, a date; None for none.
     """
 
     endpoint: Endpoint
@@ -45,6 +47,7 @@ class Request(NamedTuple):
     repeatable: bool = True
     accept: str = "application/json"
     is_signed: bool = False
+    version: str | None = None
 
     @property
     def where(self) -> str:
@@ -94,7 +97,7 @@ def request_for(endpoint: Endpoint, /, *arguments: str | int, **keywords: Any) -
             raise BadInput(f"There is no filter {show(name)}.{nearest(name, endpoint.filter_names)}")
     chosen = [entry for entry in endpoint.filters if keywords.get(entry.name) is not None]
     pairs = [pair for entry in chosen for pair in _pairs(entry, keywords[entry.name])]
-    return Request(endpoint, with_query(path, pairs))
+    return Request(endpoint, with_query(path, pairs), version=endpoint.version)
 
 
 def page_request(endpoint: Endpoint, *arguments: str | int, per_page: int, number: int = 1, **filters: Any) -> Request:
@@ -103,6 +106,21 @@ def page_request(endpoint: Endpoint, *arguments: str | int, per_page: int, numbe
     joint = "&" if "?" in request.target else "?"
     page = f"page={number}&" if number > 1 else ""
     return request._replace(target=f"{request.target}{joint}{page}per_page={per_page}")
+
+
+def check_version(version: str | dt.date | None) -> str | None:
+    """Return a version of the API as the text of its header; raise BadInput if it is not a date."""
+    if version is None:
+        return None
+    if isinstance(version, dt.date) and not isinstance(version, dt.datetime):
+        return version.isoformat()
+    text = version if isinstance(version, str) else ""
+    try:
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+            return dt.date.fromisoformat(text).isoformat()
+    except ValueError:
+        pass
+    raise BadInput(f"version={show(version)} is not a version of the API. Pass its date, such as '2026-08-01'.")
 
 
 HALF_SURROGATE = "contains half of a surrogate pair, which a URL cannot contain. Remove it."
@@ -181,8 +199,12 @@ def _pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
         if not isinstance(value, bool):
             raise BadInput(f"{entry.name}={show(value)}: pass True or False.")
         return [(entry.name, "true" if value else "false")]
-    if isinstance(value, str) or not entry.many:
+    if not entry.many or (isinstance(value, str) and not entry.always_list):
         return [(entry.name, _text(entry, value))]
+    return _list_pairs(entry, [value] if isinstance(value, str) else value)
+
+
+def _list_pairs(entry: Filter, value: Any) -> list[tuple[str, str]]:
     is_frame = getattr(value, "ndim", 1) != 1  # its items are the names of its columns
     if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping | Iterator) or is_frame:
         raise BadInput(f"{entry.name}={show(value)}: pass a str or a list of str.")
@@ -205,7 +227,8 @@ def _text(entry: Filter, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{entry.name}={show(value)}: pass a str that is not empty.")
     if entry.choices and value not in entry.choices:
-        raise BadInput(f"{entry.name}={show(value)} is not a state of a build.{nearest(value, entry.choices)}")
+        of = "a job" if entry.choices == get_args(JobState) else "a build"
+        raise BadInput(f"{entry.name}={show(value)} is not a state of {of}.{nearest(value, entry.choices)}")
     if entry.check == Check("uuid"):
         return _uuid(value, f"{entry.name}={show(value)} is not a UUID. Take one from the column `{entry.name}_id`.")
     return _sha(entry.name, value) if entry.check == Check("sha") else value
@@ -239,6 +262,21 @@ def is_loopback(host: str) -> bool:
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
+class _Envelope(msgspec.Struct):
+    items: msgspec.Raw
+    links: dict[str, Any] = {}
+
+
+def open_envelope(request: Request, response: Response) -> Response:
+    """Return the response of an enveloped list as if its items were the body; any other response as it is."""
+    is_object = response.body.lstrip().startswith(b"{")
+    if not request.endpoint.enveloped or not is_object or not 200 <= response.status < 300:
+        return response
+    envelope = read_as(request, response, _Envelope)
+    link = (envelope.links or {}).get("next")
+    return response._replace(body=bytes(envelope.items), next=link if isinstance(link, str) else None)
+
+
 class PageBodyDecoder(Protocol):
     """Decodes the body of a page to its rows."""
 
@@ -250,7 +288,8 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     """Return a page of a list; raise the ServiceError of an error status, and Malformed for anything unreadable."""
     check(request, response)
     decoded, of = _decode(request, response, rows.decode), _number_in(response.last, "page")
-    return Page(decoded, response.next or None, date_of(response), of, _is_open(request, response, len(decoded), of))
+    is_open = not request.endpoint.enveloped and _is_open(request, response, len(decoded), of)
+    return Page(decoded, response.next or None, date_of(response), of, is_open)
 
 
 _PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from buildframe.spec.annotations import Annotation, list_annotations
 from buildframe.spec.bodies import Violation, describe_type, find_violations
 from buildframe.spec.builds import (
     Build,
@@ -23,7 +24,7 @@ from buildframe.spec.builds import (
 from buildframe.spec.declare import PLAIN, RESOURCES, Column, Privacy, Resource, columns_of, fields_of, key_of
 from buildframe.spec.emojis import Emoji, list_emojis
 from buildframe.spec.flaky_tests import FlakyTest, FlakyTestFilters, list_flaky_tests
-from buildframe.spec.jobs import Job, Unblocking, unblock_job
+from buildframe.spec.jobs import Job, JobFilters, JobState, Unblocking, get_job, list_build_jobs, retry_job, unblock_job
 from buildframe.spec.members import Member, get_member, list_members
 from buildframe.spec.operations import Check, Endpoint, Filter, Parameter, Property, endpoints_of, properties_of
 from buildframe.spec.pipelines import (
@@ -31,6 +32,7 @@ from buildframe.spec.pipelines import (
     NewPipeline,
     Pipeline,
     PipelineChanges,
+    PipelineFilters,
     ProviderSettings,
     add_webhook,
     archive_pipeline,
@@ -42,6 +44,7 @@ from buildframe.spec.pipelines import (
     unarchive_pipeline,
     update_pipeline,
 )
+from buildframe.spec.suite_tests import FailedExecution, SuiteTest, SuiteTestFilters, list_failed_executions, list_tests
 from buildframe.spec.teams import (
     NewTeamPipeline,
     TeamPipeline,
@@ -55,17 +58,19 @@ from buildframe.spec.teams import (
 from buildframe.spec.times import Moment, When, is_relative, when
 
 __all__ = [
-    "BUILD_COLUMNS_OF_JOBS", "COMPUTED_COLUMNS_OF_JOBS",
-    "ENDPOINTS", "FETCHED_AT", "RESOURCES", "TABLES", "AccessLevel", "Build", "BuildFilters",
-    "BuildState", "Check", "Column", "Emoji", "Endpoint", "Filter", "FlakyTest", "FlakyTestFilters", "Job",
-    "JobsOfBuild", "Member", "Moment", "NewBuild", "NewPipeline", "NewTeamPipeline", "Parameter", "Pipeline",
-    "PipelineChanges", "Privacy", "Property", "ProviderSettings", "Resource", "TeamPipeline", "TeamPipelineChanges",
-    "Unblocking", "Violation", "When", "add_webhook", "archive_pipeline", "cancel_build", "columns_of", "create_build",
-    "create_pipeline", "create_team_pipeline", "delete_pipeline", "delete_team_pipeline", "describe_type", "fields_of",
-    "find_violations", "get_build", "get_member", "get_pipeline", "get_team_pipeline", "is_relative", "key_of",
-    "list_all_builds", "list_builds", "list_emojis", "list_flaky_tests", "list_members", "list_pipeline_builds",
-    "list_pipelines", "list_team_pipelines", "properties_of", "provider_settings_of", "rebuild_build",
-    "unarchive_pipeline", "unblock_job", "update_pipeline", "update_team_pipeline", "when",
+    "BUILD_COLUMNS_OF_JOBS", "COMPUTED_COLUMNS_OF_JOBS", "ENDPOINTS", "FETCHED_AT", "RESOURCES", "TABLES",
+    "AccessLevel", "Annotation", "Build", "BuildFilters", "BuildState", "Check", "Column", "Emoji", "Endpoint",
+    "FailedExecution", "Filter", "FlakyTest", "FlakyTestFilters", "Job", "JobFilters", "JobState", "JobsOfBuild",
+    "Member", "Moment", "NewBuild", "NewPipeline", "NewTeamPipeline", "Parameter", "Pipeline", "PipelineChanges",
+    "PipelineFilters", "Privacy", "Property", "ProviderSettings", "Resource", "SuiteTest", "SuiteTestFilters",
+    "TeamPipeline", "TeamPipelineChanges", "Unblocking", "Violation", "When", "add_webhook", "archive_pipeline",
+    "cancel_build", "columns_of", "create_build", "create_pipeline", "create_team_pipeline", "delete_pipeline",
+    "delete_team_pipeline", "describe_type", "fields_of", "find_violations", "get_build", "get_job", "get_member",
+    "get_pipeline", "get_team_pipeline", "is_relative", "key_of", "list_all_builds", "list_annotations",
+    "list_build_jobs", "list_builds", "list_emojis", "list_failed_executions", "list_flaky_tests", "list_members",
+    "list_pipeline_builds", "list_pipelines", "list_team_pipelines", "list_tests", "properties_of",
+    "provider_settings_of", "rebuild_build", "retry_job", "unarchive_pipeline", "unblock_job", "update_pipeline",
+    "update_team_pipeline", "when",
 ]  # fmt: skip
 
 for _module in pkgutil.iter_modules(__path__):

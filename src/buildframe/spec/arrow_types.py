@@ -19,12 +19,22 @@ def arrow_types(*, large: bool) -> dict[Kind, pa.DataType]:
 
     text = pa.large_string() if large else pa.string()
     timestamp = pa.timestamp("us", tz="UTC")
-    return {"text": text, "json": text, "integer": pa.int64(), "flag": pa.bool_(), "timestamp": timestamp}
+    return {
+        "text": text,
+        "json": text,
+        "integer": pa.int64(),
+        "number": pa.float64(),
+        "flag": pa.bool_(),
+        "timestamp": timestamp,
+    }
 
 
 @functools.cache
 def pandas_types() -> dict[pa.DataType, Any]:
-    """Return the pandas dtype of each Arrow type in frames: text in any layout, numbers, flags, timestamps, dates."""
+    """Return the pandas dtype of each Arrow type in frames: text in any layout, integers, flags, timestamps, dates.
+
+    Numbers with a fraction are not here: they become float64 of NumPy, which a mapper of types must not return.
+    """
     import numpy as np
     import pandas as pd
     import pyarrow as pa

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, SECRET, Resource, derived, flat, table
-from buildframe.spec.jobs import Job
+from buildframe.spec.jobs import Job, JobState
 from buildframe.spec.members import Author, User
-from buildframe.spec.operations import Check, Filled, Name, Slug, Texts, endpoint, keywords
+from buildframe.spec.operations import ALWAYS_LIST, Check, Filled, Name, Slug, Texts, endpoint, keywords
 from buildframe.spec.pipelines import PIPELINE, Pipeline, organization_of, pipeline_of
 from buildframe.spec.times import Moment, When
 
@@ -87,6 +87,11 @@ class Build(Resource):
         TriggeredFrom | None, "build that triggered it", flat("build_number", "build_id", "build_pipeline_slug")
     ] = None
     cluster_id: Annotated[str | None, "UUID of the cluster", PLAIN] = None
+    cluster_url: Annotated[str | None, "API URL of the cluster", PLAIN] = None
+    merge_queue: Annotated[dict[str, Any] | None, "merge queue that it is for, as the service describes it", PLAIN] = (
+        None
+    )
+    job_state_counts: Annotated[dict[str, Any] | None, "number of its jobs in each state", PLAIN] = None
     env: Annotated[dict[str, Any] | None, "environment variables", SECRET] = None
     meta_data: Annotated[dict[str, Any] | None, "values that steps stored on the build", PLAIN] = None
     url: Annotated[str | None, "API URL", PLAIN] = None
@@ -111,13 +116,18 @@ class BuildFilters(TypedDict, total=False):
     ]
     exclude_jobs: Annotated[bool, "omit the jobs from the response"]
     exclude_pipeline: Annotated[bool, "omit the pipeline from the response"]
+    include_paused: Annotated[bool, "False omits builds whose jobs are all in paused queues, and jobs in these queues"]
 
 
 @keywords
 class JobsOfBuild(TypedDict, total=False):
-    """Options for the jobs of a single build."""
+    """Options of a single build, most of them for its jobs."""
 
     include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
+    job_states: Annotated[JobState | Sequence[JobState], "only jobs in any of these states", ALWAYS_LIST]
+    exclude_jobs: Annotated[bool, "omit the jobs from the response"]
+    exclude_pipeline: Annotated[bool, "omit the pipeline from the response"]
+    include_test_engine: Annotated[bool, "add what Test Engine knows of the build, in `unknown` of a typed record"]
 
 
 class CommitAuthor(TypedDict, total=False):

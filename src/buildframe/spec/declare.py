@@ -39,8 +39,8 @@ from buildframe.spec.times import Moment
 R = TypeVar("R", bound="Resource")
 T = TypeVar("T")
 
-Kind = Literal["text", "integer", "flag", "timestamp", "json"]
-"""Type of the values of a column. `json` is a map or a list as JSON text."""
+Kind = Literal["text", "integer", "number", "flag", "timestamp", "json"]
+"""Type of the values of a column. `number` may have a fraction. `json` is a map or a list as JSON text."""
 
 
 class Privacy(Enum):
@@ -94,7 +94,7 @@ class Column(NamedTuple):
     path : tuple of str
         Keys of its value in a record; empty if the service does not send it.
     kind : str
-        `text`, `integer`, `flag`, `timestamp` or `json`.
+        `text`, `integer`, `number`, `flag`, `timestamp` or `json`.
     doc : str
         Description.
     derived : derived or None
@@ -255,7 +255,7 @@ def is_list_of_resources(field: Field) -> bool:
     return get_origin(field.type) is list and nested_resource(field.type) is not None
 
 
-_KINDS: dict[Any, Kind] = {str: "text", int: "integer", bool: "flag", Moment: "timestamp"}
+_KINDS: dict[Any, Kind] = {str: "text", int: "integer", float: "number", bool: "flag", Moment: "timestamp"}
 
 
 @functools.cache

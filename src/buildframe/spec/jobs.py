@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Annotated, Any, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import msgspec
 
 from buildframe.spec.declare import KEY, PERSONAL, PLAIN, Resource, derived, flat, table
 from buildframe.spec.members import User
-from buildframe.spec.operations import Check, Name, Slug, Uuid, endpoint, keywords
+from buildframe.spec.operations import ALWAYS_LIST, Check, Name, Slug, Uuid, endpoint, keywords
 from buildframe.spec.times import Moment
 
 DEFAULT_QUEUE = "default"
+
+JobState = Literal[
+    "pending", "waiting", "waiting_failed", "blocked", "blocked_failed", "unblocked", "unblocked_failed", "limiting",
+    "limited", "scheduled", "reserved", "assigned", "accepted", "running", "passed", "failed", "canceling", "canceled",
+    "expired", "timing_out", "timed_out", "skipped", "broken",
+]  # fmt: skip
+"""States of jobs, which are also the values of filters of jobs."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -85,6 +92,8 @@ class Agent(Resource):
     user_agent: Annotated[str | None, "version and platform", PLAIN] = None
     creator: Annotated[User | None, "who registered it", PERSONAL] = None
     created_at: Annotated[Moment | None, "when it first connected", PLAIN] = None
+    version: Annotated[str | None, "version of the agent", PLAIN] = None
+    priority: Annotated[int | None, "agents with higher numbers get jobs first", PLAIN] = None
     meta_data: Annotated[list[str] | None, 'its tags, such as `["queue=default"]`', PLAIN] = None
 
 
@@ -128,7 +137,13 @@ class Job(Resource):
     exit_status: Annotated[int | None, "exit status of the command; -1 if the agent was lost or killed", PLAIN] = None
     signal: Annotated[str | None, "signal that ended the command", PLAIN] = None
     signal_reason: Annotated[str | None, "why the signal was sent", PLAIN] = None
+    promised_exit_status: Annotated[
+        int | None, "exit status that the running job announced, so that its build fails early", PLAIN
+    ] = None
+    promised_exit_status_at: Annotated[Moment | None, "when it announced this exit status", PLAIN] = None
+    broken_reason: Annotated[str | None, "of a broken job: why it was not run", PLAIN] = None
     soft_failed: Annotated[bool | None, "failed, but the build may still pass", PLAIN] = None
+    timeout_in_minutes: Annotated[int | None, "time limit of the command", PLAIN] = None
     priority: Annotated[Priority | None, "priority", flat("number")] = None
     agent_query_rules: Annotated[list[str] | None, 'tags an agent needs, such as `["queue=default"]`', PLAIN] = None
     agent: Annotated[Agent | None, "agent", flat("name", "id", "hostname", "meta_data")] = None
@@ -140,6 +155,11 @@ class Job(Resource):
     started_at: Annotated[Moment | None, "when an agent started it", PLAIN] = None
     finished_at: Annotated[Moment | None, "when it ended", PLAIN] = None
     expired_at: Annotated[Moment | None, "when it expired because no agent accepted it", PLAIN] = None
+    concurrency_wait_time_ms: Annotated[
+        int | None,
+        "milliseconds that it waited for others of its concurrency group; null without a group, or if not known",
+        PLAIN,
+    ] = None
     retried: Annotated[bool | None, "whether another attempt followed", PLAIN] = None
     retried_in_job_id: Annotated[str | None, "id of the attempt that followed", PLAIN] = None
     retries_count: Annotated[int | None, "number of attempts before this one", PLAIN] = None
@@ -149,6 +169,7 @@ class Job(Resource):
     retry_source: Annotated[
         dict[str, Any] | None, "the attempt that this one repeats, and the kind of retry", PLAIN
     ] = None
+    retried_by: Annotated[User | None, "who retried this attempt manually", flat("name", "id")] = None
     parallel_group_index: Annotated[int | None, "index among the parallel jobs of its step, from 0", PLAIN] = None
     parallel_group_total: Annotated[int | None, "number of parallel jobs of its step", PLAIN] = None
     matrix: Annotated[dict[str, Any] | None, "value of each matrix dimension", PLAIN] = None
@@ -166,6 +187,8 @@ class Job(Resource):
     )
     triggered_build: Annotated[dict[str, Any] | None, "of a trigger step: the build that it started", PLAIN] = None
     web_url: Annotated[str | None, "web page", PLAIN] = None
+    build_url: Annotated[str | None, "API URL of its build", PLAIN] = None
+    artifacts_url: Annotated[str | None, "API URL of its artifacts", PLAIN] = None
     log_url: Annotated[str | None, "API URL of the log", PLAIN] = None
     raw_log_url: Annotated[str | None, "API URL of the log as plain text", PLAIN] = None
 
@@ -178,9 +201,33 @@ class Unblocking(TypedDict, total=False):
     unblocker: Annotated[str, "UUID of the user who unblocks; by default the token's user", Check("uuid")]
 
 
-_UNBLOCK = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}/unblock"
+@keywords
+class JobFilters(TypedDict, total=False):
+    """Filters of the list of jobs of a build."""
+
+    state: Annotated[JobState | Sequence[JobState], "in any of these states", ALWAYS_LIST]
+    include_retried_jobs: Annotated[bool, "all attempts of retried jobs, not only the last"]
 
 
-@endpoint(f"PUT {_UNBLOCK}", returns=Job, scope="write_builds", key="id", documented=False)
+_JOBS = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs"
+_JOB = _JOBS + "/{job}"
+
+
+@endpoint(f"GET {_JOBS}", returns=Job, scope="read_builds", enveloped=True, documented=False)
+def list_build_jobs(org: Name, pipeline: Slug, number: int, /, **filters: Unpack[JobFilters]) -> None:
+    """Jobs of a build, in pages."""
+
+
+@endpoint(f"GET {_JOB}", returns=Job, scope="read_builds", key="id", documented=False)
+def get_job(org: Name, pipeline: Slug, number: int, job: Uuid, /) -> None:
+    """One job of a build by its UUID."""
+
+
+@endpoint(f"PUT {_JOB}/retry", returns=Job, scope="write_builds", documented=False)
+def retry_job(org: Name, pipeline: Slug, number: int, job: Uuid, /) -> None:
+    """Repeat a job that failed or timed out; returns the new attempt, which has another id."""
+
+
+@endpoint(f"PUT {_JOB}/unblock", returns=Job, scope="write_builds", key="id", documented=False)
 def unblock_job(org: Name, pipeline: Slug, number: int, job: Uuid, /, **properties: Unpack[Unblocking]) -> None:
     """Unblock a block step: the path is that of its job's `unblock_url`. Returns the job."""

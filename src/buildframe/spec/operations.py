@@ -52,6 +52,12 @@ class Check:
     form: Form
 
 
+class AlwaysList:
+    """Mark a query parameter that the service reads as a list only: one value is sent as `name[]`, too."""
+
+
+ALWAYS_LIST = AlwaysList()
+
 Slug = Annotated[str, Check("slug")]
 Name = Annotated[str, Check("name")]
 Uuid = Annotated[str, Check("uuid")]
@@ -76,6 +82,8 @@ class Filter(NamedTuple):
         Format of its text.
     doc : str
         Description.
+    always_list : bool, default False
+        Whether a single value is sent as a list, too.
     """
 
     name: str
@@ -84,6 +92,7 @@ class Filter(NamedTuple):
     choices: tuple[str, ...]
     check: Check | None
     doc: str
+    always_list: bool = False
 
 
 class Parameter(NamedTuple):
@@ -163,6 +172,10 @@ class Endpoint:
         Group of the operation, such as "flaky-tests".
     documented : bool
         Whether the API document lists the operation.
+    enveloped : bool
+        Whether a page is an object with `items` and `links`, whose `next` is the next page.
+    version : str or None
+        Version of the API that the request asks for, as a date; None for none.
     """
 
     name: str
@@ -180,6 +193,8 @@ class Endpoint:
     properties: tuple[Property, ...]
     tag: str
     documented: bool
+    enveloped: bool = False
+    version: str | None = None
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.method} {self.path}>"
@@ -233,6 +248,8 @@ def endpoint(
     documented: bool = True,
     also_in_query: bool = False,
     tag: str | None = None,
+    enveloped: bool = False,
+    version: str | None = None,
 ) -> Callable[[Callable[..., None]], Endpoint]:
     """
     Declare and register an operation by a function without a body.
@@ -258,11 +275,16 @@ def endpoint(
     success : int, default 200
         Status of a successful response.
     documented : bool, default True
-        Whether the API document lists the operation. Responses link to the others.
+        Whether the API document lists the operation. Others are known from links in responses, or from public pages
+        of the hosted service.
     also_in_query : bool, default False
         Whether properties of the body can be sent in the query instead.
     tag : str, optional
         Group of the operation. By default the name of the declaring module.
+    enveloped : bool, default False
+        Whether a page is an object with `items` and `links` instead of a list.
+    version : str, optional
+        Version of the API that the request asks for in a header, as a date such as "2026-08-01".
 
     Returns
     -------
@@ -292,8 +314,8 @@ def endpoint(
             path=path,
             returns=returns,
             scope=scope,
-            lists=lists or paginated,
-            paginated=paginated,
+            lists=lists or paginated or enveloped,
+            paginated=paginated or enveloped,
             key=key,
             success=success,
             doc=inspect.getdoc(function) or "",
@@ -302,6 +324,8 @@ def endpoint(
             properties=properties,
             tag=tag or function.__module__.rpartition(".")[2].replace("_", "-"),
             documented=documented,
+            enveloped=enveloped,
+            version=version,
         )
         _REGISTERED.append((function.__module__, declared))
         return declared
@@ -363,10 +387,11 @@ def filters_of(declared: type) -> tuple[Filter, ...]:
 
 def _filter(name: str, hint: Any) -> Filter:
     bare, doc, check = get_args(hint)[0], note_in(hint, str) or "", note_in(hint, Check)
+    always_list = note_in(hint, AlwaysList) is not None
     literal = next((part for part in (bare, *get_args(bare)) if get_origin(part) is Literal), None)
     if literal is not None:
-        return Filter(name, "text", bare is not literal, get_args(literal), check, doc)
-    return Filter(name, *_FILTER_KINDS[bare], (), check, doc)
+        return Filter(name, "text", bare is not literal, get_args(literal), check, doc, always_list)
+    return Filter(name, *_FILTER_KINDS[bare], (), check, doc, always_list)
 
 
 _FILTER_KINDS: dict[Any, tuple[FilterKind, bool]] = {

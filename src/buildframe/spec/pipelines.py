@@ -73,8 +73,16 @@ class Pipeline(Resource):
 PIPELINE = "/organizations/{org}/pipelines/{pipeline}"  # path of a pipeline
 
 
+@keywords
+class PipelineFilters(TypedDict, total=False):
+    """Filters of lists of pipelines."""
+
+    name: Annotated[str, "with this name"]
+    repository: Annotated[str, "with this repository URL"]
+
+
 @endpoint("GET /organizations/{org}/pipelines", returns=Pipeline, scope="read_pipelines", paginated=True)
-def list_pipelines(org: Name, /) -> None:
+def list_pipelines(org: Name, /, **filters: Unpack[PipelineFilters]) -> None:
     """Pipelines of an organization."""
 
 

@@ -33,6 +33,7 @@ _NULL = msgspec.Raw(b"null")
 _LEAVES: dict[Kind, tuple[Any, Any]] = {
     "text": (str | int | float | bool | None, None),  # other values are converted to text
     "integer": (int | None, None),
+    "number": (float | None, None),
     "flag": (bool | None, None),
     "timestamp": (str | None, None),
     "json": (msgspec.Raw, _NULL),

@@ -22,7 +22,7 @@ from buildframe.http.retry import fetch
 from buildframe.spec import BuildFilters, Endpoint, Resource, Unblocking
 from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline
-from buildframe.workspace.jobs import JobReference, Log, fetch_log, unblock
+from buildframe.workspace.jobs import JobReference, Log, fetch_log, retry, unblock
 from buildframe.workspace.signatures import accepts
 
 R = TypeVar("R", bound=Resource)
@@ -244,6 +244,45 @@ class BuildQueries:
         """
         with within_deadline(deadline):
             return unblock(self._client, job, Unblocking(**properties), self._place)
+
+    def retry_job(self, job: JobReference, *, deadline: Deadline = None) -> spec.Job:
+        """
+        Repeat a job that failed or timed out.
+
+        Each attempt can be repeated once. To repeat the job again, pass the attempt that this method returned.
+
+        Parameters
+        ----------
+        job : Job, mapping, Series or str
+            Job as a record or as a row of a frame of jobs, or its API URL.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Job
+            The new attempt, which has another id.
+
+        Raises
+        ------
+        BadInput
+            If the job does not say which build it belongs to, or belongs to another organization or pipeline. Nothing
+            was sent.
+        ServiceError
+            If the job cannot be retried: `Invalid` if its build was canceled, for example.
+        OutcomeUnknown
+            If the response is lost. The message says how to check.
+
+        Examples
+        --------
+        >>> jobs = ci.jobs(state="failed", created_from="14d")
+        >>> failed = jobs[(jobs["state"] == "failed") & ~jobs["retried"].fillna(False)]
+        >>> again = ci.retry_job(failed.iloc[0])
+        >>> again.retry_source["retry_type"]
+        'manual'
+        """
+        with within_deadline(deadline):
+            return retry(self._client, job, self._place)
 
     @confined
     def log(self, job: JobReference, *, deadline: Deadline = None) -> Log:

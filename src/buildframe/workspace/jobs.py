@@ -1,10 +1,10 @@
-"""Fetch the log of a job, and unblock a block step, by the URLs in the job. Does not know frames or lists."""
+"""Fetch the log of a job, retry it, and unblock a block step, by what the job says. Does not know frames or lists."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 import pandas as pd
@@ -139,6 +139,74 @@ def _read(request: Request, response: Response) -> str:
     return response.body.decode("utf-8", "replace")
 
 
+# --- retries ----------------------------------------------------------------------------------------------------------
+
+_JOB_PATH = re.compile(
+    protocol.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/?]+)", spec.list_build_jobs.path) + "/(?P<job>[^/?]+)"
+)
+_JOB_URLS = ("log_url", "raw_log_url", "artifacts_url")
+_BUILD_COLUMNS = ("organization", "pipeline", "build_number", "id")
+
+
+class _JobPlace(NamedTuple):
+    """Where a job is: the parameters of its path."""
+
+    organization: str
+    pipeline: str
+    number: int
+    id: str
+
+
+def retry(client: Client, job: JobReference, inside: tuple[str, ...] = ()) -> spec.Job:
+    """Retry a job, which must belong to `inside`: an organization, or that and a pipeline."""
+    place = _find_place(client, job)
+    _check_inside(place.organization, place.pipeline, inside, "retry_job")
+    request = protocol.request_for(spec.retry_job, *place)
+    advice = f"Look at .pipeline({place.pipeline!r}).job({place.number}, {place.id!r}): `retried` is True if it was."
+    return records.record(client, request, spec.Job, advice)
+
+
+def _find_place(client: Client, job: JobReference) -> _JobPlace:
+    """Return where a job is, from the columns of a row, else from one of its URLs."""
+    if isinstance(job, pd.DataFrame):
+        raise BadInput("job= is a frame. Pass one row, such as jobs.iloc[0].")
+    if isinstance(job, str):
+        return _place_in(client, job)
+    if isinstance(job, Mapping | pd.Series) and all(name in job for name in _BUILD_COLUMNS):
+        organization, pipeline, number, id = (job[name] for name in _BUILD_COLUMNS)
+        return _JobPlace(organization, pipeline, number, id)
+    urls = (value_in(job, name) for name in _JOB_URLS)
+    url = next((url for url in urls if url is not None), None)
+    if url is None:
+        raise BadInput(
+            "This job does not say which build it belongs to. Pass a row with organization, pipeline, build_number and"
+            " id, or a job with a log_url. Only jobs that run commands can be retried."
+        )
+    return _place_in(client, url)
+
+
+def _place_in(client: Client, url: str) -> _JobPlace:
+    try:
+        found = _JOB_PATH.match(client.target_of(url) or "")
+    except ValueError:
+        found = None
+    if found is None or not found["number"].isdecimal() or len(found["number"]) > 18:
+        raise BadInput(
+            f"job={protocol.shown(url)!r} is not the API URL of a job at {client.base_url}; nothing was sent. Pass a"
+            " job that this workspace fetched."
+        )
+    return _JobPlace(found["org"], found["pipeline"], int(found["number"]), found["job"])
+
+
+def _check_inside(organization: str, pipeline: str, inside: tuple[str, ...], action: str) -> None:
+    """Raise BadInput if a job does not belong to an organization, or to that and a pipeline."""
+    if [str(name).lower() for name in (organization, pipeline)][: len(inside)] != [name.lower() for name in inside]:
+        raise BadInput(
+            f"The job belongs to the pipeline {organization}/{pipeline}, not to {'/'.join(inside)}; nothing was sent. "
+            f"Use connect({organization!r}).pipeline({pipeline!r}).{action}(job)."
+        )
+
+
 # --- block steps ------------------------------------------------------------------------------------------------------
 
 _UNBLOCK_PATH = re.compile(protocol.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", spec.unblock_job.path))
@@ -148,11 +216,7 @@ def unblock(client: Client, job: JobReference, properties: Mapping[str, Any], in
     """Unblock the block step of a job, which must belong to `inside`: an organization, or that and a pipeline."""
     body_of(spec.unblock_job, properties)  # invalid properties raise BadInput first
     organization, pipeline, number, id = _split(client, _unblock_url_of(job))
-    if [name.lower() for name in (organization, pipeline)][: len(inside)] != [name.lower() for name in inside]:
-        raise BadInput(
-            f"The job belongs to the pipeline {organization}/{pipeline}, not to {'/'.join(inside)}; nothing was sent. "
-            f"Use connect({organization!r}).pipeline({pipeline!r}).unblock(job)."
-        )
+    _check_inside(organization, pipeline, inside, "unblock")
     request = protocol.request_for(spec.unblock_job, organization, pipeline, number, id, **properties)
     advice = f"Look at .pipeline({pipeline!r}).build({number}).jobs: an unblocked job has a time in unblocked_at."
     return records.record(client, request, spec.Job, advice)

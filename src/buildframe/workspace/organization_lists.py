@@ -11,7 +11,7 @@ from buildframe.fetching import records
 from buildframe.fetching.options import ListOptions
 from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
-from buildframe.spec import FlakyTestFilters
+from buildframe.spec import FlakyTestFilters, PipelineFilters, SuiteTestFilters
 from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline
 from buildframe.workspace.build_queries import BuildQueries, split_query
@@ -23,19 +23,29 @@ class FlakyTestListing(FlakyTestFilters, ListOptions, total=False):
     """Filters and options of a list of flaky tests."""
 
 
+@keywords
+class PipelineListing(PipelineFilters, ListOptions, total=False):
+    """Filters and options of a list of pipelines."""
+
+
+@keywords
+class TestListing(SuiteTestFilters, ListOptions, total=False):
+    """Filters and options of a list of tests."""
+
+
 @checked
 class OrganizationLists(BuildQueries):
     """Lists of an organization, and one member of it."""
 
-    @accepts(spec.list_pipelines, ListOptions)
-    def pipelines(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
+    @accepts(spec.list_pipelines, PipelineListing)
+    def pipelines(self, **query: Unpack[PipelineListing]) -> pd.DataFrame:
         """
         List the pipelines of the organization.
 
         Parameters
         ----------
-        **options
-            Options of the list (`ListOptions`).
+        **query
+            Filters (`PipelineFilters`) and options (`ListOptions`).
 
         Returns
         -------
@@ -58,7 +68,8 @@ class OrganizationLists(BuildQueries):
         >>> "web" in set(pipelines["slug"])
         True
         """
-        return records.records(self._list_of(spec.list_pipelines), "pipelines", ListOptions(**options))
+        filters, options = split_query(PipelineListing(**query), spec.list_pipelines)
+        return records.records(self._list_of(spec.list_pipelines), "pipelines", options, filters)
 
     @accepts(spec.list_members, ListOptions)
     def members(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
@@ -159,6 +170,90 @@ class OrganizationLists(BuildQueries):
         """
         filters, options = split_query(FlakyTestListing(**query), spec.list_flaky_tests)
         return records.records(self._list_of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
+
+    @accepts(spec.list_tests, TestListing)
+    def tests(self, suite: str, **query: Unpack[TestListing]) -> pd.DataFrame:
+        """
+        List the tests of a test suite, with metrics of their executions.
+
+        The metrics refer to the `period`, by default that of the service. Tests without an execution in it are not in
+        the list.
+
+        Parameters
+        ----------
+        suite : str
+            Slug of the test suite.
+        **query
+            Filters (`SuiteTestFilters`) and options (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `tests`, also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        See Also
+        --------
+        flaky_tests : Flaky tests with the number of their flakes.
+
+        Examples
+        --------
+        >>> tests = ci.tests("rspec", label="flaky", period="28days")
+        >>> bool(tests["reliability"].between(0, 1).all())
+        True
+        """
+        filters, options = split_query(TestListing(**query), spec.list_tests)
+        return records.records(self._list_of(spec.list_tests, suite), "tests", options, filters)
+
+    @accepts(spec.list_failed_executions, ListOptions)
+    def failed_executions(self, suite: str, run: str, **options: Unpack[ListOptions]) -> pd.DataFrame:
+        """
+        List the failed executions of tests in a run of a test suite.
+
+        Parameters
+        ----------
+        suite : str
+            Slug of the test suite.
+        run : str
+            UUID of the run. `ci.table` lists the runs of a suite, see the example.
+        **options
+            Options of the list (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `failed_executions`, also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        NotFound
+            If the suite has no such run.
+        BadInput
+            If an argument is invalid, or the workspace has no organization.
+        Incomplete
+            If the list cannot be read completely.
+        DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If requests fail, also after retries.
+
+        Examples
+        --------
+        >>> runs = ci.table("/analytics/organizations/acme/suites/rspec/runs")
+        >>> failed = runs[runs["result"] == "failed"]
+        >>> len(ci.failed_executions("rspec", failed["id"].iloc[0])) > 0
+        True
+        """
+        source = self._list_of(spec.list_failed_executions, suite, run)
+        return records.records(source, "failed_executions", ListOptions(**options))
 
     @accepts(spec.list_emojis, ListOptions)
     def emojis(self, **options: Unpack[ListOptions]) -> pd.DataFrame:

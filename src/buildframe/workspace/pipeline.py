@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
+import pandas as pd
+
 from buildframe import spec
 from buildframe.errors import OutcomeUnknown
 from buildframe.fetching import builds, records
+from buildframe.fetching.options import ListOptions
+from buildframe.fetching.source import ListSource
 from buildframe.guards.arguments import checked
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.http.client import Client
-from buildframe.spec import JobsOfBuild, NewBuild, PipelineChanges, forms
+from buildframe.spec import JobFilters, JobsOfBuild, NewBuild, PipelineChanges, forms
+from buildframe.spec.operations import keywords
 from buildframe.spec.times import Deadline
-from buildframe.workspace.build_queries import History
+from buildframe.workspace.build_queries import History, split_query
 from buildframe.workspace.cancellation import BuildCancellation
 from buildframe.workspace.signatures import accepts
+
+
+@keywords
+class JobListing(JobFilters, ListOptions, total=False):
+    """Filters and options of the list of jobs of a build."""
 
 
 @checked
@@ -82,7 +92,8 @@ class PipelineWorkspace(BuildCancellation):
         Returns
         -------
         Build
-            The build as a typed record. `jobs` contains all attempts, unless `include_retried_jobs=False`.
+            The build as a typed record. `jobs` contains all attempts, unless `include_retried_jobs=False`. What
+            `include_test_engine` adds is in `unknown`.
 
         Raises
         ------
@@ -140,6 +151,119 @@ class PipelineWorkspace(BuildCancellation):
         request = protocol.request_for(spec.get_build, *self._place, number, **options)
         with within_deadline(deadline):
             return History(*builds.one_build(self._source(), request))
+
+    @accepts(spec.list_build_jobs, JobListing)
+    def jobs_of(self, number: int, **query: Unpack[JobListing]) -> pd.DataFrame:
+        """
+        List the jobs of one build in pages, for builds with more jobs than one response can have.
+
+        Takes one more request than pages, for the columns of the build.
+
+        Parameters
+        ----------
+        number : int
+            Number of the build.
+        **query
+            Filters (`JobFilters`) and options (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per job, with the columns of the table `jobs`. All attempts of retried jobs are included, unless
+            `include_retried_jobs=False`. With `state`, columns that follow from other jobs of the build, such as
+            `step` and `retry_of_job_id`, know only jobs in these states.
+
+        Raises
+        ------
+        NotFound
+            If there is no such build.
+        BadInput, Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or requests fail.
+
+        See Also
+        --------
+        history_of : The build and its jobs in one response.
+
+        Examples
+        --------
+        >>> jobs = ci.pipeline("web").jobs_of(1, state=["passed", "failed"])
+        >>> bool((jobs["build_number"] == 1).all())
+        True
+        """
+        filters, options = split_query(JobListing(**query), spec.list_build_jobs)
+        source = ListSource(self._client, spec.list_build_jobs, (*self._place, number))
+        source.page(filters)  # invalid filters raise BadInput before anything is sent
+        request = protocol.request_for(spec.get_build, *self._place, number, exclude_jobs=True)
+        return builds.jobs_of_build(source, request, {"include_retried_jobs": True, **filters}, options)
+
+    def job(self, number: int, id: str, *, deadline: Deadline = None) -> spec.Job:
+        """
+        Fetch one job of a build.
+
+        Parameters
+        ----------
+        number : int
+            Number of the build.
+        id : str
+            UUID of the job.
+        deadline : str or timedelta, optional
+            Raise `DeadlineExceeded` after this time, such as "90s".
+
+        Returns
+        -------
+        Job
+            The job as a typed record.
+
+        Raises
+        ------
+        NotFound
+            If the build has no such job.
+        BadInput, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or the request fails.
+
+        Examples
+        --------
+        >>> id = ci.pipeline("web").jobs_of(1)["id"].iloc[0]
+        >>> ci.pipeline("web").job(1, id).id == id
+        True
+        """
+        return self._record(spec.Job, spec.get_job, number, id, deadline=deadline)
+
+    @accepts(spec.list_annotations, ListOptions)
+    def annotations(self, number: int, **options: Unpack[ListOptions]) -> pd.DataFrame:
+        """
+        List the annotations of one build: texts that its jobs attached, such as a list of failed tests.
+
+        Parameters
+        ----------
+        number : int
+            Number of the build.
+        **options
+            Options of the list (`ListOptions`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row each, with the columns of the table `annotations`, also if
+            there is no row. Its `attrs` describe the listing as those of `builds`.
+
+        Raises
+        ------
+        NotFound
+            If there is no such build.
+        BadInput, Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If an argument is invalid, or requests fail.
+
+        Examples
+        --------
+        >>> web = ci.pipeline("web")
+        >>> failed = web.builds(state="failed")
+        >>> annotations = web.annotations(int(failed["number"].iloc[0]))
+        >>> "body_html" in annotations
+        True
+        """
+        source = ListSource(self._client, spec.list_annotations, (*self._place, number))
+        return records.records(source, "annotations", ListOptions(**options))
 
     @accepts(spec.create_build, NewBuild)
     def create_build(self, *, deadline: Deadline = None, **properties: Unpack[NewBuild]) -> spec.Build:

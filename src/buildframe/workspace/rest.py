@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
 import msgspec
@@ -38,16 +38,24 @@ def get_path() -> None:
     """Any path below /v2 that the token may read."""
 
 
-def get(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> Any:
+Version: TypeAlias = str | dt.date | None
+"""Version of the API that a request asks for: a date."""
+
+
+def get(
+    client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
+) -> Any:
     """Return all records of the list at a path, or the object."""
     reader = _RecordReader()
-    records, _ = _records(_PathSource.of(client, path, parameters), reader, progress)
+    records, _ = _records(_PathSource.of(client, path, parameters, version), reader, progress)
     return records if reader.is_list or len(records) != 1 else records[0]
 
 
-def table(client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None) -> pd.DataFrame:
+def table(
+    client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
+) -> pd.DataFrame:
     """Return the records at a path as a frame with a column for each key; an object is one row."""
-    records, metadata = _records(_PathSource.of(client, path, parameters), _RecordReader(), progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), _RecordReader(), progress)
     return metadata.attach(frame_of(records), path)
 
 
@@ -66,9 +74,10 @@ class _PathSource(ListSource):
 
     path: str = ""
     query: tuple[tuple[str, str], ...] = ()
+    version: str | None = None
 
     @classmethod
-    def of(cls, client: Client, path: str, parameters: Mapping[str, Any]) -> _PathSource:
+    def of(cls, client: Client, path: str, parameters: Mapping[str, Any], version: Version = None) -> _PathSource:
         below, query = _split(client, path)
         try:
             pairs = [*query, *(pair for name, value in parameters.items() for pair in _pairs(name, value))]
@@ -85,7 +94,7 @@ class _PathSource(ListSource):
                 raise BadInput("page: all pages are read. Leave it out, and select rows of the result.")
             if name == "per_page" and not re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.ASCII):
                 raise BadInput(f"per_page={show(text)}: pass a whole number from 1, or leave it out for {PAGE_SIZE}.")
-        return cls(client, get_path, path=below, query=tuple(pairs))
+        return cls(client, get_path, path=below, query=tuple(pairs), version=protocol.check_version(version))
 
     @property
     def name(self) -> str:
@@ -100,7 +109,8 @@ class _PathSource(ListSource):
         """Return the request for a page."""
         has_size = any(name == "per_page" for name, _ in self.query)
         paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page or PAGE_SIZE))] * (not has_size)
-        return Request(get_path, protocol.with_query(self.path, [*self.query, *paging]))
+        target = protocol.with_query(self.path, [*self.query, *paging])
+        return Request(get_path, target, version=self.version)
 
 
 _OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "deadline"}

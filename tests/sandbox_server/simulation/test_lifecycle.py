@@ -64,7 +64,7 @@ def test_a_block_step_holds_a_build_until_someone_unblocks_it(plant):
     assert jobs_of(held) == {"test": "passed", "ship": "blocked", "deploy": "waiting"}
     assert job_of(held, "ship").keys() == {
         "id", "graphql_id", "type", "label", "state", "step_key", "unblockable", "unblock_url", "unblocked_by",
-        "unblocked_at", "web_url",
+        "unblocked_at", "web_url", "build_url",
     }  # fmt: skip
     for state in ("blocked", "finished", "passed"):
         assert pipeline.numbers(state=state) == [run.number]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import functools
+from collections import Counter
 from typing import Any
 
 from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TokenUser, TriggerCause
@@ -22,12 +23,22 @@ JsonObject = dict[str, Any]
 ORIGIN = "http://buildframe.invalid"
 
 _SCHEDULED_BEFORE = 90_000
+_PROMISED = 0.1
+"""Share of failed jobs that announce their exit status while they run."""
+
+_BROKEN = "The branch filter of the step excludes the branch of the build."
+_AGENT_VERSION = "3.2.1"
 _YEARS_BEFORE = 4 * 365 * DAY
-_NOT_IN_LEGACY_BUILDS = ("author", "cluster_id", "failing_at", "graphql_id", "tag", "blocked_state")
+_NOT_IN_LEGACY_BUILDS = (
+    "author", "cluster_id", "cluster_url", "failing_at", "graphql_id", "job_state_counts", "merge_queue", "tag",
+    "blocked_state",
+)  # fmt: skip
 _CLUSTER_KEYS = ("cluster_id", "cluster_url", "cluster_queue_id", "cluster_queue_url")
 _NOT_IN_LEGACY_JOBS = (
     "graphql_id", "group_key", "priority", "signal", "signal_reason", "expired_at", "retry_source", "matrix",
-    "parallel_group_index", "parallel_group_total", "step", "raw_log_url", *_CLUSTER_KEYS,
+    "parallel_group_index", "parallel_group_total", "step", "raw_log_url", *_CLUSTER_KEYS, "artifacts_url",
+    "broken_reason", "build_url", "concurrency_wait_time_ms", "promised_exit_status", "promised_exit_status_at",
+    "retried_by", "timeout_in_minutes",
 )  # fmt: skip
 
 
@@ -101,7 +112,9 @@ class Serializer:
             "connection_state": "lost" if lost else "connected",
             "hostname": f"{name}.{organization.slug}.example.com",
             "ip_address": f"203.0.113.{1 + int(self.random.uniform('ip', short['id']) * 254)}",
-            "user_agent": f"buildframe-agent/3.2.1 ({system})",
+            "user_agent": f"buildframe-agent/{_AGENT_VERSION} ({system})",
+            "version": _AGENT_VERSION,
+            "priority": 0,
             "creator": self.serialize_user(organization, 0),
             "created_at": format_time(self._long_ago("agent", short["id"])),
             "meta_data": tags,
@@ -140,6 +153,9 @@ class Serializer:
             "rebuilt_from": self._build_reference(entry, *build.rebuilt_from) if build.rebuilt_from else None,
             "triggered_from": self._triggered_from(build.triggered_from),
             "cluster_id": entry.pipeline.cluster_id,
+            "cluster_url": self._cluster_url(entry),
+            "merge_queue": None,
+            "job_state_counts": self._count_jobs(build),
         }
         return drop_keys(body, _NOT_IN_LEGACY_BUILDS) if legacy else body
 
@@ -155,6 +171,17 @@ class Serializer:
         if self.world.is_odd and commit.author is None and commit.source == "ui":
             return {}
         return commit.author
+
+    def _cluster_url(self, entry: PipelineEntry) -> str | None:
+        if entry.pipeline.cluster_id is None:
+            return None
+        return f"{ORIGIN}/v2/organizations/{entry.organization.slug}/clusters/{entry.pipeline.cluster_id}"
+
+    def _count_jobs(self, build: BuildRun) -> dict[str, int]:
+        """Return the number of jobs in each state: of the last attempts, without wait steps, which have no state."""
+        slots = self.pipelines.plans[build.plan].slots
+        jobs = (job for job in build.jobs if job.retried_in is None)
+        return dict(Counter(job.state for job in jobs if slots[job.step].step.kind != "waiter"))
 
     def build_url(self, entry: PipelineEntry, number: int) -> str:
         """Return the API URL of a build."""
@@ -206,6 +233,7 @@ class Serializer:
             "graphql_id": graphql_id("Job", job.id),
             "state": job.state,
             "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
+            "build_url": self.build_url(entry, build.number),
             **serialize(entry, build, job, fixed),
         }
         return drop_keys(body, _NOT_IN_LEGACY_JOBS) if self._is_legacy(entry) else body
@@ -233,7 +261,7 @@ class Serializer:
         }
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
-        log, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}/log", self._is_legacy(entry)
+        url, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}", self._is_legacy(entry)
         step_id, signature = self.random.uuid("step", build.id, job.step), None
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
@@ -241,8 +269,9 @@ class Serializer:
         no_cluster = dict.fromkeys(_CLUSTER_KEYS) if entry.pipeline.cluster_id is None else {}
         return no_cluster | {
             "step": {"id": step_id, "signature": signature},
-            "log_url": log,
-            "raw_log_url": f"{log}.txt",
+            "log_url": f"{url}/log",
+            "raw_log_url": f"{url}/log.txt",
+            "artifacts_url": f"{url}/artifacts",
             "soft_failed": job.soft_failed,
             "exit_status": job.exit_status,
             "signal_reason": job.signal_reason,
@@ -257,8 +286,22 @@ class Serializer:
             "retried": job.retried_in is not None,
             "retried_in_job_id": job.retried_in,
             "retries_count": job.attempt or None,
+            "retried_by": self.serialize_user(entry.organization, job.retried_by),
+            "broken_reason": _BROKEN if job.state == "broken" else None,
+            "concurrency_wait_time_ms": None,
+            **self._promise(job, legacy),
             "retry_source": {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None,
         }
+
+    def _promise(self, job: JobRun, legacy: bool) -> JsonObject:
+        """Return the exit status that a job announced before it failed; nothing if it announced none."""
+        if job.state != "failed" or job.started is None or job.finished is None or not job.exit_status:
+            return {}
+        if job.exit_status < 0 or not self.random.happens(_PROMISED, job.id, "promises"):
+            return {}
+        share = self.random.uniform_between(0.5, 0.9, job.id, "promised")
+        at = job.started + int(share * (job.finished - job.started))
+        return {"promised_exit_status": job.exit_status, "promised_exit_status_at": format_time(at, legacy)}
 
     def queue_id(self, organization: Organization, queue: str) -> str:
         """Return the UUID of a queue in the only cluster of an organization."""
@@ -292,6 +335,7 @@ class Serializer:
             "priority": {"number": step.priority},
             "command": _fill_placeholders(step.command, slot),
             "artifact_paths": step.artifact_paths,
+            "timeout_in_minutes": step.timeout_in_minutes,
             "expired_at": None,
             "parallel_group_index": slot.index,
             "parallel_group_total": slot.total,

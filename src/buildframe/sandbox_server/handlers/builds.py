@@ -64,7 +64,25 @@ class BuildHandlers(HandlerGroup):
 
     @handles(spec.get_build)
     def _get(self, request: ApiRequest) -> ApiResponse:
-        return self._respond_build(request, lookup.find_build(self._db, request.path))
+        build = lookup.find_build(self._db, request.path)
+        response = self._respond_build(request, build)
+        if request.filters.get("include_test_engine"):
+            response.body["test_engine"] = {"runs": self._test_runs(build)}
+        return response
+
+    def _test_runs(self, build: BuildRun) -> list[JsonObject]:
+        """Return the runs of test suites in a build."""
+        entry, random = self._db.pipelines[build.pipeline_key], self._db.serializer.random
+        organization = entry.organization
+        suites = [suite.slug for suite in organization.suites if entry.path == f"{organization.slug}/{suite.pipeline}"]
+        return [
+            {
+                "id": random.uuid("run", suite, build.id),
+                "suite": {"id": random.uuid("suite", organization.slug, suite), "slug": suite},
+            }
+            for suite in suites
+            if build.is_over and build.state in ("passed", "failed")
+        ]
 
     @handles(spec.create_build)
     def _create(self, request: ApiRequest) -> ApiResponse:
@@ -108,7 +126,12 @@ class BuildHandlers(HandlerGroup):
         """Respond with a build, whose agents have all fields."""
         rows = self._db.query("SELECT seq, pipeline_key, body FROM builds WHERE id = ?", (build.id,))
         (body,) = self._bodies(request, rows)
+        if "jobs" not in body:
+            return ApiResponse(body)
         jobs: list[JsonObject] = [msgspec.json.decode(job) for job in body["jobs"]]
+        if states := request.filters.get("job_states"):
+            assert isinstance(states, list)
+            jobs = [job for job in jobs if job.get("state") in states]
         organization = self._db.pipelines[build.pipeline_key].organization
         for job in jobs:
             if job.get("agent"):
@@ -118,7 +141,7 @@ class BuildHandlers(HandlerGroup):
 
 
 def _commit(properties: Mapping[str, Any], entry: PipelineEntry, user: TokenUser) -> Commit:
-    author = properties.get("author", {"name": user.name, "email": user.email})
+    author = properties.get("author") or {"name": user.name, "email": user.email}
     pull_request = None
     if "pull_request_id" in properties:
         base = properties.get("pull_request_base_branch", entry.pipeline.default_branch)

@@ -141,6 +141,11 @@ class SuiteRegistry:
 
     def list_tests(self, organization: str, slug: str) -> list[SimulatedTest]:
         """Return all tests of a suite that have flaked by now, by their first flake. Raises 404 without the suite."""
+        now = self._db.load_now()
+        return [test for test in self.list_all_tests(organization, slug) if test.flakes(now)]
+
+    def list_all_tests(self, organization: str, slug: str) -> list[SimulatedTest]:
+        """Return all tests of a suite. Raises 404 without the suite."""
         if (organization, slug) not in self._tests:
             world = self._db.serializer.world
             suites = lookup.find_organization(self._db, {"org": organization}).suites
@@ -149,8 +154,7 @@ class SuiteRegistry:
             entry, scenario = entries[f"{organization}/{suite.pipeline}"], Scenario(world, entries)
             tests = [SimulatedTest(suite, entry, number, scenario) for number in range(suite.tests)]
             self._tests[organization, slug] = sorted(tests, key=lambda test: test.born)
-        now = self._db.load_now()
-        return [test for test in self._tests[organization, slug] if test.flakes(now)]
+        return self._tests[organization, slug]
 
     def find_test(self, organization: str, slug: str, id: str) -> SimulatedTest:
         """Return a test that has flaked by now. Raises 404 if there is none."""
@@ -169,13 +173,14 @@ class FlakyTestHandlers(HandlerGroup):
     def _list(self, request: ApiRequest) -> ApiResponse:
         tests, now = self._suites.list_tests(request.path["org"], request.path["suite"]), self._db.load_now()
         search, branch = str(request.filters.get("search", "")), request.filters.get("branch")
-        since = now - _parse_period(str(request.filters["period"])) if "period" in request.filters else 0
+        since = now - parse_period(str(request.filters["period"])) if "period" in request.filters else 0
         found = (test for test in tests if test.flakes(now)[-1].recorded >= since and test.contains(search))
         tests = [test for test in found if branch is None or branch in test.branches(now)]
         return ApiResponse([test.body(now) for test in request.page.slice(tests)], len(tests))
 
 
-def _parse_period(text: str) -> int:
+def parse_period(text: str) -> int:
+    """Return the length of a period such as `7days` in microseconds. Raises 422 if it is none."""
     match = _PERIOD.fullmatch(text)
     if match is None:
         raise invalid([("period", "must be a period such as 1hour, 7days or 4weeks")])

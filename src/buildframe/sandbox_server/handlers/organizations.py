@@ -8,8 +8,8 @@ from urllib.parse import quote
 import msgspec
 
 from buildframe.sandbox_server.data_files import data_file
-from buildframe.sandbox_server.db.serializers import ORIGIN, graphql_id
-from buildframe.sandbox_server.error_responses import get_first_or_404, not_found
+from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql_id
+from buildframe.sandbox_server.error_responses import get_first_or_404
 from buildframe.sandbox_server.handlers import lookup, routes
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
@@ -52,18 +52,51 @@ class OrganizationHandlers(HandlerGroup):
         organization, name = lookup.find_agent(self._db, request.path)
         return ApiResponse(self._db.serializer.serialize_full_agent(organization, name))
 
-    @handles(routes.get_cluster, routes.get_queue)
+    @handles(routes.list_clusters)
+    def _list_clusters(self, request: ApiRequest) -> ApiResponse:
+        clusters = self._clusters(request)
+        return ApiResponse(request.page.slice(clusters), len(clusters))
+
+    @handles(routes.get_cluster)
     def _get_cluster(self, request: ApiRequest) -> ApiResponse:
-        """Respond with the cluster, or with a queue in it."""
+        return ApiResponse(self._find_cluster(request))
+
+    @handles(routes.list_queues)
+    def _list_queues(self, request: ApiRequest) -> ApiResponse:
+        queues = self._queues(request, self._find_cluster(request))
+        return ApiResponse(request.page.slice(queues), len(queues))
+
+    @handles(routes.get_queue)
+    def _get_queue(self, request: ApiRequest) -> ApiResponse:
+        queues = self._queues(request, self._find_cluster(request))
+        id = request.path["queue"].lower()
+        return ApiResponse(get_first_or_404((queue for queue in queues if queue["id"] == id), "queue"))
+
+    def _clusters(self, request: ApiRequest) -> list[JsonObject]:
+        """Serialize the clusters of an organization."""
         organization = lookup.find_organization(self._db, request.path)
+        if not organization.has_cluster:
+            return []
         id = cluster_id(self._db.serializer.random, organization.slug)
-        if not organization.has_cluster or request.path["cluster"].lower() != id:
-            raise not_found("cluster")
         url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
-        if request.endpoint is routes.get_cluster:
-            names = {"id": id, "graphql_id": graphql_id("Cluster", id), "name": f"{organization.name}'s agents"}
-            return ApiResponse(names | {"url": url})
-        keys = {self._db.serializer.queue_id(organization, key): key for key in organization.agents}
-        id = get_first_or_404((id for id in keys if id == request.path["queue"].lower()), "queue")
-        names = {"id": id, "graphql_id": graphql_id("ClusterQueue", id), "key": keys[id]}
-        return ApiResponse(names | {"url": f"{url}/queues/{id}", "cluster_url": url})
+        name = f"{organization.name}'s agents"
+        return [{"id": id, "graphql_id": graphql_id("Cluster", id), "name": name, "url": url}]
+
+    def _find_cluster(self, request: ApiRequest) -> JsonObject:
+        id = request.path["cluster"].lower()
+        return get_first_or_404((cluster for cluster in self._clusters(request) if cluster["id"] == id), "cluster")
+
+    def _queues(self, request: ApiRequest, cluster: JsonObject) -> list[JsonObject]:
+        """Serialize the queues of a cluster."""
+        organization = lookup.find_organization(self._db, request.path)
+        ids = {key: self._db.serializer.queue_id(organization, key) for key in organization.agents}
+        return [
+            {
+                "id": id,
+                "graphql_id": graphql_id("ClusterQueue", id),
+                "key": key,
+                "url": f"{cluster['url']}/queues/{id}",
+                "cluster_url": cluster["url"],
+            }
+            for key, id in ids.items()
+        ]

@@ -23,7 +23,12 @@ class PipelineHandlers(HandlerGroup):
 
     @handles(spec.list_pipelines)
     def _list(self, request: ApiRequest) -> ApiResponse:
-        entries = self._db.pipelines.in_organization(request.path["org"])
+        name, repository = (request.filters.get(key) for key in ("name", "repository"))
+        entries = [
+            entry
+            for entry in self._db.pipelines.in_organization(request.path["org"])
+            if name in (None, entry.pipeline.name) and repository in (None, entry.pipeline.repository)
+        ]
         bodies = [self._serializer.serialize(entry, request.access) for entry in request.page.slice(entries)]
         return ApiResponse(bodies, len(entries))
 

@@ -16,6 +16,7 @@ from buildframe.sandbox_server.db.pipeline_serializer import PipelineSerializer
 from buildframe.sandbox_server.db.teams import TeamDirectory
 from buildframe.sandbox_server.db.tokens import Access
 from buildframe.sandbox_server.error_responses import HttpError, invalid
+from buildframe.sandbox_server.handlers.lenient_bodies import read_values
 from buildframe.sandbox_server.handlers.sql_filters import FilterValue
 from buildframe.sandbox_server.pagination import PageRequest, Query
 from buildframe.sandbox_server.simulation.simulator import Simulator
@@ -51,6 +52,7 @@ class ApiRequest:
     """A parsed API request.
 
     `path` holds the path parameters, `body` the unchecked JSON object (`properties` validates it), `accept` the header.
+    `version` is the version of the API that it asks for, a date; empty for none.
     """
 
     endpoint: Endpoint
@@ -61,17 +63,19 @@ class ApiRequest:
     body: Mapping[str, Any]
     query: Query
     accept: str
+    version: str = ""
 
     def properties(self, refuse: Callable[[list[tuple[str, str]]], HttpError] = invalid) -> dict[str, Any]:
         """Return the declared properties of the body, without undeclared ones.
 
         Raises what `refuse` returns for the list of (field, problem): by default 422 `Validation Failed`.
         """
-        violations = find_violations(self.endpoint.properties, self.body)
+        body = read_values(self.endpoint.properties, self.body)
+        violations = find_violations(self.endpoint.properties, body)
         wrong = [(violation.field, violation.problem) for violation in violations if not violation.unknown]
         if wrong:
             raise refuse(wrong)
-        return {name: self.body[name] for name in self.endpoint.property_names if name in self.body}
+        return {name: body[name] for name in self.endpoint.property_names if name in body}
 
 
 @dataclass(frozen=True)

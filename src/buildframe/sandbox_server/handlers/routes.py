@@ -9,9 +9,13 @@ from buildframe.spec import ENDPOINTS, Endpoint, Resource
 from buildframe.spec.declare import PLAIN
 from buildframe.spec.jobs import Agent
 from buildframe.spec.operations import Uuid, endpoint, endpoints_of
+from buildframe.spec.suite_tests import SuiteTest
+from buildframe.spec.times import Moment
 
 _JOB = "/organizations/{org}/pipelines/{pipeline}/builds/{number}/jobs/{job}"
-_CLUSTER = "/organizations/{org}/clusters/{cluster}"
+_CLUSTERS = "/organizations/{org}/clusters"
+_CLUSTER = _CLUSTERS + "/{cluster}"
+_SUITES = "/analytics/organizations/{org}/suites"
 
 
 def route_path(route: Endpoint) -> str:
@@ -85,6 +89,71 @@ class ClusterQueue(Resource):
     cluster_url: Annotated[str | None, "API URL of its cluster", PLAIN] = None
 
 
+class Artifact(Resource):
+    """A file that a job uploaded."""
+
+    id: Annotated[str | None, "UUID of the artifact", PLAIN] = None
+    job_id: Annotated[str | None, "UUID of the job", PLAIN] = None
+    path: Annotated[str | None, "path at the agent", PLAIN] = None
+    file_size: Annotated[int | None, "size in bytes", PLAIN] = None
+
+
+class TestSuite(Resource):
+    """A test suite."""
+
+    id: Annotated[str | None, "UUID of the suite", PLAIN] = None
+    graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
+    slug: Annotated[str | None, "name in URLs", PLAIN] = None
+    name: Annotated[str | None, "its name for people", PLAIN] = None
+    default_branch: Annotated[str | None, "branch whose trends it shows", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
+
+
+class TestRun(Resource):
+    """A run of a test suite, by a build."""
+
+    id: Annotated[str | None, "UUID of the run", PLAIN] = None
+    branch: Annotated[str | None, "branch of the build", PLAIN] = None
+    commit_sha: Annotated[str | None, "commit of the build", PLAIN] = None
+    state: Annotated[str | None, "`running` or `finished`", PLAIN] = None
+    result: Annotated[str | None, "`passed` or `failed`", PLAIN] = None
+    build_id: Annotated[str | None, "UUID of the build", PLAIN] = None
+    created_at: Annotated[Moment | None, "when it was created", PLAIN] = None
+    url: Annotated[str | None, "API URL", PLAIN] = None
+    web_url: Annotated[str | None, "web page", PLAIN] = None
+
+
+@endpoint(f"GET {_JOB}/artifacts", returns=Artifact, scope=None, paginated=True, documented=False)
+def list_artifacts(org: str, pipeline: str, number: int, job: str, /) -> None:
+    """List the artifacts of a job. The sandbox has none."""
+
+
+@endpoint(f"GET {_SUITES}", returns=TestSuite, scope="read_suites", paginated=True, documented=False)
+def list_suites(org: str, /) -> None:
+    """List the test suites of an organization."""
+
+
+@endpoint(f"GET {_SUITES}/{{suite}}", returns=TestSuite, scope="read_suites", documented=False)
+def get_suite(org: str, suite: str, /) -> None:
+    """Return a test suite."""
+
+
+@endpoint(f"GET {_SUITES}/{{suite}}/runs", returns=TestRun, scope="read_suites", paginated=True, documented=False)
+def list_runs(org: str, suite: str, /) -> None:
+    """List the runs of a test suite, newest first."""
+
+
+@endpoint(f"GET {_SUITES}/{{suite}}/runs/{{run}}", returns=TestRun, scope="read_suites", documented=False)
+def get_run(org: str, suite: str, run: str, /) -> None:
+    """Return a run of a test suite."""
+
+
+@endpoint(f"GET {_SUITES}/{{suite}}/tests/{{test}}", returns=SuiteTest, scope="read_suites", documented=False)
+def get_test(org: str, suite: str, test: str, /) -> None:
+    """Return a test of a suite, without metrics."""
+
+
 @endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds", documented=False)
 def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
     """Return the log of a job: JSON, or plain text if the request accepts it."""
@@ -103,6 +172,16 @@ def list_agents(org: str, /) -> None:
 @endpoint("GET /organizations/{org}/agents/{agent}", returns=Agent, scope=None, documented=False)
 def get_agent(org: str, agent: str, /) -> None:
     """Return an agent."""
+
+
+@endpoint(f"GET {_CLUSTERS}", returns=Cluster, scope=None, paginated=True, documented=False)
+def list_clusters(org: str, /) -> None:
+    """List the clusters of an organization."""
+
+
+@endpoint(f"GET {_CLUSTER}/queues", returns=ClusterQueue, scope=None, paginated=True, documented=False)
+def list_queues(org: str, cluster: str, /) -> None:
+    """List the queues of a cluster."""
 
 
 @endpoint(f"GET {_CLUSTER}", returns=Cluster, scope=None, documented=False)

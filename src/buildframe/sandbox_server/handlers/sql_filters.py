@@ -1,7 +1,7 @@
 """Convert the declared filters of build lists to SQL conditions.
 
-As in the service, an unknown state, a shortened SHA or an unknown user matches nothing. A time that is invalid or has
-no zone is an error.
+As in the service, an unknown state, a shortened SHA or an unknown user matches nothing. A time without a zone is in
+UTC. A time that is invalid is an error.
 """
 
 from __future__ import annotations
@@ -99,11 +99,15 @@ def _meta_data(values: Any) -> Condition:
 _UNENCODED_PLUS = re.compile(r"(T[\d:.]+) (\d\d:\d\d)")  # clients that do not encode `+` send a space instead
 
 
+_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*")
+
+
 def _parse_timestamp(name: str, text: str) -> int:
+    text = _UNENCODED_PLUS.sub(r"\1+\2", text.strip())
     try:
-        return when(_UNENCODED_PLUS.sub(r"\1+\2", text), name).us
+        return when(f"{text}Z" if _WITHOUT_ZONE.fullmatch(text) else text, name).us
     except (BadInput, ValueError, OverflowError):
-        message = f"{name} must be an ISO 8601 timestamp with a time zone"
+        message = f"{name} must be an ISO 8601 timestamp"
         raise HttpError(422, message, errors=[{"field": name, "code": "invalid"}]) from None
 
 

@@ -19,6 +19,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from buildframe.errors import BadInput
+from buildframe.http.protocol import VERSION_HEADER, check_version
 from buildframe.sandbox_server import error_responses
 from buildframe.sandbox_server.db.serializers import ORIGIN
 from buildframe.sandbox_server.db.tokens import Access, authenticate
@@ -103,7 +105,7 @@ class ServiceApp:
             raise error_responses.lacks_scope(endpoint.scope)
         request = _request(endpoint, http, access, raw_body)
         response = self._handlers[endpoint.name](request)
-        if endpoint.paginated:
+        if endpoint.paginated and not endpoint.enveloped:
             address = f"{self._origin}{http.url.path}"
             headers["Link"] = format_link_header(address, request.query, request.page, response.total)
         return self._response(endpoint.success, response, headers)
@@ -154,4 +156,14 @@ def _request(endpoint: Endpoint, http: HttpRequest, access: Access, raw_body: by
         body=parse_object(raw_body) if endpoint.properties else {},
         query=query,
         accept=http.headers.get("accept", ""),
+        version=_parse_version(http.headers.get(VERSION_HEADER, "")),
     )
+
+
+def _parse_version(text: str) -> str:
+    """Return the version of the API in a header; raise 400 if it is not a date."""
+    text = text.strip()
+    try:
+        return (text and check_version(text)) or ""
+    except BadInput:
+        raise HttpError(400, f"{VERSION_HEADER} must be in format YYYY-MM-DD") from None

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 
 from buildframe import spec
+from buildframe.http.protocol import VERSION_HEADER
 from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.handlers.routes import ROUTES, get_log, get_raw_log, query_graphql
 from buildframe.spec.declare import ATTRIBUTES, note_in
@@ -19,6 +20,7 @@ Schema = dict[str, Any]
 _PLAIN: dict[Any, Schema] = {
     str: {"type": "string"},
     int: {"type": "integer"},
+    float: {"type": "number"},
     bool: {"type": "boolean"},
     types.NoneType: {"type": "null"},
     spec.Moment: {"type": "string", "description": "ISO 8601, or a date and time followed by UTC"},
@@ -43,7 +45,7 @@ def create_document(origin: str) -> Schema:
 
 def _operation(endpoint: spec.Endpoint) -> Schema:
     needs = f"Needs the scope `{endpoint.scope}`." if endpoint.scope else "Needs a token, and no scope."
-    note = "" if endpoint.documented else " The API document does not list it; responses link to it."
+    note = "" if endpoint.documented else " The API document does not list it."
     operation = {
         "operationId": endpoint.name,
         "summary": endpoint.doc,
@@ -65,7 +67,8 @@ def _error_statuses(endpoint: spec.Endpoint) -> Iterator[int]:
     yield from (401, 429)
     if endpoint.properties:
         yield from (400, 413)
-    if endpoint.returns is spec.Build and endpoint.paginated:
+    is_list_of_builds = endpoint.returns is spec.Build and endpoint.paginated
+    if is_list_of_builds or endpoint.enveloped or endpoint.version is not None or endpoint is spec.retry_job:
         yield 400
     if endpoint.scope is not None:
         yield 403
@@ -84,9 +87,17 @@ def _parameters(endpoint: spec.Endpoint) -> Iterator[Schema]:
         yield {"name": entry.name, "in": "path", "required": True, "schema": _checked_schema(entry)}
     for declared in endpoint.filters:
         yield from _filter_parameters(declared)
-    if endpoint.paginated:
+    if endpoint.enveloped:
+        yield _query_parameter("after", "cursor of the job before the page", {"type": "string"})
+        yield _query_parameter("before", "cursor of the job after the page", {"type": "string"})
+    elif endpoint.paginated:
         yield _query_parameter("page", "which page, counted from 1", {"type": "integer", "minimum": 1})
+    if endpoint.paginated:
         yield _query_parameter("per_page", "how many a page", {"type": "integer", "minimum": 1, "maximum": 100})
+    if endpoint.version is not None:
+        doc = f"version of the API, as a date; {endpoint.version} or later responds with more"
+        schema = {"type": "string", "format": "date"}
+        yield {"name": VERSION_HEADER, "in": "header", "description": doc, "schema": schema}
 
 
 def _filter_parameters(entry: spec.Filter) -> Iterator[Schema]:
@@ -111,15 +122,21 @@ def _success_response(endpoint: spec.Endpoint) -> Schema:
     content: Schema = {}
     if endpoint.returns is not None:
         one = _reference(endpoint.returns)
-        content |= _json_content({"type": "array", "items": one} if endpoint.lists else one)
+        listed = {"type": "array", "items": one}
+        content |= _json_content(_envelope(listed) if endpoint.enveloped else listed if endpoint.lists else one)
     if endpoint in (get_log, get_raw_log):
         content["text/plain"] = {"schema": {"type": "string"}}
     if content:
         response["content"] = content
-    if endpoint.paginated:
+    if endpoint.paginated and not endpoint.enveloped:
         doc = "addresses of the first, previous, next and last page; empty where there is one page"
         response["headers"] = {"Link": {"description": doc, "schema": {"type": "string"}}}
     return response
+
+
+def _envelope(items: Schema) -> Schema:
+    links = {"type": "object", "additionalProperties": {"type": "string"}}
+    return {"type": "object", "properties": {"items": items, "links": links}, "required": ["items", "links"]}
 
 
 def _json_content(schema: Schema) -> Schema:

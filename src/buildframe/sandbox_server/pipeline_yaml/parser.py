@@ -186,12 +186,16 @@ def _needs(item: YamlMap) -> tuple[str, ...]:
 
 
 def _agents(item: YamlMap) -> dict[str, Any]:
-    """Return the queue, which a rule such as `queue=docker` names, and the other rules."""
+    """Return the queue, which a rule such as `queue=docker` names, and the rules.
+
+    A rule that names another queue than the default one is left out if it is the first: see `PipelineStep.rules`.
+    """
     value = item.get("agents")
     rules = [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")
     queues = [rule.removeprefix("queue=") for rule in rules if rule.startswith("queue=")]
-    others = tuple(rule for rule in rules if not rule.startswith("queue="))
-    return {"queue": next(filter(None, queues), "default"), "agent_query_rules": others}
+    queue = next(filter(None, queues), "default")
+    is_implied = len(queues) == 1 and queue != "default" and rules[0] == f"queue={queue}"
+    return {"queue": queue, "agent_query_rules": tuple(rules[1:] if is_implied else rules)}
 
 
 def _retries(item: YamlMap) -> int:

@@ -190,14 +190,15 @@ class Simulator(Simulation):
             self._unblock(build, job, who)
             return job
 
-    def retry(self, build_id: str, job_id: str) -> None:
-        """Retry a failed job. Raises `ActionRejected` unless it failed and was not retried."""
+    def retry(self, build_id: str, job_id: str, who: Actor = 0) -> JobRun:
+        """Retry a failed job; return the new attempt. Raises `ActionRejected` unless it failed and was not retried."""
         with self._action():
             build = self._build(build_id)
             job = build.job(job_id)
             if not rules.can_be_retried(build, job):
                 raise ActionRejected(f"The job can't be retried because it is {job.state}, or was retried already.")
-            self._retry(build, job)
+            self._retry(build, job, who)
+            return build.job(job.retried_in or job.id)
 
     def delete_builds(self, entry: PipelineEntry, numbers: Sequence[int]) -> None:
         """Delete builds, as retention does."""
@@ -322,9 +323,11 @@ class Simulator(Simulation):
 
     def _on_retry(self, build: BuildRun, job: JobRun) -> None:
         if rules.can_be_retried(build, job):
-            self._retry(build, job)
+            people = self._entry(build).organization.people
+            self._retry(build, job, self.scenario.random.choice(range(len(people)), job.id, "retried by"))
 
-    def _retry(self, build: BuildRun, job: JobRun) -> None:
+    def _retry(self, build: BuildRun, job: JobRun, who: Actor) -> None:
+        job.retried_by = who
         if build.is_over:
             build.reopened, build.restarts, build.finished = True, True, None
         self._repeat(build, job, "manual")

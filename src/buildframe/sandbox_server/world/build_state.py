@@ -108,6 +108,7 @@ class JobRun(msgspec.Struct, omit_defaults=True, gc=False):
     retry_type: Literal["automatic", "manual"] | None = None
     retry_of: str | None = None
     retried_in: str | None = None
+    retried_by: Actor | None = None
     unblocked_by: Actor | None = None
     unblocked_at: int | None = None
     triggered: BuildLink | None = None

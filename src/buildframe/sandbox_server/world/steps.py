@@ -36,7 +36,8 @@ class PipelineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """One step of a pipeline: its configuration and its median run time (`seconds`).
 
     `branches` is a branch filter (see `rules.matches`), `retries` the number of automatic retries,
-    `agent_query_rules` what agents must match in addition to the queue. `continue_on_failure` is for wait steps only.
+    `agent_query_rules` what agents must match in addition to the queue; if one of them names the queue, they are all
+    rules as they were written. `continue_on_failure` is for wait steps only.
     """
 
     key: str
@@ -64,6 +65,8 @@ class PipelineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     @property
     def rules(self) -> tuple[str, ...]:
         """All query rules that an agent must match, such as `queue=docker`."""
+        if any(rule.startswith("queue=") for rule in self.agent_query_rules):
+            return self.agent_query_rules
         return self.agent_query_rules if self.queue == "default" else (f"queue={self.queue}", *self.agent_query_rules)
 
 
