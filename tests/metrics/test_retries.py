@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,28 +14,35 @@ from tests.metrics.engine_frames import ENGINES
 
 from buildframe.errors import BadInput
 from buildframe.metrics.attempts import retry_rate
+from buildframe.metrics.retries import with_retries
 
-TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "queue")
+TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "retry_source", "queue")
 COUNTS = ["executions", "retried", "retried_passed", "automatic", "manual", "of_unknown_kind"]
 
 
 def attempts(*listed: dict[str, object]) -> pd.DataFrame:
     """Jobs of type script that passed and started, unless they say otherwise."""
     usual = {"id": None, "type": "script", "state": "passed", "started": 0, "retried": False, "queue": "default"}
-    frame = pd.DataFrame([usual | one for one in listed], columns=[*usual, "retried_in_job_id", "retry_type"])
+    names = [*usual, "retried_in_job_id", "retry_type", "retry_source"]
+    frame = pd.DataFrame([usual | one for one in listed], columns=names)
     frame = frame.assign(started_at=at(*frame.pop("started")))
     return frame.astype(dict.fromkeys(TEXTS, "str") | {"retried": "boolean"})
+
+
+def source(id: str, kind: str | None) -> str:
+    """`retry_source` of an attempt that repeats another one, as the service sends it."""
+    return json.dumps({"job_id": id, "retry_type": kind})
 
 
 def test_by_hand():
     frame = attempts(
         {"id": "a", "state": "failed", "retried": True, "retried_in_job_id": "b"},
-        {"id": "b", "retry_type": "automatic"},
+        {"id": "b", "retry_source": source("a", "automatic")},
         {"id": "c", "retried": True, "retried_in_job_id": "d"},  # one may retry what passed
-        {"id": "d", "retry_type": "manual", "started": None},  # waits
+        {"id": "d", "retry_source": source("c", "manual"), "started": None},  # waits
         {"id": "e", "state": "failed", "retried": True, "retried_in_job_id": "gone"},
         {"id": "f", "state": "expired", "started": None, "retried": True, "retried_in_job_id": "g"},
-        {"id": "g", "retry_type": "manual"},
+        {"id": "g", "retry_source": source("f", "manual")},
         {"id": "h", "state": "running", "retried": None},
         {"id": "i", "type": "trigger", "retried": True},
         {"id": "j"},
@@ -44,10 +54,64 @@ def test_by_hand():
     assert result[["automatic_rate", "manual_rate"]].tolist() == [1 / 7, 1 / 7]
 
 
+SHAPES: dict[str, Callable[[str], tuple[dict[str, object], dict[str, object]]]] = {
+    "retry_source only": lambda kind: ({}, {"retry_source": source("first", kind)}),
+    "retry_type of the retried attempt only": lambda kind: ({"retry_type": kind}, {}),
+    "both": lambda kind: ({"retry_type": kind}, {"retry_source": source("first", kind)}),
+    "a source that says nothing": lambda kind: ({"retry_type": kind}, {"retry_source": source("first", None)}),
+    "a sandbox before 1.0": lambda kind: ({}, {"retry_type": kind, "retry_source": source("first", kind)}),
+}
+"""What the retried and the new attempt say, by the shape in which a service sends it."""
+
+WAYS = [lambda frame: frame, *ENGINES.values()]
+
+
+def retried_in(shape: str, kinds: list[str]) -> pd.DataFrame:
+    jobs: list[dict[str, object]] = []
+    for i, kind in enumerate(kinds):
+        first, again = SHAPES[shape](kind)
+        if "retry_source" in again:
+            again["retry_source"] = str(again["retry_source"]).replace('"first"', f'"first {i}"')
+        jobs += [{"id": f"first {i}", "state": "failed", "retried": True, "retried_in_job_id": f"again {i}"} | first]
+        jobs += [{"id": f"again {i}"} | again]
+    return attempts(*reversed(jobs))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("way", WAYS)
+def test_forty_automatic_and_twenty_manual_retries_in_each_shape(way, shape):
+    frame = retried_in(shape, ["automatic"] * 40 + ["manual"] * 20)
+    assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[120, 60, 0, 40, 20, 0]]
+    named = with_retries(frame)[["retry_of_job_id", "retry_of_type"]].assign(retry_type=None, retry_source=None)
+    fetched = frame.assign(**named.astype("str"))
+    assert retry_rate(way(fetched))[COUNTS].to_numpy().tolist() == [[120, 60, 0, 40, 20, 0]], "as fetched"
+    unlinked = fetched.assign(retried_in_job_id=pd.Series(None, frame.index, dtype="str"))
+    assert retry_rate(way(unlinked))[["automatic", "manual"]].to_numpy().tolist() == [[40, 20]], "retried, nobody knows in which job"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_kind_performed_on_a_job_says_nothing_about_its_origin(way):
+    frame = attempts(
+        {"id": "a", "retried": True, "retried_in_job_id": "b", "retry_type": "automatic"},
+        {"id": "b", "retried": True, "retried_in_job_id": "c", "retry_type": "manual"},
+        {"id": "c"},
+    )
+    assert with_retries(frame)["retry_of_type"].fillna("none").tolist() == ["none", "automatic", "manual"]
+    assert with_retries(frame)["retry_of_job_id"].fillna("none").tolist() == ["none", "a", "b"]
+    assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[3, 2, 2, 1, 1, 0]]
+
+
+def test_retry_sources_may_be_dicts():
+    frame = attempts({"id": "a", "retried": True, "retried_in_job_id": "b"}, {"id": "b"})
+    frame["retry_source"] = pd.Series([None, {"job_id": "a", "retry_type": "manual"}], dtype=object)
+    assert retry_rate(frame)["manual"].tolist() == [1]
+    assert with_retries(frame)["retry_of_type"].tolist()[1] == "manual"
+
+
 def test_a_retry_counts_in_the_group_of_the_job_that_was_retried():
     frame = attempts(
         {"id": "a", "retried": True, "retried_in_job_id": "b", "queue": "mac"},
-        {"id": "b", "retry_type": "automatic", "queue": "linux"},
+        {"id": "b", "retry_source": source("a", "automatic"), "queue": "linux"},
         {"id": "c", "started": None, "queue": None},
     )
     result = retry_rate(frame, by="queue")
@@ -57,12 +121,12 @@ def test_a_retry_counts_in_the_group_of_the_job_that_was_retried():
     assert result.loc[2, ["rate", "low", "high", "automatic_rate", "manual_rate"]].isna().all()
 
 
-@pytest.mark.parametrize("way", [lambda frame: frame, *ENGINES.values()])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_job_that_is_there_twice_takes_the_place_once(way):
     frame = attempts(
         {"id": "a", "retried": True, "retried_in_job_id": "b"},
-        {"id": "b", "retry_type": "manual"},
-        {"id": "b", "retry_type": "manual"},
+        {"id": "b", "retry_source": source("a", "manual")},
+        {"id": "b", "retry_source": source("a", "manual")},
     )
     assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[3, 1, 1, 0, 1, 0]]
 
@@ -80,18 +144,19 @@ def test_dtypes_hold_whatever_the_rows():
         assert retry_rate(untyped)["executions"].sum() == 0
 
 
-@pytest.mark.parametrize("names", [["retried_in_job_id"], ["retry_type"], ["retried_in_job_id", "retry_type"]])
+@pytest.mark.parametrize("names", [["retried_in_job_id"], ["retry_source"], ["retried_in_job_id", "retry_source"]])
 def test_columns_of_nulls_have_no_type_in_polars(names):
-    frame = pl.from_pandas(attempts({"id": "a", "retried": True}, {"id": "b", "retry_type": "manual"}))
+    frame = pl.from_pandas(attempts({"id": "a", "retried": True}, {"id": "b", "retry_source": source("a", "manual")}))
     result = retry_rate(frame.with_columns(**dict.fromkeys(names, pl.lit(None))))
     assert result[COUNTS].to_numpy().tolist() == [[2, 1, 1, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("name", ["id", "type", "state", "started_at", "retried", "retried_in_job_id", "retry_type"])
+@pytest.mark.parametrize("name", ["id", "type", "state", "started_at", "retried", "retried_in_job_id", "retry_of_type"])
 def test_missing_columns_are_named(name):
-    for engine in (lambda frame: frame, *ENGINES.values()):
+    for engine in WAYS:
+        missing = ["retry_type", "retry_source"] if name == "retry_of_type" else [name]
         with pytest.raises(BadInput, match=f"no column '{name}'"):
-            retry_rate(engine(attempts({"id": "a"}).drop(columns=name)))
+            retry_rate(engine(attempts({"id": "a"}).drop(columns=missing)))
 
 
 one = st.fixed_dictionaries(
@@ -102,6 +167,7 @@ one = st.fixed_dictionaries(
         "retried": st.sampled_from([True, True, False, None]),
         "retried_in_job_id": st.sampled_from(["0", "1", "2", "gone", None]),
         "retry_type": st.sampled_from(["automatic", "manual", "by magic", None]),
+        "retry_source": st.sampled_from([source("x", kind) for kind in ("automatic", "manual", None)] + [None]),
         "queue": st.sampled_from(["a", "b", None]),
     }
 )
@@ -109,7 +175,7 @@ many = st.lists(one, max_size=8).map(lambda drawn: [job | {"id": str(i)} for i, 
 
 
 def naive(drawn: list[dict[str, object]]) -> dict[object, list[int]]:
-    kinds = {job["id"]: job["retry_type"] for job in drawn}
+    kinds = {job["id"]: json.loads(str(job["retry_source"] or "{}")).get("retry_type") for job in drawn}
     counts: dict[object, list[int]] = {}
     for job in drawn:
         if job["type"] != "script":
@@ -118,7 +184,7 @@ def naive(drawn: list[dict[str, object]]) -> dict[object, list[int]]:
         if job["started"] is not None:
             count[0] += 1
             if job["retried"]:
-                kind = kinds.get(job["retried_in_job_id"])
+                kind = kinds.get(job["retried_in_job_id"]) or job["retry_type"]
                 count[1] += 1
                 count[2] += job["state"] == "passed"
                 count[{"automatic": 3, "manual": 4}.get(str(kind), 5)] += 1

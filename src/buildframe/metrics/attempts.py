@@ -18,6 +18,8 @@ from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
 from buildframe.metrics.engines.storms import PLACES, STORM
 from buildframe.metrics.grouping import By, Key, join_keys
 from buildframe.metrics.rates import rate_columns, shares
+from buildframe.metrics.retries import COLUMNS as RETRY_COLUMNS
+from buildframe.metrics.retries import KINDS, check_have_kinds, with_kinds_performed
 from buildframe.metrics.steps import step
 from buildframe.metrics.time_spans import sum_by_span
 from buildframe.metrics.validation import check_states
@@ -31,9 +33,6 @@ _COUNTS = [*_OUTCOMES, STORM]
 
 HAS_OUTCOME = nw.col("passes") + nw.col("failures") + nw.col("lost") > 0
 """Whether sums of outcomes contain attempts that are not left out."""
-
-_KINDS = ("automatic", "manual")
-"""Kinds of retries."""
 
 VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
@@ -291,8 +290,8 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     ----------
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
-        unique ids. Needs the columns `id`, `type`, `state`, `started_at`, `retried`, `retried_in_job_id` and
-        `retry_type`.
+        unique ids. Needs the columns `id`, `type`, `state`, `started_at`, `retried` and `retried_in_job_id`, and at
+        least one of `retry_of_type`, `retry_source` and `retry_type`. Uses `retry_of_job_id`.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
         default all rows form one group.
@@ -308,8 +307,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
         retried_passed  Int64   retried executions that had passed
         automatic       Int64   retried executions whose replacement was automatic
         manual          Int64   retried executions whose replacement was started manually
-        of_unknown_kind Int64   retried executions whose replacement is not in the frame, or has
-                                no such `retry_type`
+        of_unknown_kind Int64   retried executions of which no column says the kind of retry
         rate            float64 `retried / executions`; NaN without executions
         low, high       float64 95 % interval of `rate`; NaN if too little is known, see `success_rate`
         n_effective     float64 number of independent executions with the same information; NaN as
@@ -330,8 +328,11 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
 
     Notes
     -----
-    The retry rate is not a failure rate, because a job that passed can be retried, too. The kind of a retry is the
-    `retry_type` of the job whose `id` equals `retried_in_job_id`.
+    The retry rate is not a failure rate, because a job that passed can be retried, too.
+
+    The new attempt says which kind of retry made it: in `retry_of_type`, or in the JSON of `retry_source`. It is the
+    job whose `id` equals `retried_in_job_id`, or whose `retry_of_job_id` equals `id`. If it is not in the frame or says
+    nothing, the kind is the `retry_type` of the execution that was retried.
 
     Examples
     --------
@@ -344,7 +345,9 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
     jobs = check_states(jobs, "state")
     engine = engine_of(jobs)
-    rows = engine.group_rows(jobs, ("type", "state", "started_at", "retried", "retried_in_job_id"), by)
+    check_have_kinds(engine.column_names(jobs))
+    needs = ("id", "type", "state", "started_at", "retried", "retried_in_job_id")
+    rows = engine.group_rows(jobs, needs, by, ["retry_type"])
     rows = rows.with_columns(scripts=expressions.IS_SCRIPT)
     rows = rows.with_columns(executions=nw.col("scripts") & ~nw.col("started_at").is_null())
     retried = nw.col("executions") & expressions.IS_SUPERSEDED
@@ -356,23 +359,13 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
     sums = pd.concat([counts.sums.drop(columns="scripts"), counts.align(kinds)], axis=1)
     unknown = sums["retried"] - sums["automatic"] - sums["manual"]
-    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"]) for kind in _KINDS}
+    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"]) for kind in KINDS}
     rates = [sums.assign(of_unknown_kind=unknown), rate_columns(spans, "retried", ["executions"])]
     return join_keys(counts.keys, pd.concat(rates, axis=1).assign(**parts))
 
 
 def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
-    """Count retried executions by kind; joins only those, because a join of all jobs is slow."""
-    jobs = retried.engine.select_columns(jobs, ("id", "retry_type"))
-    attempts = jobs.filter(expressions.is_any_of("retry_type", *_KINDS))
-    kinds = {kind: (nw.col("retry_type") == kind).cast(nw.Int64) for kind in _KINDS}  # these join faster than texts
-    each = attempts.select(replacing=_as_text("id"), **kinds)
-    replacements = each.group_by("replacing").agg(nw.col(_KINDS[0]).max(), nw.col(_KINDS[1]).max())
-    keyed = retried.frame.with_columns(replacing=_as_text("retried_in_job_id"))
-    joined = keyed.join(replacements, on="replacing", how="inner")
-    return retried.engine.group_sums(replace(retried, frame=joined), **{kind: nw.col(kind) for kind in _KINDS})
-
-
-def _as_text(name: str) -> nw.Expr:
-    """Cast to text: in some engines a column of nulls has no type and does not join with texts."""
-    return nw.col(name).cast(nw.String)
+    """Count retried executions by kind of retry."""
+    all_jobs = retried.engine.select_columns(jobs, ["id"], RETRY_COLUMNS)
+    counted = with_kinds_performed(retried, all_jobs)
+    return retried.engine.group_sums(counted, **{kind: nw.col(kind) for kind in KINDS})
