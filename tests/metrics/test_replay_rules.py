@@ -35,8 +35,8 @@ def test_an_unchanged_record_with_everything_in_it_stays_as_it_was() -> None:
         build("again", 60, 80, rebuilt_from_id="b"), build("not run", 5, None, state="not_run"),
     ]  # fmt: skip
     jobs = [
-        job("unit", 0, 0, 10, state="failed", id="unit 1", retried_in_job_id="unit 2", exit_status=1),
-        job("unit", 10, 10, 12, id="unit 2", created_at=10, retry_type="automatic"),
+        job("unit", 0, 0, 10, state="failed", id="unit 1", retried_in_job_id="unit 2", retry_type="automatic", exit_status=1),
+        job("unit", 10, 10, 12, id="unit 2", created_at=10),
         trigger("child", 12, 40),
         job("wait", None, None, None, type="waiter", created_at=None, state=None, queue=None),
         job("never", None, None, None, state="broken"),
@@ -51,8 +51,8 @@ def test_an_unchanged_record_with_everything_in_it_stays_as_it_was() -> None:
 
 def test_retries_keep_their_outcome_and_delay() -> None:
     jobs = [
-        job("unit", 0, 0, 20, state="failed", id="unit 1", retried_in_job_id="unit 2"),
-        job("unit", 50, 50, 60, id="unit 2", created_at=50, retry_type="manual"),
+        job("unit", 0, 0, 20, state="failed", id="unit 1", retried_in_job_id="unit 2", retry_type="manual"),
+        job("unit", 50, 50, 60, id="unit 2", created_at=50),
         job("deploy", 60, 60, 65),
     ]
     builds, jobs_then = replayed([build(finished=65)], jobs, run_scale={"unit": 0.5}, **FREE)

@@ -18,6 +18,7 @@ from tests.metrics.true_dependencies import STAMPS, agreement_of_single_builds, 
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from buildframe.metrics import retries
 from buildframe.metrics.engines import group_map
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
@@ -113,14 +114,38 @@ def test_a_small_pipeline():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", ["pandas", "polars", "duckdb"])
+@pytest.mark.parametrize("shape", ["source", "type", "both", "fetched", "only the new attempt", "before"])
+def test_twenty_manual_retries_of_66_minutes_each_take_1320_minutes(shape: str, engine: str):
+    """Each fails after 10 minutes, and somebody repeats it 66 minutes later; 5 are repeated by the service."""
+    listed, builds = [], []
+    for i, kind in enumerate(["manual"] * 20 + ["automatic"] * 5):
+        first = job("unit", 0, 0, 600, id=f"{i} first", build_id=f"b{i}", state="failed", retried_in_job_id=f"{i} again")
+        again = job("unit", 4560, 4560, 4620, id=f"{i} again", build_id=f"b{i}", created_at=4560)
+        source = f'{{"job_id":"{i} first","retry_type":"{kind}"}}'
+        again["retry_source"] = source if shape in ("source", "both", "only the new attempt", "before") else None
+        again["retry_type"] = kind if shape == "before" else None
+        first["retry_type"] = kind if shape in ("type", "both") else None
+        again |= {"retry_of_job_id": f"{i} first", "retry_of_type": kind} if shape == "fetched" else {}
+        first |= {"retried_in_job_id": None} if shape == "only the new attempt" else {}
+        listed += [first, again]
+        builds.append(build(4620, id=f"b{i}"))
+    of_builds, of_jobs = frames(builds, listed)
+    more = {name: pd.Series([one.get(name) for one in listed], dtype="str") for name in retries.COLUMNS}
+    of_jobs = of_jobs.assign(**more)
+    sides = (of_builds, of_jobs) if engine == "pandas" else on_engine(engine, of_builds, of_jobs)
+    spent = metrics.time_ledger(*sides).groupby("kind")["duration_s"].sum() / 60
+    assert spent.to_dict() == {"manual_retry": 1320, "retry": 250, "run": 25, "unknown": 330}
+
+
 @pytest.mark.slow
 def test_retries():
-    repeated = job("unit", 0, 1, 10, state="failed", id="unit 1", retried_in_job_id="unit 2")
-    again = job("unit", 12, 15, 30, id="unit 2", created_at=12, retry_type="automatic")
+    repeated = job("unit", 0, 1, 10, state="failed", id="unit 1", retried_in_job_id="unit 2", retry_type="automatic")
+    again = job("unit", 12, 15, 30, id="unit 2", created_at=12)
     later = [("dependency", "unit 2", 2), ("queue", "unit 2", 3), ("run", "unit 2", 15)]
     assert segments(30, again, repeated) == [("queue", "unit 1", 1), ("retry", "unit 1", 9), *later]
-    manual = again | {"retry_type": "manual", "runnable_at": 7000, "started_at": 7001, "finished_at": 7010}
-    assert segments(7010, manual, repeated)[2:] == [
+    manual = again | {"runnable_at": 7000, "started_at": 7001, "finished_at": 7010}
+    assert segments(7010, manual, repeated | {"retry_type": "manual"})[2:] == [
         ("manual_retry", "unit 2", 6990), ("queue", "unit 2", 1), ("run", "unit 2", 9),
     ]  # fmt: skip
     # Of a repeat whose first attempt is not in the frame, only its own time is known.
@@ -450,7 +475,7 @@ def test_ids_of_builds_that_have_not_ended_are_unique(engine: str, states: tuple
 
 def test_wrong_input_is_named():
     builds, jobs = frames([build(20)], [job("a", 0, 0, 20)])
-    with pytest.raises(BadInput, match="no column 'retry_type'"):
+    with pytest.raises(BadInput, match="no column 'retry_of_type'"):
         metrics.time_ledger(builds, jobs.drop(columns="retry_type"))
     with pytest.raises(BadInput, match="no column 'step_key'"):
         metrics.time_ledger(builds, jobs.drop(columns="step"))

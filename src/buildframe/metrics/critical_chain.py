@@ -96,9 +96,7 @@ class _Chains:
         self._jobs, (self._before, _) = jobs, find_predecessors(jobs)
         self._created, self._ended = (timestamp_micros(builds, name) for name in ("created_at", "finished_at"))
         self._build = _find_builds(jobs, builds)
-        self._is_superseded = jobs.rows["retried_in_job_id"].notna().to_numpy(np.bool_)
         self._ended_unstarted = jobs.rows["state"].isin(_ENDED_UNSTARTED).to_numpy(np.bool_)
-        self._is_manual_repeat = equals(jobs.rows, "retry_type", "manual")
 
     def segments(self) -> _ChainSegments:
         """Return the segments in the order of builds and times; each starts where the one before ended."""
@@ -145,7 +143,7 @@ class _Chains:
         has_run = jobs.is_script[job] & (jobs.started[job] != NAT)
         run_from = np.select([has_run, jobs.is_script[job]], [started, end], ready)
         since = np.where(before.row >= 0, before.at, self._created[build])
-        run = np.where(jobs.is_script[job], np.where(self._is_superseded[job], RETRY, RUN), TRIGGER)
+        run = np.where(jobs.is_script[job], np.where(jobs.is_superseded[job], RETRY, RUN), TRIGGER)
         queue = np.where(has_run | self._ended_unstarted[job], QUEUE, UNKNOWN)
         gap = self._kinds_of_gaps(job, ready - since, before.rule)
         ready = np.where(jobs.is_block[job], end, ready)
@@ -157,7 +155,7 @@ class _Chains:
 
     def _kinds_of_gaps(self, job: Integers, gap: Integers, rule: Integers) -> Integers:
         """Return the kind of the time from the predecessor's release to each job; `CONCURRENCY` only later."""
-        is_repeat = (rule == REPEAT) & self._is_manual_repeat[job]
+        is_repeat = (rule == REPEAT) & self._jobs.is_manual_retry[job]
         kinds = (
             (self._jobs.is_block[job], BLOCKED),
             (~self._jobs.is_exact[job] | (rule < 0), UNKNOWN),

@@ -12,19 +12,20 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from buildframe.metrics import retries
 from buildframe.metrics.columns import NAT, Flags, Integers, check_unique_ids, timestamp_micros
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import GROUP, Frame
 from buildframe.metrics.numbered import first_of_chain
 
 NEEDS = (
-    "id", "build_id", "type", "state", "step", "soft_failed", "retried_in_job_id", "retry_type",
+    "id", "build_id", "type", "state", "step", "soft_failed", "retried_in_job_id",
     "created_at", "runnable_at", "started_at", "finished_at", "unblocked_at",
 )  # fmt: skip
 """Columns of jobs that are needed, besides those that identify their pipeline."""
 
-WANTS = ("label",)
-"""Optional columns: block steps have no name, but a label."""
+WANTS = ("label", *retries.COLUMNS)
+"""Optional columns: block steps have no name, but a label; and what says how jobs were retried."""
 
 NEAR = 5_000_000
 """Microseconds within which the service starts what waited for a release."""
@@ -48,7 +49,8 @@ class PipelineJobs:
 
     `ready` is when a job became runnable or was unblocked; if that is unknown (`is_exact` is false), the first other
     time that is known. `released` is when it let other jobs start, and `failed` when it failed hard. `is_void` marks
-    jobs that no other waits for. `replaces` is the row of the attempt that a job repeats, or -1.
+    jobs that no other waits for. `replaces` is the row of the attempt that a job repeats, or -1. `is_superseded` marks
+    attempts that were repeated, also by a job that is not among these.
     """
 
     rows: pd.DataFrame
@@ -68,6 +70,8 @@ class PipelineJobs:
     is_exact: Flags
     is_void: Flags
     replaces: Integers
+    is_superseded: Flags
+    is_manual_retry: Flags
 
     @property
     def group_of_step(self) -> Integers:
@@ -112,6 +116,7 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
     check_unique_ids(table)
     table = table.iloc[table["id"].array.argsort()]
     table = table.iloc[np.argsort(table[GROUP].to_numpy(np.int64), kind="stable")].reset_index(drop=True)
+    table = retries.with_retries(table)
     group = table[GROUP].to_numpy(np.int64)
     build, builds = _number_within(group, table["build_id"])
     step, steps = _number_within(group, table["step"].fillna(table["label"]) if "label" in table else table["step"])
@@ -119,6 +124,7 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
     is_block, is_soft = equals(table, "type", "manual"), table["soft_failed"].fillna(False).to_numpy(np.bool_)
     has_failed = ~is_block & (equals(table, "state", "failed") | equals(table, "state", "timed_out"))
     has_passed = ~is_block & equals(table, "state", "passed") | (has_failed & is_soft)
+    replaces = _find_replaced(table, build)
     exact, ended = np.where(is_block, unblocked, runnable), np.where(is_block, unblocked, finished)
     return PipelineJobs(
         rows=table,
@@ -137,7 +143,9 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
         is_block=is_block,
         is_exact=exact != NAT,
         is_void=table["state"].isin(["broken", "skipped"]).to_numpy(np.bool_) | (has_passed & (ended == NAT)),
-        replaces=_find_replaced(table, build),
+        replaces=replaces,
+        is_superseded=_find_superseded(table, replaces),
+        is_manual_retry=equals(table, retries.KIND, "manual"),
     )
 
 
@@ -154,12 +162,29 @@ def _number_within(group: Integers, values: pd.Series[str]) -> tuple[Integers, p
 
 
 def _find_replaced(table: pd.DataFrame, build: Integers) -> Integers:
-    """Return the row of the attempt that each job repeats, or -1."""
-    replaces, attempts = np.full(len(table), -1), np.flatnonzero(table["retried_in_job_id"].notna())[::-1]
-    repeats = pd.Index(table["id"]).get_indexer(pd.Index(table["retried_in_job_id"].iloc[attempts]))
-    known = (repeats >= 0) & (build[repeats] == build[attempts]) & (repeats != attempts)
-    replaces[repeats[known]] = attempts[known]
+    """Return the row of the attempt that each job repeats, or -1.
+
+    An attempt names the job that repeats it. If it does not, that job may name the attempt.
+    """
+    ids, replaces = pd.Index(table["id"]), np.full(len(table), -1)
+    attempts = np.flatnonzero(table["retried_in_job_id"].notna())[::-1]
+    repeats = ids.get_indexer(pd.Index(table["retried_in_job_id"].iloc[attempts]))
+    _set_replaced(replaces, build, repeats, attempts)
+    named = np.flatnonzero(table[retries.ATTEMPT].notna() & (replaces < 0))
+    _set_replaced(replaces, build, named, ids.get_indexer(pd.Index(table[retries.ATTEMPT].iloc[named])))
     return replaces
+
+
+def _set_replaced(replaces: Integers, build: Integers, repeats: Integers, attempts: Integers) -> None:
+    """Set which attempts these jobs repeat, if both are known, and are two jobs of one build."""
+    known = (repeats >= 0) & (attempts >= 0) & (build[repeats] == build[attempts]) & (repeats != attempts)
+    replaces[repeats[known]] = attempts[known]
+
+
+def _find_superseded(table: pd.DataFrame, replaces: Integers) -> Flags:
+    is_superseded = table["retried_in_job_id"].notna().to_numpy(np.bool_, copy=True)
+    is_superseded[replaces[replaces >= 0]] = True
+    return is_superseded
 
 
 class _Grid:

@@ -17,6 +17,7 @@ from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.protocol import Engine
 from buildframe.metrics.engines.rows import Frame, Rows
 from buildframe.metrics.predecessors import NEEDS, WANTS, pipeline_keys
+from buildframe.metrics.retries import check_have_kinds
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES
 
@@ -44,9 +45,10 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
         `branch`, `state`, `created_at` and `finished_at`. Uses `blocked`. Ids must be unique.
     jobs : DataFrame
         Jobs of the same engine, fetched with `include_retried_jobs=True` and with unique ids. Needs the columns `id`,
-        `build_id`, `pipeline`, `type`, `state`, `soft_failed`, `retried_in_job_id`, `retry_type`, `queue`,
-        `created_at`, `runnable_at`, `started_at`, `finished_at`, `unblocked_at`, and `step`, which pandas computes
-        from `step_key` and `name` if it is missing. Uses `label` for block steps. Pass all jobs of a pipeline: those of
+        `build_id`, `pipeline`, `type`, `state`, `soft_failed`, `retried_in_job_id`, `queue`, `created_at`,
+        `runnable_at`, `started_at`, `finished_at`, `unblocked_at`, at least one of `retry_of_type`, `retry_source` and
+        `retry_type`, and `step`, which pandas computes from `step_key` and `name` if it is missing. Uses
+        `retry_of_job_id`, and `label` for block steps. Pass all jobs of a pipeline: those of
         other builds show which steps depend on each other. If both frames have `organization`, it identifies pipelines,
         too.
 
@@ -96,7 +98,8 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     - `concurrency`: the same if it took longer, and ended within 5 s after a job of the step in another build. Also a
       `setup` of more than 5 s that ended within 1 s after such a job.
     - `blocked`: from the predecessor's end until a block step was unblocked.
-    - `manual_retry`: from the end of a failed attempt until somebody repeated it.
+    - `manual_retry`: from the end of a failed attempt until somebody repeated it. `retry_rate` describes how columns say
+      that a retry was manual.
     - `queue`: from runnable until started, or until canceled, expired or skipped before that.
     - `run`: the run of a job, or its part until it uploaded the next job of the chain.
     - `retry`: the run of an attempt that another one replaced.
@@ -154,6 +157,7 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     check_states(builds, "state")
     check_states(jobs, "state")
     keys = pipeline_keys(builds, jobs)
+    check_have_kinds(engine.column_names(jobs))
     of_builds, attrs = _select_builds(engine, builds, keys)
     of_jobs = engine.select_columns(engine.with_steps(jobs), [*keys, *NEEDS, "queue"], WANTS)
     rows = engine.append(of_jobs, of_builds)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
+from buildframe.metrics import retries
 from buildframe.metrics.columns import (
     NAT,
     TIMESTAMP,
@@ -33,7 +34,9 @@ ROW = "row of the frame"
 _QUEUE = "organization and queue"
 
 _NEEDS_OF_BUILDS = ("id", "state", "created_at", "finished_at")
-_OPTIONAL_TEXTS = ("retried_in_job_id", "retry_type", "agent_id", "triggered_build", "label", "signal_reason", "branch")
+_OPTIONAL_TEXTS = (
+    "retried_in_job_id", *retries.COLUMNS, "agent_id", "triggered_build", "label", "signal_reason", "branch",
+)  # fmt: skip
 _OPTIONAL_FLAGS = ("soft_failed", "async")
 _OPTIONAL_TIMES = ("unblocked_at",)
 _UUID = re.compile(r'"id"\s*:\s*"([^"]+)"')
@@ -256,7 +259,7 @@ def _read_jobs(
         "is_void": jobs.is_void,
         "is_expired": equals(rows, "state", "expired"),
         "is_lost": equals(rows, "signal_reason", "agent_lost"),
-        "is_manual_retry": equals(rows, "retry_type", "manual"),
+        "is_manual_retry": jobs.is_manual_retry,
         "is_async": rows["async"].fillna(False).to_numpy(np.bool_),
     }
     replaces = np.where(jobs.replaces >= 0, inverse[jobs.replaces], -1)[order]

@@ -18,7 +18,8 @@ from buildframe.metrics.replaying.record import AGENT, BLOCK, NO_QUEUE, TRIGGER,
 from buildframe.spec.builds import OPEN_STATES
 
 _BUILD_IDS = ("id", "rebuilt_from_id", "triggered_from_build_id")
-_JOB_IDS = ("id", "build_id", "retried_in_job_id")
+_JOB_IDS = ("id", "build_id", "retried_in_job_id", "retry_of_job_id")
+_JSON_IDS = {"triggered_build": "id", "retry_source": "job_id"}
 _JOB_TIMES = ("created_at", "runnable_at", "started_at", "finished_at", "unblocked_at")
 _OF_AGENTS = ("agent", "agent_hostname", "agent_meta_data")
 _NEVER_RAN = ("exit_status", "signal", "signal_reason")
@@ -211,6 +212,7 @@ class _Writer:
             columns.set_where(name, without, None)
         is_open = (job >= 0) & self._model.jobs.is_live[job] & (times.ended[job] == NAT)
         columns.set_where("retried_in_job_id", is_open, None)
+        columns.set_where("retry_type", is_open, None)  # the kind of the retry that replaced it
         columns.set_where("retried", is_open, False)
         columns.set_where("state", is_changed, states)
 
@@ -237,9 +239,10 @@ class _Writer:
         if number in columns.frame:
             step = int(self._builds["number"].max()) if "number" in self._builds else 0
             columns.frame[number] = columns.frame[number] + step * copy
-        if "triggered_build" in columns.frame:
-            texts = columns.frame["triggered_build"].str.replace(r'("id"\s*:\s*"[^"]+)"', rf'\1~{copy}"', regex=True)
-            columns.frame["triggered_build"] = texts.astype(columns.frame["triggered_build"].dtype)
+        for name, key in _JSON_IDS.items():
+            if name in columns.frame:
+                texts = columns.frame[name].str.replace(rf'("{key}"\s*:\s*"[^"]+)"', rf'\1~{copy}"', regex=True)
+                columns.frame[name] = texts.astype(columns.frame[name].dtype)
 
 
 class _AgentNames:
