@@ -268,4 +268,7 @@ def test_a_retried_job_names_the_next_one(builds: list[Body]) -> None:
     jobs = {job["id"]: job for build in builds for job in build["jobs"]}
     retried = [job for job in jobs.values() if job.get("retried")]
     assert [job["id"] for job in retried if jobs[job["retried_in_job_id"]]["step_key"] != job["step_key"]] == []
-    assert {jobs[job["retried_in_job_id"]]["retry_type"] for job in retried} <= {"manual", "automatic"}
+    sources = [jobs[job["retried_in_job_id"]].get("retry_source") for job in retried]
+    assert {source["job_id"] for source in sources if source} <= {job["id"] for job in retried}
+    kinds = [(source or job)["retry_type"] for source, job in zip(sources, retried, strict=True)]
+    assert {"manual", "automatic"} == set(kinds)

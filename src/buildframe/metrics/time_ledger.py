@@ -98,8 +98,8 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     - `concurrency`: the same if it took longer, and ended within 5 s after a job of the step in another build. Also a
       `setup` of more than 5 s that ended within 1 s after such a job.
     - `blocked`: from the predecessor's end until a block step was unblocked.
-    - `manual_retry`: from the end of a failed attempt until somebody repeated it. `retry_rate` describes how columns say
-      that a retry was manual.
+    - `manual_retry`: from the end of a failed attempt until somebody repeated it. `retry_rate` describes which columns
+      say that a retry was manual.
     - `queue`: from runnable until started, or until canceled, expired or skipped before that.
     - `run`: the run of a job, or its part until it uploaded the next job of the chain.
     - `retry`: the run of an attempt that another one replaced.

@@ -127,7 +127,11 @@ def test_a_wait_step_may_go_on_after_failures(plant, goes_on, after):
 def test_a_failure_is_repeated_as_often_as_the_step_allows(plant):
     build = plant(step("bad", retries=2, **FAILS)).ended()
     assert [(job["state"], job["retry_type"], job["retries_count"]) for job in build["jobs"]] == [
-        ("timed_out", None, None), ("timed_out", "automatic", 1), ("timed_out", "automatic", 2),
+        ("timed_out", "automatic", None), ("timed_out", "automatic", 1), ("timed_out", None, 2),
+    ]  # fmt: skip
+    first, second, _ = (job["id"] for job in build["jobs"])
+    assert [job["retry_source"] for job in build["jobs"]] == [
+        None, {"job_id": first, "retry_type": "automatic"}, {"job_id": second, "retry_type": "automatic"},
     ]  # fmt: skip
 
 

@@ -161,7 +161,7 @@ def test_an_automatic_retry(plant):
         "build.finished failed",
     ]
     jobs = [body["job"] for event, body in bodies(pipeline) if event == "job.finished"]
-    assert [(job["retried"], job["retry_type"]) for job in jobs] == [(True, None), (False, "automatic")]
+    assert [(job["retried"], job["retry_type"]) for job in jobs] == [(True, "automatic"), (False, None)]
 
 
 def test_a_retry_by_hand_reopens_a_build(plant):

@@ -11,7 +11,15 @@ import functools
 from collections import Counter
 from typing import Any
 
-from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, TokenUser, TriggerCause
+from buildframe.sandbox_server.world.build_state import (
+    AGENT_LOST,
+    Actor,
+    BuildRun,
+    Commit,
+    JobRun,
+    TokenUser,
+    TriggerCause,
+)
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import DAY, Organization, World, agent_tags, queue_of_agent
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
@@ -40,6 +48,11 @@ _NOT_IN_LEGACY_JOBS = (
     "broken_reason", "build_url", "concurrency_wait_time_ms", "promised_exit_status", "promised_exit_status_at",
     "retried_by", "timeout_in_minutes",
 )  # fmt: skip
+
+_UNUSUAL_SHARE = 0.3
+_CRASHED = ((139, "SIGSEGV", None), (134, "SIGABRT", None), (137, "SIGKILL", None))
+_LOST = ((-1, None, "agent_stop"), (1, None, "stack_error"), (1, None, "agent_refused"))
+"""Exit status, signal and reason of failures in an odd world: of commands, and of lost agents."""
 
 
 def graphql_id(kind: str, uuid: str) -> str:
@@ -273,10 +286,7 @@ class Serializer:
             "raw_log_url": f"{url}/log.txt",
             "artifacts_url": f"{url}/artifacts",
             "soft_failed": job.soft_failed,
-            "exit_status": job.exit_status,
-            "signal_reason": job.signal_reason,
-            "retry_type": job.retry_type,
-            "signal": "SIGTERM" if job.signal_reason == "cancel" else None,
+            **self._end_of_command(job),
             "agent": self.serialize_agent(entry.organization, job.agent) if job.agent else None,
             "scheduled_at": format_time(build.created, legacy),
             "created_at": format_time(job.created, legacy),
@@ -290,7 +300,7 @@ class Serializer:
             "broken_reason": _BROKEN if job.state == "broken" else None,
             "concurrency_wait_time_ms": None,
             **self._promise(job, legacy),
-            "retry_source": {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None,
+            **self._retries(build, job, legacy),
         }
 
     def _promise(self, job: JobRun, legacy: bool) -> JsonObject:
@@ -302,6 +312,34 @@ class Serializer:
         share = self.random.uniform_between(0.5, 0.9, job.id, "promised")
         at = job.started + int(share * (job.finished - job.started))
         return {"promised_exit_status": job.exit_status, "promised_exit_status_at": format_time(at, legacy)}
+
+    def _end_of_command(self, job: JobRun) -> JsonObject:
+        """Serialize how a command ended; in an odd world some failures have a signal, or a reason without status -1."""
+        reason = None if job.signal_reason == AGENT_LOST else job.signal_reason
+        shape = (job.exit_status, "SIGTERM" if reason == "cancel" else None, reason)
+        if self.world.is_odd and job.state == "failed" and reason is None:
+            unusual = _LOST if job.signal_reason == AGENT_LOST else _CRASHED
+            if self.random.happens(_UNUSUAL_SHARE, job.id, "ends unusually"):
+                shape = self.random.choice(unusual, job.id, "how it ends")
+        return dict(zip(("exit_status", "signal", "signal_reason"), shape, strict=True))
+
+    def _retries(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
+        """Serialize the retry that made a job, and the one that replaced it; in an odd world not always both.
+
+        `retry_type` is the kind of retry performed on this job. Earlier versions had there the kind that made it.
+        """
+        replaced_by = build.job(job.retried_in).retry_type if job.retried_in else None
+        source = {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None
+        shapes = {
+            "documented": (replaced_by, source),
+            "source": (None, source),
+            "type": (replaced_by, None),
+            "earlier": (job.retry_type, source),
+        }
+        name = "documented"
+        if self.world.is_odd and not legacy:  # legacy jobs have no `retry_source`
+            name = self.random.choice([*shapes], build.id, "shape of retries")
+        return dict(zip(("retry_type", "retry_source"), shapes[name], strict=True))
 
     def queue_id(self, organization: Organization, queue: str) -> str:
         """Return the UUID of a queue in the only cluster of an organization."""

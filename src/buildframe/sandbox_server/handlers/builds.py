@@ -13,7 +13,7 @@ from buildframe.sandbox_server.error_responses import invalid, too_deep
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.handlers.sql_filters import Condition, all_filters, any_of
-from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, PullRequestInfo, TokenUser
+from buildframe.sandbox_server.world.build_state import AGENT_LOST, Actor, BuildRun, Commit, PullRequestInfo, TokenUser
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 _MAX_PULL_REQUEST_ID = 2**31 - 1
@@ -132,11 +132,12 @@ class BuildHandlers(HandlerGroup):
         if states := request.filters.get("job_states"):
             assert isinstance(states, list)
             jobs = [job for job in jobs if job.get("state") in states]
+        lost = {job.id for job in build.jobs if job.signal_reason == AGENT_LOST}
         organization = self._db.pipelines[build.pipeline_key].organization
         for job in jobs:
             if job.get("agent"):
-                lost = job.get("signal_reason") == "agent_lost"
-                job["agent"] = self._db.serializer.serialize_full_agent(organization, job["agent"]["name"], lost)
+                is_lost, name = job["id"] in lost, job["agent"]["name"]
+                job["agent"] = self._db.serializer.serialize_full_agent(organization, name, is_lost)
         return ApiResponse(body | {"jobs": jobs})
 
 

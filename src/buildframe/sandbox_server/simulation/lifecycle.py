@@ -16,7 +16,15 @@ from buildframe.sandbox_server.db.outbox import Outbox, WebhookEvent
 from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.simulation.agents import AgentQueue
 from buildframe.sandbox_server.simulation.scenario import HOUR, JobOutcome, Scenario
-from buildframe.sandbox_server.world.build_state import Actor, BuildRun, Commit, JobRun, ScheduledEvent, TriggerCause
+from buildframe.sandbox_server.world.build_state import (
+    AGENT_LOST,
+    Actor,
+    BuildRun,
+    Commit,
+    JobRun,
+    ScheduledEvent,
+    TriggerCause,
+)
 from buildframe.sandbox_server.world.model import agent_tags, machine_of_agent, one_job_agent, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 from buildframe.sandbox_server.world.steps import PipelineStep
@@ -376,7 +384,7 @@ class Simulation:
         if was not in AGENT_STATES or job.agent is None:
             return
         queue, agent = self._queue(build, job), job.agent
-        if job.signal_reason == "agent_lost" and self._agents(queue).fleet.boot_s is None:
+        if job.signal_reason == AGENT_LOST and self._agents(queue).fleet.boot_s is None:
             self._schedule(self.scenario.delay("away", job.id), "return", queue[0], agent)
             return
         if job.started is None:
@@ -398,8 +406,8 @@ class Simulation:
 
     def _after_failure(self, build: BuildRun, job: JobRun, step: PipelineStep) -> None:
         before = [other for other in build.jobs if other.step == job.step and other is not job]
-        lost = sum(other.signal_reason == "agent_lost" for other in before)
-        if rules.should_retry(job.signal_reason == "agent_lost", lost, len(before) - lost, step.retries):
+        lost = sum(other.signal_reason == AGENT_LOST for other in before)
+        if rules.should_retry(job.signal_reason == AGENT_LOST, lost, len(before) - lost, step.retries):
             self._repeat(build, job, "automatic")
         else:
             delay = self.scenario.manual_retry_delay(self._entry(build), build, job)

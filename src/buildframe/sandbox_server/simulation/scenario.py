@@ -13,7 +13,7 @@ import msgspec
 from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.simulation.rules import LOST, JobEndState
 from buildframe.sandbox_server.world import work_hours
-from buildframe.sandbox_server.world.build_state import BuildRun, Commit, JobRun, PullRequestInfo
+from buildframe.sandbox_server.world.build_state import AGENT_LOST, BuildRun, Commit, JobRun, PullRequestInfo
 from buildframe.sandbox_server.world.ground_truth import (
     BrokenBranch,
     FailingStep,
@@ -201,7 +201,7 @@ class Scenario:
             seconds = self.random.uniform_between(2, 15, job.id, "stormed at")
             return JobOutcome(int(seconds * SECOND), storm.exit_status, None, "failed")
         if storm is not None or self.random.happens(_LOST_SHARE, job.id, "lost"):
-            return JobOutcome(int(full * self.random.uniform(job.id, "lost at")) + SECOND, LOST, "agent_lost", "failed")
+            return JobOutcome(int(full * self.random.uniform(job.id, "lost at")) + SECOND, LOST, AGENT_LOST, "failed")
         if not self._fails(entry, build, job):
             return JobOutcome(full, 0)
         status = 1 if self.random.happens(0.8, job.id, "status") else 2
