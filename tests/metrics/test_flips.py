@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metric_frames import at
+from tests import golden
 from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
@@ -17,7 +18,7 @@ from buildframe.metrics.attempts import flips, outcomes_by_commit
 DTYPES = {
     "organization": "str", "pipeline": "str", "step_key": "str", "name": "str", "commit": "str", "matrix": "str",
     "parallel_group_index": "Int64", "type": "str", "state": "str", "soft_failed": "boolean", "exit_status": "Int64",
-    "signal": "str", "queue": "str", "agent_id": "str",
+    "signal": "str", "queue": "str", "agent_id": "str", "signal_reason": "str",
 }  # fmt: skip
 USUAL = dict.fromkeys(DTYPES) | {
     "organization": "acme", "pipeline": "web", "step_key": "e2e", "commit": "c", "type": "script", "ended": 0,
@@ -28,6 +29,8 @@ ENDS = {
     "time out": {"state": "timed_out", "exit_status": -1, "signal": "SIGTERM"},
     "lost": {"state": "failed", "exit_status": -1},
     "killed": {"state": "failed", "exit_status": 137, "signal": "SIGKILL"},
+    "crash": {"state": "failed", "exit_status": 139, "signal": "SIGSEGV"},
+    "refused": {"state": "failed", "exit_status": 1, "signal_reason": "agent_refused"},
     "soft": {"state": "failed", "exit_status": 1, "soft_failed": True},
     "cancel": {"state": "canceled", "exit_status": -1, "signal": "SIGTERM"},
     "run": {"state": "running"},
@@ -35,7 +38,9 @@ ENDS = {
 }
 WAYS = [lambda frame: frame, *(lambda frame, to=to: to(metrics.with_seconds(frame)) for to in ENGINES.values())]
 VARIANT = ["organization", "pipeline", "step", "commit", "matrix", "parallel_group_index"]
-COUNTS = ["commits", "commits_passed", "flaky", "deterministic", "undecided", "infrastructure", "n_without_commit"]
+COUNTS = [
+    "commits", "commits_passed", "flaky", "deterministic", "undecided", "killed", "infrastructure", "n_without_commit",
+]  # fmt: skip
 
 
 def attempts(*listed: dict[str, object]) -> pd.DataFrame:
@@ -53,27 +58,58 @@ def of_one_commit(*hows: str) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("hows", "counts", "verdict"),
     [
-        (["pass"], [1, 0, 0], "passed"),
-        (["fail", "pass"], [1, 1, 0], "flaky"),
-        (["pass", "fail"], [1, 1, 0], "flaky"),
-        (["time out", "pass"], [1, 1, 0], "flaky"),
-        (["fail", "fail", "lost", "pass"], [1, 2, 1], "flaky"),
-        (["fail"], [0, 1, 0], "undecided"),
-        (["fail", "lost"], [0, 1, 1], "undecided"),
-        (["fail", "fail"], [0, 2, 0], "deterministic"),
-        (["fail", "time out", "lost"], [0, 2, 1], "deterministic"),
-        (["lost", "pass"], [1, 0, 1], "infrastructure"),
-        (["killed"], [0, 0, 1], "infrastructure"),
-        (["soft", "pass", "cancel", "run", "null"], [1, 0, 0], "passed"),
+        (["pass"], [1, 0, 0, 0], "passed"),
+        (["fail", "pass"], [1, 1, 0, 0], "flaky"),
+        (["pass", "fail"], [1, 1, 0, 0], "flaky"),
+        (["time out", "pass"], [1, 1, 0, 0], "flaky"),
+        (["crash", "pass"], [1, 1, 0, 0], "flaky"),
+        (["fail", "fail", "lost", "killed", "pass"], [1, 2, 1, 1], "flaky"),
+        (["fail"], [0, 1, 0, 0], "undecided"),
+        (["fail", "lost", "killed"], [0, 1, 1, 1], "undecided"),
+        (["fail", "fail"], [0, 2, 0, 0], "deterministic"),
+        (["crash", "time out", "lost"], [0, 2, 1, 0], "deterministic"),
+        (["lost", "refused", "pass"], [1, 0, 2, 0], "infrastructure"),
+        (["killed", "pass", "killed", "lost"], [1, 0, 1, 2], "killed"),
+        (["soft", "pass", "cancel", "run", "null"], [1, 0, 0, 0], "passed"),
     ],
 )
 def test_verdicts_by_hand(hows, counts, verdict):
     row = outcomes_by_commit(of_one_commit(*hows)).loc[0]
-    assert row[["passes", "failures", "lost"]].tolist() == counts
+    assert row[["passes", "failures", "lost", "killed"]].tolist() == counts
     assert row["verdict"] == verdict
     ranked = flips(of_one_commit(*hows)).loc[0]
     assert ranked[COUNTS[:2]].tolist() == [1, int(counts[0] > 0)]
     assert {name for name in COUNTS[2:] if ranked[name]} == {verdict} - {"passed"}
+
+
+GOLDEN_ENDS = golden.read("ends")["ends"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ends_of_failed_jobs_as_the_documents_describe_them(way):
+    names = ("exit_status", "signal", "signal_reason")
+    failures = [{name: end.get(name) for name in names} | {"state": "failed"} for end in GOLDEN_ENDS]
+    jobs = [of | {"commit": f"{i:02}", "ended": i} for i, end in enumerate(failures) for of in (end, {})]
+    frame = attempts(*jobs)
+    assert metrics.outcome(frame).iloc[::2].tolist() == [end["outcome"] for end in GOLDEN_ENDS]
+    assert outcomes_by_commit(way(frame))["verdict"].tolist() == [end["verdict"] for end in GOLDEN_ENDS]
+
+
+def test_frames_without_reasons_fall_back_on_signals_and_exit_statuses():
+    frame = attempts({"how": "refused"}, {"how": "lost"}, {"how": "killed"}).drop(columns="signal_reason")
+    assert metrics.outcome(frame).tolist() == ["failed", "infrastructure", "killed"]
+    assert outcomes_by_commit(frame).loc[0, ["failures", "lost", "killed"]].tolist() == [1, 1, 1]
+
+
+def test_outcomes_that_no_cause_decides():
+    states = ["passed", "timed_out", "expired", "canceled", "failed", "running", "broken", "failed", None]
+    frame = attempts(*({"state": state, "exit_status": -1} for state in states))
+    frame = frame.assign(soft_failed=[None] * 4 + [True] + [None] * 4, type=["script"] * 7 + ["trigger", "script"])
+    outcomes = metrics.outcome(frame.astype({"soft_failed": "boolean", "type": "str"}).set_axis(range(9, 0, -1)))
+    assert outcomes.index.tolist() == [*range(9, 0, -1)]
+    assert outcomes.tolist()[:5] == ["passed", "timed_out", "expired", "canceled", "soft_failed"]
+    assert outcomes.isna().tolist() == [False] * 5 + [True] * 4
+    assert outcomes.dtype == "str"
 
 
 def test_first_and_last_are_ends_of_what_counts():
@@ -101,10 +137,10 @@ def test_only_like_is_compared_with_like_and_a_commit_counts_once():
     )
     assert (outcomes_by_commit(frame)["verdict"] == "flaky").sum() == 0
     row = flips(frame).set_index(["organization", "pipeline", "step"]).loc[("acme", "web", "e2e")]
-    assert row[COUNTS].tolist() == [2, 1, 0, 0, 2, 0, 0]
+    assert row[COUNTS].tolist() == [2, 1, 0, 0, 2, 0, 0, 0]
     twice = attempts(*({"how": how, "parallel_group_index": i} for i in (0, 1) for how in ("fail", "pass")))
     row = flips(twice).loc[0]
-    assert row[COUNTS].tolist() == [1, 1, 1, 0, 0, 0, 0]
+    assert row[COUNTS].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
     assert row["flake_rate"] == 1
 
 
@@ -112,7 +148,7 @@ def test_attempts_without_a_commit_are_left_out_and_counted():
     frame = attempts({"how": "fail", "commit": "HEAD"}, {"commit": "HEAD"}, {"commit": None}, {"step_key": "lint"})
     assert outcomes_by_commit(frame)["step"].tolist() == ["lint"]
     ranked = flips(frame).set_index("step")
-    assert ranked.loc["e2e", COUNTS].tolist() == [0, 0, 0, 0, 0, 0, 3]
+    assert ranked.loc["e2e", COUNTS].tolist() == [0, 0, 0, 0, 0, 0, 0, 3]
     assert ranked.loc["e2e", ["flake_rate", "low", "high"]].isna().all()
     assert ranked.index.tolist() == ["lint", "e2e"]
 
@@ -152,12 +188,12 @@ def test_dtypes_hold_whatever_the_rows(way):
             assert empty.empty
             assert empty.dtypes.astype(str).to_dict() == full.dtypes.astype(str).to_dict()
     assert outcomes_by_commit(attempts({})).dtypes.astype(str).to_dict() == dict.fromkeys(VARIANT, "str") | {
-        "parallel_group_index": "Int64", "passes": "Int64", "failures": "Int64", "lost": "Int64", "n_storm": "Int64",
-        "first_at": "datetime64[us, UTC]", "last_at": "datetime64[us, UTC]", "verdict": "str",
+        "parallel_group_index": "Int64", "passes": "Int64", "failures": "Int64", "lost": "Int64", "killed": "Int64",
+        "n_storm": "Int64", "first_at": "datetime64[us, UTC]", "last_at": "datetime64[us, UTC]", "verdict": "str",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*DTYPES, "finished_at"])
+@pytest.mark.parametrize("name", [*DTYPES.keys() - {"signal_reason"}, "finished_at"])
 def test_missing_columns_are_named(name):
     for summary in (flips, outcomes_by_commit):
         with pytest.raises(BadInput, match=f"no column '{name}'"):
@@ -197,10 +233,12 @@ def naive(drawn: list[dict[str, object]]) -> dict[tuple[object, ...], tuple[set[
 
 
 def naive_verdict(hows: list[str]) -> str:
-    failures = sum(how in ("fail", "time out") for how in hows)
+    failures = sum(how in ("fail", "time out", "crash") for how in hows)
     if failures:
         return "flaky" if "pass" in hows else "deterministic" if failures > 1 else "undecided"
-    return "infrastructure" if {"lost", "killed"} & set(hows) else "passed"
+    if "killed" in hows:
+        return "killed"
+    return "infrastructure" if {"lost", "refused"} & set(hows) else "passed"
 
 
 @pytest.mark.slow
@@ -216,11 +254,11 @@ def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, way, ran
     ranked = flips(frame)
     for row in ranked.itertuples(index=False):
         mine = [of for key, of in result.items() if key[:2] == (row.pipeline, None if pd.isna(row.step) else row.step)]
-        order = ["flaky", "deterministic", "undecided", "infrastructure", "passed"]
+        order = ["flaky", "deterministic", "undecided", "killed", "infrastructure", "passed"]
         worst = [min(verdicts, key=order.index) for _, verdicts in mine]
         assert row.commits == len(mine)
         assert row.commits_passed == sum("pass" in hows for hows, _ in mine)
-        assert [getattr(row, name) for name in order[:4]] == [worst.count(name) for name in order[:4]]
+        assert [getattr(row, name) for name in order[:5]] == [worst.count(name) for name in order[:5]]
         np.testing.assert_equal(row.flake_rate, row.flaky / row.commits_passed if row.commits_passed else np.nan)
     lows = ranked["low"].fillna(-1).tolist()
     assert lows == sorted(lows, reverse=True)

@@ -96,8 +96,8 @@ def test_flips_distinguish_infrastructure_and_lasting_failures():
         exit_status=[1, 0, 1, 1, -1, 0, 1, 0, 0],
     )
     ax = plots.flips(frame)
-    assert cells(ax) == [[2, 1, 3, 4]]
-    assert legend(ax) == ["agent lost", "failed, not retried", "failed every time", "passed and failed (flip)"]
+    assert cells(ax) == [[3, 1, 4, 5]]
+    assert legend(ax) == ["infrastructure", "failed, not retried", "failed every time", "passed and failed (flip)"]
 
 
 def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
@@ -105,7 +105,7 @@ def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
                   state=["failed", "passed", "passed", "passed"], exit_status=[1, 0, 0, 0])  # fmt: skip
     other = jobs(2, name="b", commit="c1", state=["failed", "passed"], exit_status=[1, 0], finished_at=at(50, 51))
     ax = plots.flips(pd.concat([shards, other], ignore_index=True))
-    assert cells(ax) == [[None, 4], [4, None]]
+    assert cells(ax) == [[None, 5], [5, None]]
 
 
 @pytest.mark.slow

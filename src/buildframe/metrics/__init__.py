@@ -30,7 +30,7 @@ from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.leverage import leverage
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.objective import objective
-from buildframe.metrics.outcomes import failed
+from buildframe.metrics.outcomes import failed, outcome
 from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
@@ -46,8 +46,8 @@ __all__ = [
     "active_time", "agents_needed", "blocked_time", "build_success_change", "change_points", "concurrency",
     "contention", "cost", "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score",
     "flaky_board", "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest", "leverage",
-    "machine_time", "newcombe", "objective", "outages", "outcomes_by_commit", "parallelism", "percentile_change",
-    "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time", "replay",
+    "machine_time", "newcombe", "objective", "outages", "outcome", "outcomes_by_commit", "parallelism",
+    "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time", "replay",
     "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
     "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
     "wall_time", "waste", "wilson", "with_seconds",

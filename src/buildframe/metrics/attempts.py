@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics import failure_causes
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
 from buildframe.metrics.engines.storms import PLACES, STORM
@@ -27,14 +28,14 @@ from buildframe.metrics.validation import check_states
 STEP: list[Key] = ["organization", "pipeline", step]
 COMMIT: list[Key] = ["commit"]
 VARIANT: list[Key] = ["matrix", "parallel_group_index"]
-_NEEDS = ("commit", "type", *expressions.OUTCOME, "finished_at", *PLACES)
-_OUTCOMES = ["passes", "failures", "lost"]
+_NEEDS = ("commit", "type", *failure_causes.NEEDS, "soft_failed", "finished_at", *PLACES)
+_OUTCOMES = ["passes", "failures", "lost", "killed"]
 _COUNTS = [*_OUTCOMES, STORM]
 
-HAS_OUTCOME = nw.col("passes") + nw.col("failures") + nw.col("lost") > 0
+HAS_OUTCOME = nw.col("passes") + nw.col("failures") + nw.col("lost") + nw.col("killed") > 0
 """Whether sums of outcomes contain attempts that are not left out."""
 
-VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
+VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
 
 
@@ -49,7 +50,8 @@ def outcomes_by_commit(jobs: Frame) -> Any:
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
         unique ids. Needs the columns `organization`, `pipeline`, `name`, `step_key`, `commit`, `matrix`,
         `parallel_group_index`, `type`, `state`, `soft_failed`, `exit_status`, `signal`, `finished_at`, `queue` and
-        `agent_id`. Engines other than pandas need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
+        `agent_id`. Uses `signal_reason` if the frame has it. Engines other than pandas need `step`, as `with_seconds`
+        adds it, in place of `name` and `step_key`.
 
     Returns
     -------
@@ -65,8 +67,9 @@ def outcomes_by_commit(jobs: Frame) -> Any:
         matrix               str                 values of the matrix as JSON; null if there is none
         parallel_group_index Int64               index among parallel jobs; null if there is none
         passes               Int64               attempts that passed
-        failures             Int64               hard failures that were not lost
+        failures             Int64               hard failures of the step itself
         lost                 Int64               hard failures by infrastructure
+        killed               Int64               hard failures by SIGKILL without a reason
         n_storm              Int64               further attempts, which were in a storm; left out
         first_at             datetime64[us, UTC] end of the first attempt that is not left out
         last_at              datetime64[us, UTC] end of the last attempt that is not left out
@@ -85,8 +88,9 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     Notes
     -----
     Script jobs that passed or failed hard (failed or timed out, not softly) count. Soft failures, canceled, skipped and
-    unfinished jobs do not. A failure is lost if its exit status is -1 or it has a signal. Attempts without a commit, or
-    at `HEAD`, are left out; `flips` counts them.
+    unfinished jobs do not, nor does a failed job that a person canceled. `outcome` describes which failures are by
+    infrastructure and which were killed; a crash, such as SIGSEGV, is a failure of the step. Attempts without a commit,
+    or at `HEAD`, are left out; `flips` counts them.
 
     Attempts in a storm are left out, too, because infrastructure failed; `flips` counts all of them. A storm is half an
     hour of the clock (in UTC) in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of
@@ -101,6 +105,8 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     - `flaky`: at least one failure and one pass,
     - `deterministic`: at least two failures and no pass, because a lasting failure is a regression and not a flake,
     - `undecided`: one failure that was not tried again,
+    - `killed`: killed at least once, and otherwise passed, lost or nothing. Nobody knows whether the step used too much
+      memory or a person killed it, so it is no evidence of a flake,
     - `infrastructure`: lost at least once, and otherwise passed or nothing,
     - `passed`: only passes.
 
@@ -152,6 +158,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
         flaky            Int64   commits with this verdict
         deterministic    Int64   commits with this verdict
         undecided        Int64   commits with this verdict
+        killed           Int64   commits with this verdict
         infrastructure   Int64   commits with this verdict; all others passed
         n_storm          Int64   attempts in a storm, see `outcomes_by_commit`; left out
         n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
@@ -173,7 +180,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
     Notes
     -----
     A commit counts once per step, with the worst verdict of its shards and matrix values, in the order flaky,
-    deterministic, undecided, infrastructure, passed. A failed shard beside a passed one is no flip.
+    deterministic, undecided, killed, infrastructure, passed. A failed shard beside a passed one is no flip.
 
     The rate is one of commits, not of attempts: failures at rate p that are retried once flip p / (1 + p) of the
     commits that passed. A step that is never tried again cannot flip.
@@ -224,16 +231,21 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     texts are slow to filter.
     """
     jobs = check_states(jobs, "state")
-    groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
+    engine = engine_of(jobs)
+    wants = [name for name in failure_causes.WANTS if name in engine.column_names(jobs)]
+    groups = engine.nested_groups(jobs, [*_NEEDS, *wants, *needs], [STEP, COMMIT, VARIANT])
+    groups = engine.with_causes(groups)
+    cause = nw.col(failure_causes.CAUSE)
     flags = {
-        "is_attempt": expressions.IS_ATTEMPT,
+        "is_attempt": expressions.IS_ATTEMPT & (cause != failure_causes.PERSON),
         "passes": nw.col("state") == "passed",  # of attempts it is known
-        "lost": (nw.col("state") == "failed") & expressions.BY_INFRASTRUCTURE,
+        "lost": cause == failure_causes.INFRASTRUCTURE,
+        "killed": cause == failure_causes.KILLED,
         "unknown": nw.col("commit").is_null() | (nw.col("commit") == "HEAD"),
     }
     rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags).filter(nw.col("is_attempt"))
-    outcomes = {name: nw.col(name) for name in ("passes", "lost", "unknown")}
-    outcomes["failures"] = ~nw.col("passes") & ~nw.col("lost")
+    outcomes = {name: nw.col(name) for name in ("passes", "lost", "killed", "unknown")}
+    outcomes["failures"] = ~nw.col("passes") & ~nw.col("lost") & ~nw.col("killed")
     rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
     return _without_storms(replace(groups, frame=rows))
 
@@ -273,9 +285,13 @@ def _with_floats(rows: Rows, *counts: str) -> Rows:
 
 def _express_verdict() -> nw.Expr:
     """Return the index of the verdict in VERDICTS."""
-    passes, failures, lost = (nw.col(name) for name in _OUTCOMES)
-    unlike = nw.when(passes > 0).then(nw.lit(4)).otherwise(nw.when(failures > 1).then(nw.lit(3)).otherwise(nw.lit(2)))
-    return nw.when(failures > 0).then(unlike).otherwise((lost > 0).cast(nw.Int64))
+    passes, failures, lost, killed = (nw.col(name) for name in _OUTCOMES)
+    numbers = {name: nw.lit(number) for number, name in enumerate(VERDICTS)}
+    failed = nw.when(failures > 1).then(numbers["deterministic"]).otherwise(numbers["undecided"])
+    failed = nw.when(passes > 0).then(numbers["flaky"]).otherwise(failed)
+    others = nw.when(lost > 0).then(numbers["infrastructure"]).otherwise(numbers["passed"])
+    others = nw.when(killed > 0).then(numbers["killed"]).otherwise(others)
+    return nw.when(failures > 0).then(failed).otherwise(others)
 
 
 @checked_names

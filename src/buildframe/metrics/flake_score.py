@@ -95,6 +95,7 @@ def flake_score(
         flaky            Int64   rows of these with this verdict
         deterministic    Int64   rows of these with this verdict
         undecided        Int64   rows of these with this verdict
+        killed           Int64   rows of these with this verdict
         infrastructure   Int64   rows of these with this verdict; all others passed
         suspected        Int64   undecided commits between two that passed; null without a branch
         power_planned    float64 chance that a step with the rate `threshold` would have shown both

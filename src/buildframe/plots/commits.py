@@ -37,14 +37,15 @@ _LEAST_HEIGHT = 270.0  # points of a plot, or 170 of a cell, with commit labels
 _SHA = re.compile(r"\A([0-9a-f]{7})[0-9a-f]{33}\Z")
 _VERDICTS = {
     "passed": ("passed", "#DCEBF4"),
-    "infrastructure": ("agent lost", theme.GRAY),
+    "infrastructure": ("infrastructure", theme.GRAY),
+    "killed": ("killed, cause unknown", theme.PURPLE),
     "undecided": ("failed, not retried", "#F0B28C"),
     "deterministic": ("failed every time", theme.RED),
     "flaky": ("passed and failed (flip)", theme.ORANGE),
 }
 """Label and color of each verdict, from best to worst."""
 
-_LOST = 1  # rank of the worst verdict that is no failure
+_NO_FAILURE = 2  # rank of the worst verdict that is no failure of the step
 _PASSED_ON_DARK = "#24465C"
 
 
@@ -232,12 +233,12 @@ def commit_grid(
             return
         shown_commits, older = _choose_newest(one.outcomes, count_commits_that_fit(ax, commits))
         table = _rank_verdicts(one.outcomes, one.steps).reindex(columns=list(shown_commits.index))
-        failed, total = (table > _LOST).sum(axis=1), one.steps["failures"]
+        failed, total = (table > _NO_FAILURE).sum(axis=1), one.steps["failures"]
         ran = table.index[table.notna().any(axis=1)]
         order = sorted(ran, key=lambda k: (-failed[k], -total[k], one.steps["name"][k]))
         rows = order[: max(count_rows_that_fit(ax, top + 1, below=_points_below(ax)) - 1, 1)]
         draw_verdicts(ax, pd.concat([table.max().to_frame().T, table.loc[rows]], ignore_index=True))
-        counts = [int((table.max() > _LOST).sum()), *failed[rows]]
+        counts = [int((table.max() > _NO_FAILURE).sum()), *failed[rows]]
         names = ["all steps", *one.steps["name"][rows]]
         theme.label_rows(ax, np.arange(len(names)) + 0.5, names, _CHARACTERS, counts, one.steps["name"])
         days = to_zone(shown_commits, tz).dt.tz_localize(None).dt.normalize()

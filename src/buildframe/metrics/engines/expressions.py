@@ -15,9 +15,6 @@ from buildframe.metrics.columns import Integers
 from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, SEEN, Span
 from buildframe.metrics.engines.dtypes import micros_column, nan_as_null
 
-OUTCOME = ("state", "soft_failed", "exit_status", "signal")
-"""Columns of jobs that determine the outcome."""
-
 _FEW = 4
 
 
@@ -36,9 +33,6 @@ HAS_FAILED = (nw.col("state") == "failed").fill_null(False)
 _HAS_FAILED_UNLESS_SOFT = HAS_FAILED & ~nw.col("soft_failed").fill_null(False)
 HAS_FAILED_HARD = _HAS_FAILED_UNLESS_SOFT | (nw.col("state") == "timed_out").fill_null(False)
 """Jobs that failed or timed out, unless the failure is soft."""
-
-BY_INFRASTRUCTURE = ~nw.col("signal").is_null() | (nw.col("exit_status") == -1).fill_null(False)
-"""Ends of jobs by infrastructure: the agent was lost or killed (exit status -1, or a signal)."""
 
 IS_ATTEMPT = (
     (nw.col("type") == "script")

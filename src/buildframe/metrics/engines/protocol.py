@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
+from buildframe.metrics import failure_causes
 from buildframe.metrics.columns import Floats, Integers, check_are_builds, column, require_columns, timestamps
 from buildframe.metrics.durations import SEEN, RowMetric, Span, check_column_of, span_of
 from buildframe.metrics.engines import attribution, expressions, storms
@@ -451,6 +452,11 @@ class Engine(ABC):
         return self.with_micros(rows, [at]).filter(nw.any_horizontal(*is_in, ignore_nulls=True))
 
     # Attempts, and builds of jobs
+
+    def with_causes(self, rows: GroupedRows) -> GroupedRows:
+        """Add the number of the cause of failures (`failure_causes.CAUSE`)."""
+        names = rows.frame.collect_schema().names()
+        return rows.with_columns(**{failure_causes.CAUSE: failure_causes.number_cause(names)})
 
     def mark_storms(self, attempts: GroupedRows, n_keys: int) -> GroupedRows | None:
         """Add whether each attempt is in a storm (`STORM`, 1 or 0): half an hour in which a queue or an agent fails.

@@ -1,0 +1,44 @@
+"""Say what ended a failed job, by one rule for every engine: its command, infrastructure, a person, or an unknown kill.
+
+A reason that the service gives says most. Without one, the signal and the exit status decide. Knows single jobs that
+failed; does not group or summarize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import narwhals as nw
+
+COMMAND, INFRASTRUCTURE, KILLED, PERSON = range(4)
+"""Causes. A command that crashes or whose signature is rejected fails like others. Nobody knows who killed `KILLED`."""
+
+CAUSE = "cause of the failure"
+
+NEEDS, WANTS = ("state", "exit_status", "signal"), ("signal_reason",)
+"""Columns that the rule reads: required ones, and those that may be missing."""
+
+LOST = -1
+"""Exit status of a job whose agent was lost or killed."""
+
+_BY_INFRASTRUCTURE = ("agent_stop", "agent_refused", "agent_incompatible", "stack_error", "process_run_error")
+_BY_PERSON, _BY_CONFIGURATION = "cancel", "signature_rejected"
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
+_KILL = "SIGKILL"
+
+
+def number_cause(available: Collection[str]) -> nw.Expr:
+    """Return the cause of each failure; `COMMAND` for jobs in other states."""
+    signal, is_lost = nw.col("signal"), (nw.col("exit_status") == LOST).fill_null(False)
+    is_crash = signal.is_in(_CRASHES).fill_null(False)
+    is_kill = (signal == _KILL).fill_null(False)
+    if "signal_reason" in available:
+        reason = nw.col("signal_reason")
+        is_kill &= reason.is_null()
+    cause = nw.when(is_kill).then(nw.lit(KILLED)).otherwise(nw.lit(COMMAND))
+    cause = nw.when(is_lost & ~is_crash).then(nw.lit(INFRASTRUCTURE)).otherwise(cause)
+    if "signal_reason" in available:
+        cause = nw.when(reason == _BY_CONFIGURATION).then(nw.lit(COMMAND)).otherwise(cause)
+        cause = nw.when(reason.is_in(_BY_INFRASTRUCTURE)).then(nw.lit(INFRASTRUCTURE)).otherwise(cause)
+        cause = nw.when(reason == _BY_PERSON).then(nw.lit(PERSON)).otherwise(cause)
+    return nw.when(nw.col("state") == "failed").then(cause).otherwise(nw.lit(COMMAND))
