@@ -279,7 +279,7 @@ def test_the_agent_of_a_lost_job_stays_away() -> None:
         one |= {"started_at": starts[i], "finished_at": starts[i] + 30}
         own["finished_at"] = starts[i] + 30
         jobs[i] = one
-    jobs[1] |= {"state": "failed", "exit_status": -1, "signal_reason": "agent_lost"}
+    jobs[1] |= {"state": "failed", "exit_status": -1}
     same = replayed(builds, jobs)[1]
     assert [start for (start,) in seconds(same, "started").values()] == starts
     faster = replayed(builds, jobs, run_scale={"unit": 0.5})[1]

@@ -40,7 +40,7 @@ def replay(
         they were fetched: jobs of a build that are ready at once get agents in this order. Needs the columns `id`,
         `build_id`, `pipeline`, `type`, `state`, `queue`, `created_at`, `runnable_at`, `started_at`, `finished_at`, and
         `step` or `step_key` and `name`. Uses `agent_id`, `priority`, `soft_failed`, `retried_in_job_id`,
-        `retry_of_job_id`, `retry_of_type`, `retry_source`, `retry_type`, `exit_status`, `signal_reason`,
+        `retry_of_job_id`, `retry_of_type`, `retry_source`, `retry_type`, `exit_status`, `signal`, `signal_reason`,
         `triggered_build`, `async`, `label`, `unblocked_at` and `fetched_at`; if one is missing, it counts as null. If
         both frames have `organization`, it identifies pipelines and queues, too.
     agents : int, sequence of int, dict, optional

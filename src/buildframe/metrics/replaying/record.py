@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics import retries
+from buildframe.metrics import failure_causes, retries
 from buildframe.metrics.columns import (
     NAT,
     TIMESTAMP,
@@ -35,7 +36,7 @@ _QUEUE = "organization and queue"
 
 _NEEDS_OF_BUILDS = ("id", "state", "created_at", "finished_at")
 _OPTIONAL_TEXTS = (
-    "retried_in_job_id", *retries.COLUMNS, "agent_id", "triggered_build", "label", "signal_reason", "branch",
+    "retried_in_job_id", *retries.COLUMNS, "agent_id", "triggered_build", "label", "signal", "signal_reason", "branch",
 )  # fmt: skip
 _OPTIONAL_FLAGS = ("soft_failed", "async")
 _OPTIONAL_TIMES = ("unblocked_at",)
@@ -198,7 +199,8 @@ def _table_of_jobs(jobs: pd.DataFrame, keys: list[str], pipeline: Integers) -> p
     columns |= {name: _optional(jobs, name, "str") for name in _OPTIONAL_TEXTS}
     columns |= {name: _optional(jobs, name, "boolean").astype("boolean") for name in _OPTIONAL_FLAGS}
     columns |= {name: _optional(jobs, name, TIMESTAMP) for name in _OPTIONAL_TIMES}
-    columns |= {"step": steps, "priority": _integers(jobs, "priority"), GROUP: pipeline, ROW: np.arange(len(jobs))}
+    columns |= {"exit_status": _integers(jobs, "exit_status"), "priority": _integers(jobs, "priority")}
+    columns |= {"step": steps, GROUP: pipeline, ROW: np.arange(len(jobs))}
     owner = columns[keys[0]].astype("str").fillna("") if len(keys) > 1 else pd.Series("", jobs.index)
     columns[_QUEUE] = owner + "\n" + columns["queue"].astype("str")
     return pd.DataFrame(columns).reset_index(drop=True)
@@ -258,13 +260,23 @@ def _read_jobs(
         "is_waiting": waits & is_over & ~jobs.is_block,
         "is_void": jobs.is_void,
         "is_expired": equals(rows, "state", "expired"),
-        "is_lost": equals(rows, "signal_reason", "agent_lost"),
+        "is_lost": _have_lost_agents(rows),
         "is_manual_retry": jobs.is_manual_retry,
         "is_async": rows["async"].fillna(False).to_numpy(np.bool_),
     }
     replaces = np.where(jobs.replaces >= 0, inverse[jobs.replaces], -1)[order]
     taken: dict[str, Any] = {name: np.asarray(values)[order] for name, values in fields.items()}
     return RecordedJobs(from_pipeline=order, replaces=replaces, **taken), [*map(str, queues)], [*agents]
+
+
+def _have_lost_agents(rows: pd.DataFrame) -> Flags:
+    """Return which jobs failed because their agent was lost or stopped, so that it was away afterward."""
+    typed = rows[[*failure_causes.NEEDS, *failure_causes.WANTS]]
+    cause = failure_causes.number_cause(typed.columns)
+    causes = nw.from_native(typed, eager_only=True).select(cause=cause).to_native()["cause"]
+    is_gone = (rows["exit_status"] == failure_causes.LOST) | (rows["signal_reason"] == "agent_stop").fillna(False)
+    is_lost: Flags = ((causes == failure_causes.INFRASTRUCTURE) & is_gone).to_numpy(np.bool_)
+    return is_lost
 
 
 def _child_ids(rows: pd.DataFrame) -> pd.Series[Any]:
