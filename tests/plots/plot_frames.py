@@ -173,7 +173,7 @@ def chain_of_each_kind() -> pd.DataFrame:
         state=["passed", "failed", "passed", "unblocked", "passed", "passed", "passed"],
         retried=[k == 1 for k in range(n)],
         retried_in_job_id=[None, "j2", *[None] * 5],
-        retry_type=[None, None, "manual", *[None] * 4],
+        retry_type=[None, "manual", *[None] * 5],
         created_at=at(0, 3, 14, 0, 0, 0, 3),
         runnable_at=at(1, 3, 14, None, 30, 40, 3),
         started_at=at(2, 5, 15, None, None, 40, 5),

@@ -249,7 +249,7 @@ def test_the_commit_grid_has_the_newest_commits_first_and_the_worst_steps_at_the
     frame.loc[frame["commit"].str.startswith("0000005"), "exit_status"] = 1
     ax = plots.commit_grid(frame)
     (mesh,) = (one for one in ax.collections if isinstance(one, QuadMesh))
-    assert mesh.get_array().tolist() == [[3, 4, 4, 4, 4, 4], [3, 4, 4, 4, 4, 4], [3, 4, 0, 4, 0, 4], [3, 0, 4, 0, 0, 4]]
+    assert mesh.get_array().tolist() == [[4, 5, 5, 5, 5, 5], [4, 5, 5, 5, 5, 5], [4, 5, 0, 5, 0, 5], [4, 0, 5, 0, 0, 5]]
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names == ["all steps  (6)", "step 0  (6)", "step 1  (4)", "step 2  (3)"]
     assert ax.get_xticklabels()[0].get_text() == "10 Mar  0000005"

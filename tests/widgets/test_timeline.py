@@ -70,7 +70,7 @@ def chain_of_each_kind() -> pd.DataFrame:
         state=["passed", "failed", "passed", "unblocked", "passed", "passed"],
         retried=[False, True, False, False, False, False],
         retried_in_job_id=[None, "j2", None, None, None, None],
-        retry_type=[None, None, "manual", None, None, None],
+        retry_type=[None, "manual", None, None, None, None],
         created_at=at(0, 3, 14, 0, 0, 3),
         runnable_at=at(1, 3, 14, None, 30, 3),
         started_at=at(2, 5, 15, None, None, 5),
