@@ -187,9 +187,9 @@ def retry_rate(jobs: pd.DataFrame) -> pd.DataFrame:
     retried = execution & flag(jobs["retried"])
     passed = retried & is_any(jobs["state"], "passed")
     first = jobs["retried_in_job_id"].array[retried]
-    again = known(jobs["retry_type"])
+    again = known(jobs["retry_of_type"])
     found = pd.Index(jobs["id"].array[again]).get_indexer(first)
-    kinds = np.append(jobs["retry_type"].array[again].to_numpy(object), "")[found]
+    kinds = np.append(jobs["retry_of_type"].array[again].to_numpy(object), "")[found]
     cell, size = cells_of(us(jobs, "started_at"))
     many, cell = len(pipelines), codes * size + cell
     cells = {

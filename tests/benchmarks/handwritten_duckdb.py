@@ -17,7 +17,7 @@ from tests.benchmarks.handwritten_intervals import CELLS, Durations, percentile_
 from tests.benchmarks.handwritten_jobs import HALF_HOUR, ranked
 from tests.benchmarks.handwritten_tables import each_day, rated_kinds, settled, summed
 
-_VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
+_VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 _VARIANT = ("organization", "pipeline", "step", "commit", "matrix", "parallel_group_index")
 _COMMIT = ("organization", "pipeline", "branch", "commit")
 _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
@@ -109,7 +109,8 @@ class Sql:
                    count_if(retried AND state = 'passed') AS retried_passed
             FROM jobs WHERE type = 'script' AND started_at IS NOT NULL GROUP BY ALL""")
         kinds = self._frame("""
-            WITH again AS (SELECT id, retry_type AS kind FROM jobs WHERE retry_type IN ('automatic', 'manual'))
+            WITH again AS (SELECT id, retry_of_type AS kind FROM jobs
+                           WHERE retry_of_type IN ('automatic', 'manual'))
             SELECT pipeline, count_if(kind = 'automatic') AS automatic, count_if(kind = 'manual') AS manual
             FROM (SELECT pipeline, retried_in_job_id FROM jobs
                   WHERE retried AND type = 'script' AND started_at IS NOT NULL) AS first
@@ -122,7 +123,8 @@ class Sql:
                       FROM jobs WHERE type = 'script'),
         attempts AS (SELECT organization, pipeline, step, nullif(commit, 'HEAD') AS commit, matrix,
                         parallel_group_index, state = 'passed' AS passed, state = 'timed_out' AS timed_out, failed,
-                        failed AND (signal IS NOT NULL OR coalesce(exit_status = -1, false)) AS lost,
+                        failed AND coalesce(exit_status = -1, false) AS lost,
+                        failed AND coalesce(exit_status <> -1 AND signal = 'SIGKILL', false) AS killed,
                         queue, agent_id, epoch_us(finished_at) // {HALF_HOUR} AS period, finished_at
                      FROM hard WHERE failed OR state IN ('passed', 'timed_out'))"""
 
@@ -146,20 +148,22 @@ class Sql:
         return [f"({place} = '{name}' AND period = {period})" for name, period in found]
 
     def flips(self) -> pd.DataFrame:
-        counts = ", ".join(f"count_if(commit IS NOT NULL AND verdict = {i}) AS {_VERDICTS[i]}" for i in (4, 3, 2, 1))
+        counts = ", ".join(f"count_if(commit IS NOT NULL AND verdict = {i}) AS {_VERDICTS[i]}" for i in (5, 4, 3, 2, 1))
         storms = " OR ".join([*self._storms("queue"), *self._storms("agent_id")]) or "false"
         cell, size = self._cells("jobs", "finished_at")
         cells = self._frame(f"""{self._ATTEMPTS},
             outcomes AS (SELECT *, coalesce({storms}, false) AS storm FROM attempts),
             variants AS (SELECT {", ".join(_VARIANT)}, count_if(passed AND NOT storm) AS passes,
-                                count_if((timed_out OR failed AND NOT lost) AND NOT storm) AS failures,
-                                count_if(lost AND NOT storm) AS lost, count_if(storm) AS storm,
+                                count_if((timed_out OR failed AND NOT lost AND NOT killed) AND NOT storm) AS failures,
+                                count_if(lost AND NOT storm) AS lost, count_if(killed AND NOT storm) AS killed,
+                                count_if(storm) AS storm,
                                 count(*) AS attempts, min(finished_at) AS finished_at
                          FROM outcomes GROUP BY ALL),
             commits AS (SELECT organization, pipeline, step, commit, sum(attempts) AS attempts, sum(storm) AS storm,
                                bool_or(commit IS NOT NULL AND passes > 0) AS passed, min(finished_at) AS finished_at,
-                               max(CASE WHEN failures > 0 AND passes > 0 THEN 4 WHEN failures > 1 THEN 3
-                                        WHEN failures > 0 THEN 2 WHEN lost > 0 THEN 1 ELSE 0 END) AS verdict
+                               max(CASE WHEN failures > 0 AND passes > 0 THEN 5 WHEN failures > 1 THEN 4
+                                        WHEN failures > 0 THEN 3 WHEN killed > 0 THEN 2 WHEN lost > 0
+                                        THEN 1 ELSE 0 END) AS verdict
                         FROM variants GROUP BY ALL)
             SELECT organization, pipeline, step, {cell} AS cell,
                    count_if(commit IS NOT NULL AND (passed OR verdict > 0)) AS commits,

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.handwritten import NAT, cells_of, factorized, flag, is_any, known, steps, us
+from tests.benchmarks.handwritten import NAT, cells_of, factorized, flag, is_any, steps, us
 from tests.benchmarks.handwritten_intervals import Integers, rated
 
 HALF_HOUR = 1_800_000_000
-_VERDICTS = np.array(["passed", "infrastructure", "undecided", "deterministic", "flaky"], object)
-_FLAKY = 4
+_VERDICTS = np.array(["passed", "infrastructure", "killed", "undecided", "deterministic", "flaky"], object)
+_FLAKY = 5
 
 
 class _Attempts(NamedTuple):
@@ -24,6 +24,7 @@ class _Attempts(NamedTuple):
     passed: Any
     failed: Any
     lost: Any
+    killed: Any
     stormy: Any
     at: Integers
 
@@ -33,7 +34,8 @@ def _attempts(jobs: pd.DataFrame) -> _Attempts:
     of_state, states = pd.factorize(jobs["state"])
     passed, failed, timed_out = (of_state == states.get_loc(one) for one in ("passed", "failed", "timed_out"))
     failed &= ~soft
-    lost = failed & (known(jobs["signal"]) | (jobs["exit_status"].to_numpy(np.int64, na_value=0) == -1))
+    lost = failed & (jobs["exit_status"].to_numpy(np.int64, na_value=0) == -1)
+    killed = failed & ~lost & is_any(jobs["signal"], "SIGKILL")
     rows = np.flatnonzero(is_any(jobs["type"], "script") & (passed | failed | timed_out))
     result = [factorized(jobs[name]) for name in ("organization", "pipeline")]
     result += [steps(jobs), factorized(jobs["commit"]), factorized(jobs["matrix"])]
@@ -44,17 +46,19 @@ def _attempts(jobs: pd.DataFrame) -> _Attempts:
         key = key * len(texts) + codes[rows]
     key = key * (int(index.max()) + 2) + shard[rows]
     texts = [*(texts for _, texts in result), pd.Series(range(int(index.max()) + 2))]
-    at, passed, failed, lost = (
+    at, passed, failed, lost, killed = (
         us(jobs, "finished_at")[rows],
         passed[rows],
-        (failed & ~lost | timed_out)[rows],
+        (failed & ~lost & ~killed | timed_out)[rows],
         lost[rows],
+        killed[rows],
     )
     step, commit = key // (len(texts[3]) * len(texts[4]) * len(texts[5])), result[3][0][rows]
     stormy = np.zeros(len(rows), np.bool_)
     for place in ("queue", "agent_id"):
         stormy |= _stormy(jobs[place], rows, at // HALF_HOUR, step, commit, passed)
-    return _Attempts(rows, key, texts, passed & ~stormy, failed & ~stormy, lost & ~stormy, stormy, at)
+    outcomes = (one & ~stormy for one in (passed, failed, lost, killed))
+    return _Attempts(rows, key, texts, *outcomes, stormy, at)
 
 
 def _stormy(places: Any, rows: Integers, period: Integers, step: Integers, commit: Integers, passed: Any) -> Any:
@@ -81,9 +85,9 @@ def _stormy(places: Any, rows: Integers, period: Integers, step: Integers, commi
     return stormy
 
 
-def _verdicts(passes: Integers, failures: Integers, lost: Integers) -> Integers:
-    unlike = np.where(passes > 0, 4, np.where(failures > 1, 3, 2))
-    return np.where(failures > 0, unlike, lost > 0)
+def _verdicts(passes: Integers, failures: Integers, lost: Integers, killed: Integers) -> Integers:
+    unlike = np.where(passes > 0, 5, np.where(failures > 1, 4, 3))
+    return np.where(failures > 0, unlike, np.where(killed > 0, 2, lost > 0))
 
 
 def outcomes_by_commit(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -92,12 +96,12 @@ def outcomes_by_commit(jobs: pd.DataFrame) -> pd.DataFrame:
     order = np.argsort(found.key)
     key = found.key[order]
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    passes, failures, lost, storm = (
+    passes, failures, lost, killed, storm = (
         np.add.reduceat(one[order], starts, dtype=np.int64)
-        for one in (found.passed, found.failed, found.lost, found.stormy)
+        for one in (found.passed, found.failed, found.lost, found.killed, found.stormy)
     )
     ended, left_out = found.at[order], found.stormy[order]
-    counted = passes + failures + lost > 0
+    counted = passes + failures + lost + killed > 0
     columns, left = {}, key[starts]
     names = ["organization", "pipeline", "step", "commit", "matrix", "parallel_group_index"]
     for name, texts in reversed([*zip(names, found.texts, strict=True)]):
@@ -116,9 +120,10 @@ def outcomes_by_commit(jobs: pd.DataFrame) -> pd.DataFrame:
             "passes": passes,
             "failures": failures,
             "lost": lost,
+            "killed": killed,
             "n_storm": storm,
             **{name: pd.DatetimeIndex(at.view("M8[us]"), tz="UTC") for name, at in times.items()},
-            "verdict": pd.array(_VERDICTS, dtype="str").take(_verdicts(passes, failures, lost)),
+            "verdict": pd.array(_VERDICTS, dtype="str").take(_verdicts(passes, failures, lost, killed)),
         }
     )
     return result if counted.all() else result[counted].reset_index(drop=True)
@@ -130,9 +135,9 @@ def flips(jobs: pd.DataFrame) -> pd.DataFrame:
     order = np.argsort(found.key)
     key = found.key[order]
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    counts = (found.passed, found.failed, found.lost, found.stormy)
-    passes, failures, lost, storm = (np.add.reduceat(one[order], starts, dtype=np.int64) for one in counts)
-    verdicts = _verdicts(passes, failures, lost)
+    counts = (found.passed, found.failed, found.lost, found.killed, found.stormy)
+    passes, failures, lost, killed, storm = (np.add.reduceat(one[order], starts, dtype=np.int64) for one in counts)
+    verdicts = _verdicts(passes, failures, lost, killed)
     at_commit = key[starts] // (n_matrices * n_shards)
     firsts = np.flatnonzero(np.diff(at_commit, prepend=-1))
     verdict = np.maximum.reduceat(verdicts, firsts)
@@ -157,7 +162,7 @@ def flips(jobs: pd.DataFrame) -> pd.DataFrame:
     names["step"] = there % n_steps
     result = {name: texts.array.take(codes) for (name, codes), texts in zip(names.items(), found.texts, strict=False)}
     result |= {"commits": commits, "commits_passed": commits_passed}
-    result |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "infrastructure")}
+    result |= {name: by_verdict[name] for name in ("flaky", "deterministic", "undecided", "killed", "infrastructure")}
     storms = np.bincount(step, np.add.reduceat(storm, firsts), many)[there].astype(np.int64)
     result |= {"n_storm": storms, "n_without_commit": np.zeros(len(there), np.int64), "flake_rate": rates.pop("rate")}
     return ranked(pd.DataFrame(result | rates))

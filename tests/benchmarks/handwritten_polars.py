@@ -18,7 +18,7 @@ from tests.benchmarks.handwritten_tables import each_day, rated_kinds, settled, 
 
 c = pl.col
 
-_VERDICTS = ("passed", "infrastructure", "undecided", "deterministic", "flaky")
+_VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 _VARIANT = ("organization", "pipeline", "step", "commit", "matrix", "parallel_group_index")
 _COMMIT = ("organization", "pipeline", "branch", "commit")
 _CLASSES = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
@@ -113,7 +113,7 @@ def retry_rate(jobs: pl.DataFrame) -> pd.DataFrame:
     counts = executions.group_by("pipeline", cell=cell).agg(
         executions=pl.len(), retried=retried.sum(), retried_passed=passed
     )
-    again = jobs.lazy().filter(c("retry_type").is_in(["automatic", "manual"])).select("id", kind="retry_type")
+    again = jobs.lazy().filter(c("retry_of_type").is_in(["automatic", "manual"])).select("id", kind="retry_of_type")
     kinds = executions.filter(retried).select("pipeline", id="retried_in_job_id").join(again, on="id")
     by_kind = {kind: (c("kind") == kind).sum() for kind in ("automatic", "manual")}
     cells, of_kind = pl.collect_all([counts, kinds.group_by("pipeline").agg(**by_kind)])
@@ -121,14 +121,16 @@ def retry_rate(jobs: pl.DataFrame) -> pd.DataFrame:
     return rated_kinds(keys.merge(of_kind.to_pandas(), how="left", on="pipeline").fillna(0), rates)
 
 
-_OUTCOMES = ("passes", "failures", "lost", "storm")
+_OUTCOMES = ("passes", "failures", "lost", "killed", "storm")
 
 
 def flips(jobs: pl.DataFrame) -> pd.DataFrame:
     state, soft = c("state"), c("soft_failed").fill_null(value=False)
     hard = (state == "failed") & ~soft
-    lost = hard & (c("signal").is_not_null() | (c("exit_status") == -1).fill_null(value=False))
-    outcome = {"passes": state == "passed", "failures": hard & ~lost | (state == "timed_out"), "lost": lost}
+    lost = hard & (c("exit_status") == -1).fill_null(value=False)
+    killed = hard & ~lost & (c("signal") == "SIGKILL").fill_null(value=False)
+    outcome = {"passes": state == "passed", "failures": hard & ~lost & ~killed | (state == "timed_out"), "lost": lost}
+    outcome["killed"] = killed
     known = pl.when(c("commit") != "HEAD").then(c("commit"))
     rows = jobs.lazy().filter(_SCRIPT & (hard | state.is_in(["passed", "timed_out"])))
     texts = ("organization", "pipeline", "step", "matrix")
@@ -141,8 +143,9 @@ def flips(jobs: pl.DataFrame) -> pd.DataFrame:
     counted = attempts.lazy().with_columns(storm=is_stormy.fill_null(value=False))
     sums = [(c(name) & ~c("storm")).sum() for name in outcome]
     variants = counted.group_by(_VARIANT).agg(*sums, c("storm").sum(), c("at").min())
-    unlike = pl.when(c("passes") > 0).then(4).when(c("failures") > 1).then(3).otherwise(2)
-    verdict = pl.when(c("failures") > 0).then(unlike).otherwise((c("lost") > 0).cast(pl.Int32))
+    unlike = pl.when(c("passes") > 0).then(5).when(c("failures") > 1).then(4).otherwise(3)
+    others = pl.when(c("killed") > 0).then(2).otherwise((c("lost") > 0).cast(pl.Int32))
+    verdict = pl.when(c("failures") > 0).then(unlike).otherwise(others)
     has_commit = c("commit").is_not_null()
     commits = variants.group_by(_VARIANT[:4]).agg(
         c("at").min(), c("storm").sum(), verdict=verdict.max(), passed=has_commit.first() & (c("passes") > 0).any(),
@@ -152,7 +155,7 @@ def flips(jobs: pl.DataFrame) -> pd.DataFrame:
     is_counted = has_commit & (c("passed") | (c("verdict") > 0))
     cells = commits.with_columns(c("at").cast(pl.Datetime("us"))).lazy().group_by(*_VARIANT[:3], cell=cell).agg(
         commits=is_counted.sum(), commits_passed=c("passed").sum(),
-        **{_VERDICTS[i]: (has_commit & (c("verdict") == i)).sum() for i in (4, 3, 2, 1)},
+        **{_VERDICTS[i]: (has_commit & (c("verdict") == i)).sum() for i in (5, 4, 3, 2, 1)},
         n_storm=c("storm").sum(), n_without_commit=c("attempts").filter(~has_commit).sum(),
     )  # fmt: skip
     by = [*_VARIANT[:3]]

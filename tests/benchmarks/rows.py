@@ -120,7 +120,7 @@ def _jobs(random: np.random.Generator, builds: pd.DataFrame, of_build: Integers)
             "finished_at": _moments(started + _seconds(random, 200, n), (state < 4) | (state > 5)),
             "unblocked_at": _moments(created + _seconds(random, 600, n), (kind == 2) & (random.random(n) < 0.8)),
             "retried": pd.array(retried, "boolean"),
-            "retry_type": _picked(
+            "retry_of_type": _picked(
                 ["automatic", "manual", None], np.where(again, random.random(n) < 0.2, 2).astype(int)
             ),
             "retried_in_job_id": pd.Series(np.where(retried, np.roll(ids.to_numpy(object), -1), None), dtype="str"),

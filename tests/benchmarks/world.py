@@ -260,9 +260,9 @@ def _jobs(chance: random.Random, pipeline: str, number: int, end: str, created: 
 
 def _repeat(first: Body, second: Body) -> None:
     """Make a job the second attempt of another one."""
-    first |= {"retried": True, "retried_in_job_id": second["id"]}
+    first |= {"retried": True, "retried_in_job_id": second["id"], "retry_type": "automatic"}
     second |= {key: first[key] for key in ("name", "step_key", "step", "command", "agent_query_rules", "matrix")}
-    second |= {"retries_count": 1, "retry_type": "automatic"}
+    second |= {"retries_count": 1}
     second["retry_source"] = {"job_id": first["id"], "retry_type": "automatic"}
 
 

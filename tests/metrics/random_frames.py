@@ -88,6 +88,8 @@ def jobs_of(kind: str) -> pd.DataFrame:
             "retried_in_job_id": _texts(random, n, *[f"job-{i}" for i in range(max(n, 1))], None),
             "parallel_group_index": pd.Series(random.choice(np.array([None, 0, 1], object), n), dtype="Int64"),
             "matrix": _texts(random, n, None, None, '{"os":"linux"}', '{"os":"macos"}'),
+            "signal_reason": _texts(random, n, *[None] * 5, "agent_refused", "cancel", "signature_rejected"),
+            "retry_source": _texts(random, n, *[None] * 3, *(_source(f"job-{i % max(n, 1)}") for i in range(3))),
             "fetched_at": builds["fetched_at"],
         }
     )
@@ -95,6 +97,10 @@ def jobs_of(kind: str) -> pd.DataFrame:
         frame = frame.assign(type="waiter", state=None).astype({"type": "str", "state": "str"})
         return _null(frame, [name for name in frame if frame[name].dtype == UTC and name != "build_created_at"])
     return _made(frame, kind, "started_at", "finished_at")
+
+
+def _source(job: str) -> str:
+    return f'{{"job_id":"{job}","retry_type":"manual"}}'
 
 
 def _made(frame: pd.DataFrame, kind: str, *ends: str) -> pd.DataFrame:

@@ -35,7 +35,17 @@ def test_an_unchanged_record_with_everything_in_it_stays_as_it_was() -> None:
         build("again", 60, 80, rebuilt_from_id="b"), build("not run", 5, None, state="not_run"),
     ]  # fmt: skip
     jobs = [
-        job("unit", 0, 0, 10, state="failed", id="unit 1", retried_in_job_id="unit 2", retry_type="automatic", exit_status=1),
+        job(
+            "unit",
+            0,
+            0,
+            10,
+            state="failed",
+            id="unit 1",
+            retried_in_job_id="unit 2",
+            retry_type="automatic",
+            exit_status=1,
+        ),
         job("unit", 10, 10, 12, id="unit 2", created_at=10),
         trigger("child", 12, 40),
         job("wait", None, None, None, type="waiter", created_at=None, state=None, queue=None),

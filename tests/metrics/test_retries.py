@@ -86,7 +86,9 @@ def test_forty_automatic_and_twenty_manual_retries_in_each_shape(way, shape):
     fetched = frame.assign(**named.astype("str"))
     assert retry_rate(way(fetched))[COUNTS].to_numpy().tolist() == [[120, 60, 0, 40, 20, 0]], "as fetched"
     unlinked = fetched.assign(retried_in_job_id=pd.Series(None, frame.index, dtype="str"))
-    assert retry_rate(way(unlinked))[["automatic", "manual"]].to_numpy().tolist() == [[40, 20]], "retried, nobody knows in which job"
+    assert retry_rate(way(unlinked))[["automatic", "manual"]].to_numpy().tolist() == [[40, 20]], (
+        "retried, nobody knows in which job"
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)

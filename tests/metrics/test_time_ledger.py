@@ -120,7 +120,9 @@ def test_twenty_manual_retries_of_66_minutes_each_take_1320_minutes(shape: str, 
     """Each fails after 10 minutes, and somebody repeats it 66 minutes later; 5 are repeated by the service."""
     listed, builds = [], []
     for i, kind in enumerate(["manual"] * 20 + ["automatic"] * 5):
-        first = job("unit", 0, 0, 600, id=f"{i} first", build_id=f"b{i}", state="failed", retried_in_job_id=f"{i} again")
+        first = job(
+            "unit", 0, 0, 600, id=f"{i} first", build_id=f"b{i}", state="failed", retried_in_job_id=f"{i} again"
+        )
         again = job("unit", 4560, 4560, 4620, id=f"{i} again", build_id=f"b{i}", created_at=4560)
         source = f'{{"job_id":"{i} first","retry_type":"{kind}"}}'
         again["retry_source"] = source if shape in ("source", "both", "only the new attempt", "before") else None

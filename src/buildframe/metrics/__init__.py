@@ -47,8 +47,8 @@ __all__ = [
     "contention", "cost", "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score",
     "flaky_board", "flaky_lifecycle", "flips", "idle_time", "job_failure_change", "latest", "leverage",
     "machine_time", "newcombe", "objective", "outages", "outcome", "outcomes_by_commit", "parallelism",
-    "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time", "replay",
-    "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
+    "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time",
+    "replay", "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
     "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
     "wall_time", "waste", "wilson", "with_seconds",
 ]  # fmt: skip
