@@ -119,9 +119,9 @@ def outcome(jobs: pd.DataFrame) -> pd.Series[str]:
     --------
     >>> metrics.outcome(jobs).value_counts().head(3)
     outcome
-    passed      2511
-    canceled      81
-    failed        44
+    passed      2564
+    failed        38
+    canceled      24
     Name: count, dtype: int64
     """
     check_is_pandas(jobs, "row metrics need.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -226,18 +226,16 @@ def _retries(columns: Columns) -> dict[str, Any]:
     if retried_in.null_count == len(retried_in) == columns["retry_source"].null_count:
         return dict.fromkeys(("retry_of_job_id", "retry_of_type"), pa.nulls(len(retried_in), text))
     ids = columns["id"].to_pylist()
-    kinds = columns["retry_type"].to_pylist()
-    successors = zip(retried_in.to_pylist(), ids, kinds, strict=True)
+    performed = columns["retry_type"].to_pylist()
+    successors = zip(retried_in.to_pylist(), ids, performed, strict=True)
     replaced = {after: (before, kind) for after, before, kind in successors if after is not None}
     found = [
         _retry_of(source, replaced.get(job, (None, None)))
         for job, source in zip(ids, columns["retry_source"].to_pylist(), strict=True)
     ]
-    attempts: Iterable[str | None]
-    attempts, kinds = zip(*found, strict=True)
     return {
-        "retry_of_job_id": pa.array(attempts, text),
-        "retry_of_type": pa.array(kinds, text),
+        "retry_of_job_id": pa.array((attempt for attempt, _ in found), text),
+        "retry_of_type": pa.array((kind for _, kind in found), text),
     }
 
 
