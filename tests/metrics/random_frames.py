@@ -73,7 +73,9 @@ def jobs_of(kind: str) -> pd.DataFrame:
             "name": _texts(random, n, ":rspec: RSpec 1/3", "RSpec 2/3", "lint", "deploy", None),
             "step_key": _texts(random, n, None, None, "unit", "e2e"),
             "queue": _texts(random, n, "default", "macos", None),
-            "state": _texts(random, n, "passed", "passed", "passed", "failed", "timed_out", "canceled", "broken", None),
+            "state": _texts(
+                random, n, "passed", "passed", "running", "failed", "timed_out", "canceled", "broken", None
+            ),
             "exit_status": pd.Series(random.choice(np.array([0, 0, 1, -1, None], object), n), dtype="Int64"),
             "signal": _texts(random, n, None, None, None, "SIGKILL"),
             "soft_failed": _flags(random, n, False, False, True, None),
@@ -88,6 +90,8 @@ def jobs_of(kind: str) -> pd.DataFrame:
             "retried_in_job_id": _texts(random, n, *[f"job-{i}" for i in range(max(n, 1))], None),
             "parallel_group_index": pd.Series(random.choice(np.array([None, 0, 1], object), n), dtype="Int64"),
             "matrix": _texts(random, n, None, None, '{"os":"linux"}', '{"os":"macos"}'),
+            "expired_at": _after(np.random.default_rng(4), runnable, 500, 0.05),
+            "build_finished_at": builds["finished_at"],
             "fetched_at": builds["fetched_at"],
         }
     )
@@ -102,7 +106,7 @@ def _made(frame: pd.DataFrame, kind: str, *ends: str) -> pd.DataFrame:
         return _null(frame, list(frame))
     if kind == "only running":
         running = frame.assign(state="running").astype({"state": "str"})
-        return _null(running, [ends[-1]])
+        return _null(running, [ends[-1], *(name for name in ("expired_at",) if name in frame)])
     return frame
 
 

@@ -224,7 +224,7 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
     texts are slow to filter.
     """
-    jobs = check_states(jobs, "state")
+    jobs = check_states(engine_of(jobs).with_ends(jobs), "state")
     groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
     flags = {
         "is_attempt": expressions.IS_ATTEMPT,

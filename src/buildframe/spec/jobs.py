@@ -15,6 +15,12 @@ from buildframe.spec.times import Moment
 
 DEFAULT_QUEUE = "default"
 
+OVER_STATES = (
+    "passed", "failed", "canceled", "expired", "timed_out", "skipped", "broken", "unblocked", "waiting_failed",
+    "blocked_failed", "unblocked_failed", "finished",
+)  # fmt: skip
+"""States of jobs that are over, also without `finished_at`. Webhooks send `finished`."""
+
 
 @functools.lru_cache(maxsize=4096)
 def queue_of(

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import metrics
+from buildframe.metrics.job_ends import IS_OVER, with_ends
 from buildframe.spec import TABLES, Column, Privacy
 from buildframe.spec.arrow_types import arrow_types
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES
@@ -82,7 +83,8 @@ class Retention:
 
 def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     """Add the stored columns that are computed from builds and their jobs."""
-    held_by_agents = set(jobs.loc[jobs["state"].isin(AGENT_STATES), "build_id"])
+    is_held = jobs["state"].isin(AGENT_STATES) & ~with_ends(jobs)[IS_OVER]
+    held_by_agents = set(jobs.loc[is_held, "build_id"])
     is_open = ~(frame["state"].isin(FINAL_STATES) | frame["blocked"].fillna(False)) | frame["id"].isin(held_by_agents)
     never = pd.Series(pd.NaT, frame.index, dtype=frame["created_at"].dtype)
     return metrics.with_seconds(frame).assign(**{IS_OPEN: is_open, GONE_AT: never})
