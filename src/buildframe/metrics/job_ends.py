@@ -75,15 +75,18 @@ def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
         finished = pd.Series(pd.NaT, jobs.index, dtype=TIMESTAMP)
     rows = np.flatnonzero(finished.isna())
     is_job_over = np.ones(len(jobs), np.bool_)
-    ended, seen = finished.array.copy(), finished.array.copy()
+    ended: Any = finished.array.copy()
+    seen: Any = finished.array.copy()
     if len(rows) and {*names} & {*STAMPS}:
         few = _examine(jobs, names, rows)
         ended[rows], seen[rows] = few["ended"].array, few["seen"].array
         is_job_over[rows] = few["over"].to_numpy(np.bool_)
     else:
         is_job_over[rows] = False
-    of_frame = {"finished_at": ended} if "finished_at" in names else {}
-    return jobs.assign(**of_frame, **{IS_OVER: is_job_over, SEEN_UNTIL: seen})
+    added: dict[str, Any] = {IS_OVER: is_job_over, SEEN_UNTIL: seen}
+    if "finished_at" in names:
+        added["finished_at"] = ended
+    return jobs.assign(**added)
 
 
 def end_times(jobs: pd.DataFrame) -> pd.Series[pd.Timestamp]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -160,9 +160,10 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
 
 def with_build_ends(jobs: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
     """Return jobs with `build_finished_at`, from the builds if a job does not have it."""
-    ends = timestamps(builds, "finished_at").set_axis(pd.Index(builds["id"]))
+    ends: pd.Series[Any] = timestamps(builds, "finished_at").set_axis(pd.Index(builds["id"]))
     ends = ends[ends.index.notna() & ~ends.index.duplicated()]
-    of_builds = ends.reindex(jobs["build_id"]).set_axis(jobs.index).astype(TIMESTAMP)
+    found: Any = ends.reindex(jobs["build_id"]).set_axis(jobs.index)
+    of_builds: pd.Series[Any] = found.astype(TIMESTAMP)
     if "build_finished_at" in jobs:
         of_builds = timestamps(jobs, "build_finished_at").fillna(of_builds)
     return jobs.assign(build_finished_at=of_builds)

@@ -438,11 +438,11 @@ class Engine(ABC):
 
         Only script jobs count. Also counts them: `started`, `n_running`, `n_no_end`, `n_no_agent` and `n_negative`.
         """
-        needs = ("agent_id", "type", "started_at", "finished_at", job_ends.IS_OVER)
-        rows = self.group_rows(self.with_ends(frame), needs, by)
+        columns = ("agent_id", "type", "started_at", "finished_at", job_ends.IS_OVER)
+        rows = self.group_rows(self.with_ends(frame), columns, by)
         rows = rows.with_micros(("started_at", "finished_at"))
-        begin = nw.when(expressions.IS_SCRIPT).then(nw.col(micros_column("started_at")))
-        rows = rows.with_columns(begin=begin, finish=nw.col(micros_column("finished_at")))
+        of_scripts = nw.when(expressions.IS_SCRIPT).then(nw.col(micros_column("started_at")))
+        rows = rows.with_columns(begin=of_scripts, finish=nw.col(micros_column("finished_at")))
         begin, finish, needs = nw.col("begin"), nw.col("finish"), ["agent_id", "begin", "finish"]
         is_over = nw.col(job_ends.IS_OVER)
         started, has_agent = ~begin.is_null(), ~nw.col("agent_id").is_null()
