@@ -27,7 +27,9 @@ from buildframe.workspace import Workspace
 
 Made = TypeVar("Made")
 
-MAKING = ("seed", "builds", "days", "until", "agents", "run_scale", "world", "cancels_at_once")
+MAKING = (
+    "seed", "builds", "days", "until", "agents", "run_scale", "world", "fork_share", "no_end_share", "cancels_at_once",
+)  # fmt: skip
 """Settings that a world depends on; all others are those of the sandbox that serves it."""
 FOLDER = "BUILDFRAME_TEST_WORLDS"
 """Environment variable with the folder of the worlds of a test run."""

@@ -156,6 +156,8 @@ def sandbox(
     agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
     run_scale: Mapping[str, float] | None = None,
     world: Literal["plain", "odd"] = "plain",
+    fork_share: float = 0.0,
+    no_end_share: float = 0.0,
     quota: Quota | None = None,
     deepest: int = 10_000,
     host: str = "127.0.0.1",
@@ -178,7 +180,7 @@ def sandbox(
         Slug of the organization: `acme` or `globex`. None: all organizations.
     path : str or Path, optional
         SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
-        `builds`, `days`, `until`, `agents`, `run_scale` and `world` are ignored.
+        `builds`, `days`, `until`, `agents`, `run_scale`, `world` and the shares are ignored.
     seed : int, default 1
         Seed of the random history.
     builds : int, default 2600
@@ -196,6 +198,11 @@ def sandbox(
     world : {"plain", "odd"}, default "plain"
         What responses look like. `odd` also has what real services send: old formats, records of unusual shape, and
         hostile texts. The history is the same.
+    fork_share : float, default 0.0
+        Share of the pushes to branches that come from forks, whose branch is called as the pipeline's default branch.
+    no_end_share : float, default 0.0
+        Share of the canceled jobs that have no `finished_at`. Half of those that never started have expired, and half
+        of these say when.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000

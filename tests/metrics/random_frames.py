@@ -73,7 +73,9 @@ def jobs_of(kind: str) -> pd.DataFrame:
             "name": _texts(random, n, ":rspec: RSpec 1/3", "RSpec 2/3", "lint", "deploy", None),
             "step_key": _texts(random, n, None, None, "unit", "e2e"),
             "queue": _texts(random, n, "default", "macos", None),
-            "state": _texts(random, n, "passed", "passed", "passed", "failed", "timed_out", "canceled", "broken", None),
+            "state": _texts(
+                random, n, "passed", "passed", "running", "failed", "timed_out", "canceled", "broken", None
+            ),
             "exit_status": pd.Series(random.choice(np.array([0, 0, 1, -1, None], object), n), dtype="Int64"),
             "signal": _texts(random, n, None, None, None, "SIGKILL"),
             "soft_failed": _flags(random, n, False, False, True, None),
@@ -90,6 +92,8 @@ def jobs_of(kind: str) -> pd.DataFrame:
             "matrix": _texts(random, n, None, None, '{"os":"linux"}', '{"os":"macos"}'),
             "signal_reason": _texts(random, n, *[None] * 5, "agent_refused", "cancel", "signature_rejected"),
             "retry_source": _texts(random, n, *[None] * 3, *(_source(f"job-{i % max(n, 1)}") for i in range(3))),
+            "expired_at": _after(np.random.default_rng(4), runnable, 500, 0.05),
+            "build_finished_at": builds["finished_at"],
             "fetched_at": builds["fetched_at"],
         }
     )
@@ -108,7 +112,7 @@ def _made(frame: pd.DataFrame, kind: str, *ends: str) -> pd.DataFrame:
         return _null(frame, list(frame))
     if kind == "only running":
         running = frame.assign(state="running").astype({"state": "str"})
-        return _null(running, [ends[-1]])
+        return _null(running, [ends[-1], *(name for name in ("expired_at",) if name in frame)])
     return frame
 
 

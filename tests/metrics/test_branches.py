@@ -458,3 +458,63 @@ def test_missing_columns_are_named(engine, name):
 def test_naive_times_are_refused():
     with pytest.raises(BadInput, match="time zone"):
         outages(FRAME.assign(finished_at=FRAME["finished_at"].dt.tz_localize(None)), branch="main")
+
+
+HERE = "git@github.com:acme/web.git"
+FORKED = {"pull_request_id": "7", "pull_request_repository": "https://github.com/mallory/web.git"}
+
+
+def from_forks(states: str, forks: str, **columns: object) -> pd.DataFrame:
+    """Builds of `states`; an x in `forks` marks those of a fork, whose branch is called main, too."""
+    frame = builds(states, pipeline_repository=HERE)
+    for name, value in FORKED.items():
+        frame[name] = pd.Series([value if letter == "x" else None for letter in forks], dtype="str")
+    return frame.assign(**columns)
+
+
+@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values()])
+def test_failures_of_forks_are_no_outages_of_the_branch_of_that_name(engine):
+    frame = from_forks("pfpfpffp", "-x-x-xx-")
+    assert outages(engine(frame), branch="main").empty
+    assert red_share(engine(frame), branch="main")[["red_s", "builds", "commits"]].to_numpy().tolist() == [[0, 4, 4]]
+    assert recovery_time(engine(frame), branch="main")[["n", "n_censored"]].to_numpy().tolist() == [[0, 0]]
+    own = from_forks("pfpf", "-x--")  # the last failure is the pipeline's own
+    assert outages(engine(own), branch="main")["first_number"].tolist() == [4]
+    assert outages(engine(own), pipelines=engine(listed(web="main")))["first_number"].tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("repository", "source", "is_fork"),
+    [
+        (HERE, "https://github.com/acme/web", False),
+        (HERE, "HTTPS://GitHub.com/Acme/Web.git/", False),
+        (HERE, "ssh://git@github.com:22/acme/web.git", False),
+        (HERE, "git://github.com/acme/web.git", False),
+        ("https://user:secret@github.com/acme/web", HERE, False),
+        (HERE, "https://github.com/mallory/web.git", True),
+        (HERE, "git@gitlab.com:acme/web.git", True),
+        (HERE, "https://github.com/acme/website.git", True),
+        (None, HERE, True),  # unknown, so each build with a pull request
+        ("", HERE, True),
+        (HERE, None, True),
+    ],
+)
+def test_repositories_are_compared_by_host_and_path(repository, source, is_fork):
+    frame = pd.DataFrame({"pull_request_id": ["7", None, ""], "pull_request_repository": [source, None, None]})
+    frame = frame.assign(pipeline_repository=repository)
+    assert metrics.is_from_fork(frame).tolist() == [is_fork, False, False]
+    assert (
+        metrics.is_from_fork(frame.drop(columns="pull_request_id")).tolist() == [is_fork and bool(source)] + [False] * 2
+    )
+
+
+def test_the_list_of_pipelines_says_the_repository_if_builds_do_not():
+    """The pull request of main itself, as into a branch of releases, is of the pipeline; that of the fork is not."""
+    frame = from_forks("pfpfp", "-x-x-").drop(columns="pipeline_repository")
+    frame["pull_request_repository"] = pd.Series(
+        [None, HERE, None, FORKED["pull_request_repository"], None], dtype="str"
+    )
+    known = listed(web="main").assign(repository="https://github.com/acme/web")
+    assert outages(frame, pipelines=known)["first_number"].tolist() == [2]
+    assert outages(frame, pipelines=known.drop(columns="repository")).empty  # nothing to compare with
+    assert outages(frame.drop(columns=list(FORKED)), branch="main")["first_number"].tolist() == [2, 4]

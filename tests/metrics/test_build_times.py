@@ -16,9 +16,9 @@ from buildframe.metrics import build_times
 
 _GAPS = ["build_created_at", "type", "state", "started_at", "finished_at", "unblocked_at", "fetched_at"]
 NEEDS = {
-    build_times.machine_time: ["started_at", "finished_at"],
-    build_times.active_time: ["started_at", "finished_at", "retried"],
-    build_times.parallelism: ["started_at", "finished_at", "retried"],
+    build_times.machine_time: ["type", "started_at", "finished_at"],
+    build_times.active_time: ["type", "started_at", "finished_at", "retried"],
+    build_times.parallelism: ["type", "started_at", "finished_at", "retried"],
     build_times.idle_time: _GAPS,
     build_times.blocked_time: _GAPS,
     build_times.time_to_first_failure: ["build_created_at", "state", "soft_failed", "finished_at"],
@@ -29,7 +29,8 @@ FETCHED = 15
 
 def job(start: float | None = None, end: float | None = None, **other: object) -> dict[str, object]:
     """One job of build b, created at minute 0 and fetched at 15."""
-    usual = {"build_id": "b", "type": "script", "state": "passed", "build_state": "passed"}
+    state = "running" if end is None else "passed"
+    usual = {"build_id": "b", "type": "script", "state": state, "build_state": "passed"}
     flags = {"soft_failed": False, "retried": False}
     stamps = {"build_created_at": 0, "started_at": start, "finished_at": end, "unblocked_at": None}
     return {**usual, **flags, **stamps, "fetched_at": FETCHED, **other}

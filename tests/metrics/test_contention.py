@@ -240,7 +240,14 @@ def test_it_is_what_a_naive_loop_finds_and_sums_to_queue_time_exactly(drawn):
 
 
 def _waits(frame: pd.DataFrame) -> list[int]:
-    end = frame["started_at"].fillna(frame["finished_at"]).fillna(frame["fetched_at"])
+    """Waits of script jobs, until they started or ended; those that are over at an unknown time have none."""
+    end = frame["started_at"].fillna(frame["finished_at"])
+    if "state" in frame:
+        is_over = frame["state"].isin(["passed", "failed", "timed_out", "canceled", "broken"])
+        is_over |= frame["expired_at"] <= frame["fetched_at"]
+        known = frame["expired_at"].fillna(frame["build_finished_at"])
+        end = end.fillna(known.where(is_over, frame["fetched_at"]))
+    end = end if "state" in frame else end.fillna(frame["fetched_at"])
     waits = (end - frame["runnable_at"])[frame["type"] == "script"].dropna()
     return (waits.dt.total_seconds() * 1e6).round().astype("int64").tolist()
 

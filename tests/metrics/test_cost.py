@@ -24,7 +24,7 @@ def some_jobs() -> pd.DataFrame:
         one.job(3, 7, "canceled", queue="linux"),
         two.job(0, 20, queue="gpu"),
         two.job(0, 8, queue=None),
-        two.job(0, None, queue="mac"),
+        two.job(0, None, "running", queue="mac"),
     )
 
 

@@ -122,7 +122,7 @@ def test_of_flaky_tests(engine: str) -> None:
 def test_no_summary_is_forgotten() -> None:
     rows = {"queue_time", "dependency_wait", "run_time", "turnaround", "wall_time", "step", "failed"}
     others = {"with_seconds", "latest", "wilson", "newcombe", "flaky_board", "flaky_lifecycle", "detection_power"}
-    others |= {"agents_needed", "explain", "leverage", "time_ledger", "replay"}  # take two frames
+    others |= {"is_from_fork", "agents_needed", "explain", "leverage", "time_ledger", "replay"}  # take two frames
     named = {function_of(name) for name in (*OF_JOBS, *OF_BUILDS)}
     assert set(metrics.__all__) - rows - others - PER_BUILD <= named
 

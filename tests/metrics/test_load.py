@@ -126,11 +126,13 @@ def test_utilization_by_hand():
     rows = [job(1, 3), job(7, 10), job(5, 7, agent_id="y"), job(0, 3, agent_id="4", queue="b")]
     rows += [job(12), job(13, agent_id="z"), job(1, 2, agent_id=None), job(), job(queue="c")]
     result = load.utilization(frame(*rows))
-    numbers = ["agents", "busy_s", "seen_s", "share_used", "n_running", "n_no_agent", "n_negative"]
+    numbers = ["agents", "busy_s", "seen_s", "share_used", "n_running", "n_no_end", "n_no_agent", "n_negative"]
     assert list(result) == ["queue", *numbers]
     assert result["queue"].tolist() == ["a", "b"]
-    assert result[numbers].to_numpy(float).tolist() == [[2, 420, 660, 420 / 660, 2, 1, 0], [1, 180, 180, 1, 0, 0, 0]]
-    assert [str(result[name].dtype) for name in numbers] == ["Int64", *["float64"] * 3, *["Int64"] * 3]
+    assert result[numbers].to_numpy(float).tolist() == [
+        [2, 420, 660, 420 / 660, 2, 0, 1, 0], [1, 180, 180, 1, 0, 0, 0, 0],
+    ]  # fmt: skip
+    assert [str(result[name].dtype) for name in numbers] == ["Int64", *["float64"] * 3, *["Int64"] * 4]
     assert load.utilization(frame(*rows), by=None)["agents"].tolist() == [3]
 
 

@@ -16,8 +16,8 @@ from buildframe.metrics.waste import waste
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "branch": "str", "commit": "str", "build_id": "str",
-    "build_number": "Int64", "build_state": "str", "state": "str", "soft_failed": "boolean", "retried": "boolean",
-    "queue": "str",
+    "build_number": "Int64", "build_state": "str", "type": "str", "state": "str", "soft_failed": "boolean",
+    "retried": "boolean", "queue": "str",
 }  # fmt: skip
 STAMPS = ["build_created_at", "started_at", "finished_at"]
 PARTS = ["retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s"]
@@ -32,7 +32,7 @@ class Build:
         self.fields = usual | {"build_id": str(number), "build_number": number, "build_created_at": number} | more
 
     def job(self, started: float | None, finished: float | None, state: str = "passed", **more: object) -> dict:
-        return self.fields | {"started_at": started, "finished_at": finished, "state": state} | more
+        return self.fields | {"type": "script", "started_at": started, "finished_at": finished, "state": state} | more
 
 
 def frame_of(*jobs: dict) -> pd.DataFrame:
@@ -108,7 +108,9 @@ def test_only_the_build_before_is_compared_and_unsettled_ones_are_passed_over():
 
 def test_what_still_runs_is_left_out_and_skew_is_kept():
     build = Build(1)
-    frame = frame_of(build.job(0, None), build.job(None, 3), build.job(None, None), build.job(5, 4), build.job(0, 9))
+    frame = frame_of(
+        build.job(0, None, "running"), build.job(None, 3), build.job(None, None), build.job(5, 4), build.job(0, 9)
+    )
     row = waste(frame).loc[0]
     assert row[["n", "n_running", "n_negative"]].tolist() == [2, 1, 1]
     assert row[["machine_s", "useful_s"]].tolist() == [480, 480]
@@ -167,13 +169,13 @@ def test_dtypes_hold_whatever_the_rows(way):
     full = waste(frame_of(Build(1).job(0, 1)), by="queue")
     floats = dict.fromkeys(["machine_s", *PARTS], "float64")
     assert full.dtypes.astype(str).to_dict() == {"queue": "str", "n": "Int64"} | floats | {
-        "n_running": "Int64", "n_negative": "Int64",
+        "n_running": "Int64", "n_no_end": "Int64", "n_negative": "Int64",
     }  # fmt: skip
     empty = frame_of()
     assert waste(way(empty)).empty
     assert waste(way(empty), by="queue").dtypes.equals(full.dtypes)
     nulls = waste(way(empty.reindex([0, 1])))
-    assert nulls.loc[0].tolist() == [0] * 9
+    assert nulls.loc[0].tolist() == [0] * 10
 
 
 @pytest.mark.parametrize("name", [*(name for name in DTYPES if name != "queue"), *STAMPS])

@@ -68,6 +68,7 @@ def test_a_header_begins_at_the_left_end_of_the_labels():
 
 def test_a_note_keeps_the_parts_that_fit():
     frame = jobs(40, name=[f"step {k}" for k in range(40)], finished_at=at(*[None] * 20, *range(41, 61)))
+    frame["state"] = ["running"] * 20 + ["passed"] * 20
     assert note(plots.time_spent(frame, top=5)).count(";") == 2
     with mpl.rc_context({"figure.figsize": (2.4, 1.8)}):
         kept = note(plots.time_spent(frame, top=5))

@@ -44,7 +44,7 @@ def test_steps_with_too_few_runs_are_hollow_and_the_rest_is_announced():
 def test_time_spent_ranks_steps_by_their_sum_with_shares_that_add_up():
     often = jobs(30, name="often")
     long = jobs(3, name="long", finished_at=at(31, 32, 33))
-    still = jobs(2, name="still", finished_at=at(None, None))
+    still = jobs(2, name="still", state="running", finished_at=at(None, None))
     ax = plots.time_spent(pd.concat([often, long, still], ignore_index=True))
     assert labels(ax) == ["often  (30)", "long  (3)"]  # from the bottom
     assert [bar.get_width() for bar in ax.patches] == [3600, 5400]

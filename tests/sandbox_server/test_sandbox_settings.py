@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pandas as pd
 import pytest
 
 import buildframe as bf
+from buildframe import metrics
 from buildframe.sandbox_server import Sandbox
 from buildframe.spec import Moment
 
@@ -43,6 +45,7 @@ def test_progress_grows_to_the_whole(tmp_path) -> None:
         ({"port": 99999, "builds": 20}, "port=99999"),
         ({"until": "2026-10-30T12:00"}, "has no time zone"),
         ({"builds": 0}, "builds=0 and days=.* must be at least 1"),
+        ({"fork_share": 1.5}, "fork_share=1.5 is not a share"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], words: str) -> None:
@@ -54,3 +57,38 @@ def test_a_sandbox_that_listens_everywhere_is_reached_from_here() -> None:
     with bf.sandbox(builds=20, days=2, host="0.0.0.0") as ci:
         assert ci.sandbox.url.startswith("http://127.0.0.1:")
         assert len(ci.pipelines()) >= 6
+
+
+def test_forks_and_jobs_without_an_end_are_as_the_service_answers_and_change_no_number() -> None:
+    world = {"builds": 300, "days": 14, "seed": 3}
+    with bf.sandbox(**world) as ci:
+        _, usual = ci.history(created_from="20d")
+    with bf.sandbox(**world, fork_share=0.2, no_end_share=1) as ci:
+        builds, jobs = ci.history(created_from="20d")
+        pipelines = ci.pipelines()
+    assert usual.loc[usual["state"] == "canceled", "finished_at"].notna().all()
+    stopped = jobs[jobs["state"].isin(["canceled", "expired"])]
+    assert stopped["finished_at"].isna().all()
+    assert stopped.loc[stopped["state"] == "expired", "expired_at"].notna().nunique() == 2
+    until = jobs["fetched_at"].max()
+    depth = metrics.queue_depth(jobs, by=None)
+    waits_now = ((jobs["type"] == "script") & (jobs["state"] == "scheduled")).sum()
+    assert depth.loc[depth["at"] < until, "waiting"].iloc[-1] == waits_now
+    forks = metrics.is_from_fork(builds)
+    assert forks.any()
+    assert (builds.loc[forks, "branch"] == "main").all()
+    broken = builds.assign(state=builds["state"].mask(forks, "failed"))
+    pd.testing.assert_frame_equal(
+        metrics.outages(broken, pipelines=pipelines), metrics.outages(builds, pipelines=pipelines)
+    )
+    assert len(metrics.outages(broken[forks], pipelines=pipelines)) == 0
+
+
+def test_a_trigger_job_has_a_start_and_an_end_but_no_agent() -> None:
+    with bf.sandbox(builds=150, days=7, seed=3) as ci:
+        jobs = ci.jobs(created_from="9d")
+    triggers = jobs[(jobs["type"] == "trigger") & jobs["triggered_build"].notna()]
+    assert len(triggers)
+    assert (triggers["started_at"] == triggers["runnable_at"]).all()
+    assert triggers["agent_id"].isna().all()
+    assert metrics.run_time(triggers).isna().all()

@@ -230,8 +230,8 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
     texts are slow to filter.
     """
-    jobs = check_states(jobs, "state")
     engine = engine_of(jobs)
+    jobs = check_states(engine.with_ends(jobs), "state")
     wants = [name for name in failure_causes.WANTS if name in engine.column_names(jobs)]
     groups = engine.nested_groups(jobs, [*_NEEDS, *wants, *needs], [STEP, COMMIT, VARIANT])
     groups = engine.with_causes(groups)

@@ -1,6 +1,7 @@
 """Measure outages of branches: how long recovery takes, and how much of the time a branch is red.
 
 A branch turns red when a build on it ends `failed`, and green when one ends `passed`, in the order of `finished_at`.
+Builds of pull requests from forks are on another branch, whatever its name.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from buildframe.metrics.columns import TIMESTAMP, Integers, check_are_builds
 from buildframe.metrics.durations import wall_time
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.forks import COLUMNS as FORK_COLUMNS
+from buildframe.metrics.forks import is_from_fork
 from buildframe.metrics.grouping import compact_codes, find_groups, join_keys
 from buildframe.metrics.percentiles import check_percentiles, percentiles
 from buildframe.metrics.steps import step
@@ -27,6 +30,7 @@ from buildframe.spec import Moment, When
 
 _NEEDS = ("pipeline", "branch", "number", "state", "blocked", "finished_at", "fetched_at")
 _WANTS = ("organization", "pipeline_id")
+_REPOSITORY = "pipeline_repository"
 
 _ID, _BUILD = "id of pipeline", "id of the first failed build"
 
@@ -45,7 +49,7 @@ def outages(
     builds : DataFrame
         Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `pipeline`, `branch`, `number`,
         `state`, `blocked`, `finished_at` and `fetched_at`. Uses `organization`, `pipeline_id` and `commit` if the frame
-        has them. Ids must be unique.
+        has them, and the columns of `is_from_fork`. Ids must be unique.
     branch : str, optional
         Branch to examine in all pipelines. Pass either this or `pipelines`.
     pipelines : DataFrame, optional
@@ -100,6 +104,9 @@ def outages(
 
     Notes
     -----
+    Builds of pull requests from forks do not count, although the branch of a fork can have the same name: see
+    `is_from_fork`. If builds have no `pipeline_repository`, it is that of `pipelines`.
+
     Builds count in the order of `finished_at`, when their outcome became known. At the same microsecond the build with
     the higher number counts as later. A build that was created earlier can therefore end an outage: `fixed_by` is then
     below `first_number`.
@@ -403,11 +410,13 @@ def _summarize_branches(
         )
     listed = None
     if pipelines is not None:
-        listed = engine_of(pipelines).collect_columns(pipelines, ["slug", "default_branch"], ["id", "organization"])
+        listed = engine_of(pipelines).collect_columns(
+            pipelines, ["slug", "default_branch"], ["id", "organization", "repository"]
+        )
     builds = check_states(builds, "state")
     engine = engine_of(builds)
     check_are_builds(engine.column_names(builds), "The history of a branch")
-    rows = engine.select_columns(builds, [*_NEEDS, *more], _WANTS)
+    rows = engine.select_columns(builds, [*_NEEDS, *more], (*_WANTS, *FORK_COLUMNS))
     names = engine.combinations(rows, _existing_columns(rows.collect_schema(), "pipeline", *_WANTS))
     by = ["pipeline_id"] if _is_complete(names, "pipeline_id") else _existing_columns(names, "organization", "pipeline")
     defaults = None if listed is None else _find_default_branches(names.drop_duplicates(by), listed)
@@ -428,6 +437,7 @@ def _summarize_builds(
     rows: pd.DataFrame,
 ) -> pd.DataFrame:
     """Apply `of` to builds of whole pipelines: to all of them, or those on the default branch of their pipeline."""
+    rows = rows[~is_from_fork(_with_repositories(rows, defaults, by, by)).to_numpy()]
     codes, pipelines = find_groups(rows, by)
     if defaults is not None:
         branch = pipelines.merge(defaults, how="left", on=by)["default_branch"].take(codes)
@@ -435,6 +445,22 @@ def _summarize_builds(
         rows, codes = rows[is_selected], compact_codes(codes[is_selected], len(pipelines))[0]
     rows = rows.reset_index(drop=True)
     return of(_Branches(_name_pipelines(rows, codes), _select_outcomes(rows, codes), rows, until))
+
+
+def without_forks(builds: pd.DataFrame, pipelines: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return the builds that are not from forks. Repositories that they lack are those of the listed pipelines."""
+    keys = ([], []) if pipelines is None else _find_shared_keys(builds, pipelines)
+    return builds[~is_from_fork(_with_repositories(builds, pipelines, *keys)).to_numpy()]
+
+
+def _with_repositories(
+    builds: pd.DataFrame, listed: pd.DataFrame | None, left: list[str], right: list[str]
+) -> pd.DataFrame:
+    if listed is None or "repository" not in listed:
+        return builds
+    repositories = listed.drop_duplicates(right).set_index(right)["repository"]
+    found = builds[left].join(repositories, on=left)["repository"]
+    return builds.assign(**{_REPOSITORY: builds[_REPOSITORY].fillna(found) if _REPOSITORY in builds else found})
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:

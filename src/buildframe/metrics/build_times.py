@@ -18,8 +18,9 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
 from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_SUPERSEDED
+from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_SCRIPT, IS_SUPERSEDED
 from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.job_ends import SEEN_UNTIL
 from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.validation import check_spellings
 
@@ -27,18 +28,21 @@ from buildframe.metrics.validation import check_spellings
 @checked_names
 def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """
-    Compute the sum of run times of all jobs of each build, over every attempt.
+    Compute the sum of run times of all script jobs of each build, over every attempt.
+
+    Other jobs run on no machine: a trigger job can have a start and an end, between which it waits for its build.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `started_at` and
-        `finished_at`. Fetch with `include_retried_jobs=True`, or only last attempts count. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `type`, `started_at`
+        and `finished_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Fetch with
+        `include_retried_jobs=True`, or only last attempts count. Ids must be unique.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no job has both timestamps. For PySpark a lazy
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no script job has both times. For PySpark a lazy
         frame of PySpark with `build_id` and `machine_time_s` (seconds; null for NaT).
 
     Raises
@@ -53,7 +57,8 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    A job that still runs has no run time and is left out. A negative run time, from clocks that disagree, is included.
+    A job that still runs, or that ended at an unknown time, has no run time and is left out. A job ends as `run_time`
+    describes. A negative run time, from clocks that disagree, is included.
 
     Examples
     --------
@@ -65,27 +70,29 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     api      0 days 19:53:00
     Name: spent, dtype: timedelta64[us]
     """
-    return _compute_per_build(jobs, ("started_at", "finished_at"), _machine_time)
+    return _compute_per_build(jobs, ("type", "started_at", "finished_at"), _machine_time)
 
 
 def _machine_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
-    ran = (start != NAT) & (end != NAT)
+    ran = builds.flags(IS_SCRIPT) & (start != NAT) & (end != NAT)
     return builds.sums(builds.codes[ran], (end - start)[ran], "machine_time")
 
 
 @checked_names
 def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """
-    Compute how long at least one job of each build ran.
+    Compute how long at least one script job of each build ran.
 
-    This is the length of the union of the runs [started_at, finished_at). Runs that a retry superseded do not count.
+    This is the length of the union of the runs, from `started_at` until each job ended. Runs that a retry superseded do
+    not count.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `started_at`,
-        `finished_at` and `retried`. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `type`, `started_at`,
+        `finished_at` and `retried`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must
+        be unique.
 
     Returns
     -------
@@ -106,14 +113,15 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Notes
     -----
     A (0, 2) that is retried as A' (2, 4), B (1, 3) and C (6, 7) cover (1, 4) and (6, 7), so the active time is 4.
-    A job that still runs is left out. A run that ends before it starts covers nothing.
+    A job that still runs, or that ended at an unknown time, is left out. A run that ends before it starts covers
+    nothing.
 
     Examples
     --------
     >>> builds["id"].map(metrics.active_time(jobs)).median().round("1s")
     Timedelta('0 days 00:15:17')
     """
-    return _compute_per_build(jobs, ("started_at", "finished_at", "retried"), _active_time)
+    return _compute_per_build(jobs, ("type", "started_at", "finished_at", "retried"), _active_time)
 
 
 def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
@@ -125,22 +133,23 @@ def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
 def _last_attempts(builds: _Builds) -> _Spans:
     """Return the runs that active time counts: finished, and not superseded."""
     start, end = builds.stamps("started_at"), builds.stamps("finished_at")
-    counted = (start != NAT) & (end != NAT) & ~builds.flags(IS_SUPERSEDED)
+    counted = builds.flags(IS_SCRIPT & ~IS_SUPERSEDED) & (start != NAT) & (end != NAT)
     return _Spans(builds.codes, start, end).filter(counted)
 
 
 @checked_names
 def parallelism(jobs: Frame) -> pd.Series[float]:
     """
-    Compute how many jobs of each build ran at once on average while the build was active.
+    Compute how many script jobs of each build ran at once on average while the build was active.
 
     This is the run time of the attempts that `active_time` counts, divided by the active time.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `started_at`,
-        `finished_at` and `retried`. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `type`, `started_at`,
+        `finished_at` and `retried`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must
+        be unique.
 
     Returns
     -------
@@ -165,7 +174,7 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     max    4.35
     Name: parallelism, dtype: float64
     """
-    return _compute_per_build(jobs, ("started_at", "finished_at", "retried"), _parallelism)
+    return _compute_per_build(jobs, ("type", "started_at", "finished_at", "retried"), _parallelism)
 
 
 def _parallelism(builds: _Builds) -> pd.Series[float]:
@@ -210,7 +219,8 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
         idle_time + blocked_time + time in which at least one job ran = span.
 
-    Runs of every attempt count, including running jobs. A run that ends before it starts covers nothing. A trigger
+    Runs of every attempt of script jobs count, including running jobs. A job that ended at an unknown time counts
+    nowhere. A run that ends before it starts covers nothing. A trigger
     step uses no agent, so a build that only waits for one is idle. A block step of a canceled build has no timestamp if
     nobody unblocked it, so the wait for it counts as idle.
 
@@ -394,7 +404,8 @@ class _Builds(NamedTuple):
 
 def _compute_per_build(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
     """Apply `of` to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
-    result: pd.Series[Any] = engine_of(jobs).map_values(jobs, needs, "build_id", functools.partial(_apply, of))
+    engine = engine_of(jobs)
+    result: pd.Series[Any] = engine.map_values(engine.with_ends(jobs), needs, "build_id", functools.partial(_apply, of))
     return result
 
 
@@ -445,7 +456,7 @@ def _shifts_end_to_end(builds: _Builds, codes: Integers, start: Integers, end: I
     return np.cumsum(lengths) - lengths - np.where(last == NAT, 0, first)
 
 
-_STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fetched_at")
+_STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fetched_at", SEEN_UNTIL)
 
 
 def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedelta]:
@@ -466,12 +477,13 @@ def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedel
 def _find_runs_and_releases(builds: _Builds) -> tuple[_Spans, _Spans]:
     """Return the runs of every attempt that cover some time, and when block steps were released.
 
-    Runs last until they ended or were last seen. A build that is still blocked is released when it was last seen.
+    Runs of script jobs last until they ended or were last seen. A build that is still blocked is released when it was
+    last seen.
     """
-    start, finished, fetched = (builds.stamps(name) for name in ("started_at", "finished_at", "fetched_at"))
-    end, unblocked = np.where(finished == NAT, fetched, finished), builds.stamps("unblocked_at")
+    start, end, fetched = (builds.stamps(name) for name in ("started_at", SEEN_UNTIL, "fetched_at"))
+    unblocked = builds.stamps("unblocked_at")
     at = np.where(builds.flags(IS_HELD) & (unblocked == NAT), fetched, unblocked)
-    runs = _Spans(builds.codes, start, end).filter((start != NAT) & (end > start))
+    runs = _Spans(builds.codes, start, end).filter(builds.flags(IS_SCRIPT) & (start != NAT) & (end > start))
     return runs, _Spans(builds.codes, at, at).filter(at != NAT)
 
 

@@ -13,10 +13,12 @@ from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import Key
+from buildframe.metrics.job_ends import SEEN_UNTIL
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.shared_waits import ENDS, HAS_QUEUE, KEY, divide_waits
 
-_STAMPS = ("runnable_at", "started_at", "finished_at", "fetched_at")
+_NEEDS = ("type", "queue", "runnable_at", "started_at", "finished_at", "fetched_at")
+_STAMPS = ("runnable_at", "started_at", SEEN_UNTIL)
 _IS_OPEN = "did not start"
 
 
@@ -32,7 +34,8 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     ----------
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `queue`, `runnable_at`,
-        `started_at`, `finished_at` and `fetched_at`. Pass all jobs of a queue, with every attempt
+        `started_at`, `finished_at` and `fetched_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame
+        has them. Pass all jobs of a queue, with every attempt
         (`include_retried_jobs=True`): jobs that are not in the frame explain no wait. Ids must be unique.
     by : str or function, default "pipeline"
         Column, or function `frame -> Series` such as `metrics.step`, by which both the waiting and the holding jobs are
@@ -71,9 +74,9 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     Notes
     -----
     A wait is that of a script job, from `runnable_at` to `started_at`; as in `queue_depth`, a job that never started
-    waited until `finished_at`, or else until `fetched_at`. A job holds an agent from `started_at` to `finished_at`, or
-    else to `fetched_at`, and in every attempt. While n jobs hold agents, each of them gets 1/n of the time of every job
-    that waits.
+    waited until it ended, or if it is under way, until `fetched_at`. A job holds an agent from `started_at` until then,
+    and in every attempt. Jobs that ended at an unknown time neither wait nor hold an agent. While n jobs hold
+    agents, each of them gets 1/n of the time of every job that waits.
 
     Idle agents leave no trace in jobs, so their number is inferred from the busiest times: `agents` of a queue on a day
     (UTC) is the largest number that were busy at once during at least a tenth of the time that jobs waited on that day,
@@ -107,8 +110,8 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     if not isinstance(by, str) and not callable(by):
         raise BadInput(f"by={by!r} is not one key. Use one column such as 'pipeline', or a function.")
     engine = engine_of(jobs)
-    frame, key = engine.with_key_column(jobs, by)
-    needs = dict.fromkeys(("type", "queue", *_STAMPS, key))
+    frame, key = engine.with_key_column(engine.with_ends(jobs), by)
+    needs = dict.fromkeys((*_NEEDS, *_STAMPS, key))
     rows = engine.group_rows(frame, [*needs], [*pipeline_keys(jobs)[:-1], "queue"])
     intervals = _with_intervals(rows, key)
     result = engine.map_groups(intervals, [KEY, HAS_QUEUE, *ENDS], divide_waits)
@@ -120,13 +123,13 @@ def _with_intervals(rows: GroupedRows, key: str) -> GroupedRows:
     """Select the script jobs, with when each waited and when it held an agent, in microseconds or null."""
     engine = rows.engine
     rows = engine.filter_groups(rows, expressions.IS_SCRIPT).with_micros(_STAMPS)
-    runnable, started, finished, fetched = (nw.col(micros_column(name)) for name in _STAMPS)
+    runnable, started, seen_until = (nw.col(micros_column(name)) for name in _STAMPS)
     return rows.with_columns(
         **{KEY: nw.col(key), HAS_QUEUE: ~nw.col("queue").is_null(), _IS_OPEN: started.is_null()},
         wait_from=runnable,
-        wait_to=nw.coalesce(started, finished, fetched),
+        wait_to=nw.coalesce(started, seen_until),
         held_from=started,
-        held_to=nw.coalesce(finished, fetched),
+        held_to=seen_until,
     )
 
 

@@ -20,7 +20,7 @@ OTHERS = "*"
 """Name of the rate for all queues without their own."""
 
 _WASTED = ("retried", "canceled", "after_failure", "repeated")
-_COUNTS = ["n", "n_no_rate", "n_running", "n_negative"]
+_COUNTS = ["n", "n_no_rate", "n_running", "n_no_end", "n_negative"]
 _SUMS = ["machine_s", "no_rate_s", "cost", *(f"{name}_cost" for name in _WASTED)]
 
 
@@ -48,7 +48,7 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
         One row per group, ordered by key. An empty frame gives no rows. After the keys:
 
         ================== ======= ====================================================================
-        n                  Int64   jobs that ran and ended
+        n                  Int64   script jobs that ran and ended
         n_no_rate          Int64   jobs of these in queues without a rate; not in the cost
         machine_s          float64 seconds of run time of every attempt
         no_rate_s          float64 seconds of these in queues without a rate; not in the cost
@@ -59,7 +59,9 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
         repeated_cost      float64 part for builds that repeated the outcome of their commit
         wasted_cost        float64 sum of these four parts
         wasted_share       float64 `wasted_cost / cost`; NaN if the cost is not above 0
-        n_running          Int64   jobs that started and have no end; in none of the sums
+        n_running          Int64   jobs that started and are not over; in none of the sums
+        n_no_end           Int64   jobs that started and are over, but whose end is unknown; in none of
+                                   the sums
         n_negative         Int64   run times below zero, from clocks that disagree; included
         ================== ======= ====================================================================
 
@@ -146,5 +148,5 @@ def _sum_groups(priced: pd.DataFrame, names: list[str]) -> pd.DataFrame:
 
 _COLUMNS = [
     "n", "n_no_rate", "machine_s", "no_rate_s", "cost", *(f"{name}_cost" for name in _WASTED), "wasted_cost",
-    "wasted_share", "n_running", "n_negative",
+    "wasted_share", "n_running", "n_no_end", "n_negative",
 ]  # fmt: skip

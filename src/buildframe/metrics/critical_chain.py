@@ -20,6 +20,7 @@ from buildframe.metrics.predecessors import (
     find_latest,
     find_predecessors,
     read_jobs,
+    with_build_ends,
 )
 
 KINDS = (
@@ -50,7 +51,8 @@ class _ChainSegments(NamedTuple):
 def split_wall_time(table: pd.DataFrame) -> pd.DataFrame:
     """Return the segments of builds, whose rows lie among those of the jobs of their pipelines."""
     of_builds = equals(table, "type", BUILD)
-    builds, jobs = table[of_builds], read_jobs(table[~of_builds])
+    builds = table[of_builds]
+    jobs = read_jobs(with_build_ends(table[~of_builds], builds))
     check_unique_ids(builds)
     builds = builds.sort_values([GROUP, "created_at", "id"], ignore_index=True)
     segments = _Chains(jobs, builds).segments()

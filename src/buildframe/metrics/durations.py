@@ -10,6 +10,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import check_are_builds, column, timestamps
+from buildframe.metrics.job_ends import SEEN_UNTIL, end_times
 from buildframe.terminal import nearest_name, show
 
 RowMetric = Callable[[pd.DataFrame], "pd.Series[Any]"]
@@ -96,17 +97,21 @@ def dependency_wait(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
 @checked_names
 def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """
-    Compute how long each job ran: `finished_at - started_at`, whatever its outcome.
+    Compute how long each script job ran: from `started_at` until it ended, whatever its outcome.
+
+    Trigger jobs can have a start and an end, but they need no agent and run nothing, so they have no run time.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with the columns `started_at` and `finished_at`. The timestamps need a time zone.
+        Jobs with the columns `type`, `started_at` and `finished_at`. Uses `state`, `expired_at`, `build_finished_at`
+        and `fetched_at` if the frame has them. The timestamps need a time zone.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]` on the index of the frame. NaT if a timestamp is missing, negative if clocks disagree.
+        `timedelta64[us]` on the index of the frame. NaT for jobs that are not script jobs, and if the start or the end
+        is unknown. Negative if clocks disagree.
 
     Raises
     ------
@@ -121,6 +126,10 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     -----
     Select jobs that passed for trends, because failures often end early. Use all jobs for cost.
 
+    A job is over if it has `finished_at`, if its `state` says so (such as canceled or expired), or if it has
+    `expired_at`. Its end is the first known of `finished_at`, `expired_at` and `build_finished_at`. If none is known,
+    it is over at an unknown time, and its duration is unknown.
+
     Examples
     --------
     >>> jobs.assign(ran=metrics.run_time).groupby("queue")["ran"].sum().dt.round("1min")
@@ -131,25 +140,27 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     macos     1 days 10:50:00
     Name: ran, dtype: timedelta64[us]
     """
-    return _between(jobs, "started_at", "finished_at").rename("run_time")
+    return (end_times(jobs) - timestamps(jobs, "started_at")).where(is_script(jobs)).rename("run_time")
 
 
 @checked_names
 def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """
-    Compute the time from when each job could start until it ended: `finished_at - runnable_at`.
+    Compute the time from `runnable_at`, when each job could start, until it ended.
 
-    Jobs of every type and outcome have a turnaround.
+    Jobs of every type and outcome have a turnaround. Their end is that of `run_time`.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with the columns `runnable_at` and `finished_at`. The timestamps need a time zone.
+        Jobs with the columns `runnable_at` and `finished_at`. Uses `state`, `expired_at`, `build_finished_at` and
+        `fetched_at` if the frame has them. The timestamps need a time zone.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]` on the index of the frame. NaT if a timestamp is missing, negative if clocks disagree.
+        `timedelta64[us]` on the index of the frame. NaT if the start or the end is unknown, negative if clocks
+        disagree.
 
     Raises
     ------
@@ -161,7 +172,7 @@ def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     >>> metrics.turnaround(jobs).notna().sum().item()
     2638
     """
-    return _between(jobs, "runnable_at", "finished_at").rename("turnaround")
+    return (end_times(jobs) - timestamps(jobs, "runnable_at")).rename("turnaround")
 
 
 @checked_names
@@ -242,8 +253,7 @@ NEVER_RUNNABLE = ("broken", "skipped")
 """States of jobs that can no longer become runnable."""
 
 
-SEEN = ("finished_at", "fetched_at")
-"""Columns that show until when a row was seen that has no end."""
+_SEEN_BUILD = ("finished_at", "fetched_at")
 
 
 class Span(NamedTuple):
@@ -260,6 +270,16 @@ class Span(NamedTuple):
         return (self.start, self.end, "type") if self.scripts_only else (self.start, self.end)
 
     @property
+    def is_of_builds(self) -> bool:
+        """Whether rows are builds; otherwise they are jobs."""
+        return self.unless_blocked
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Columns, for jobs after `with_ends`, whose first known time is when a row without an end was last seen."""
+        return _SEEN_BUILD if self.is_of_builds else (SEEN_UNTIL,)
+
+    @property
     def wants(self) -> tuple[str, ...]:
         """Optional columns that show more about the end."""
         if self.unless_blocked:
@@ -270,7 +290,7 @@ class Span(NamedTuple):
 SPANS: dict[RowMetric, Span] = {
     queue_time: Span("runnable_at", "started_at", scripts_only=True),
     dependency_wait: Span("created_at", "runnable_at"),
-    run_time: Span("started_at", "finished_at"),
+    run_time: Span("started_at", "finished_at", scripts_only=True),
     turnaround: Span("runnable_at", "finished_at"),
     wall_time: Span("created_at", "finished_at", unless_blocked=True),
 }

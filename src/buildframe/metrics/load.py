@@ -13,17 +13,18 @@ from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.intervals import AT, LEVEL, FrameCoverage, IntervalKind, TimeWindow
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.job_ends import SEEN_UNTIL
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.spec.times import Moment, When
 
-_RUNNING = IntervalKind("running", "started_at", ("finished_at", "fetched_at"))
-_WAITING = IntervalKind("waiting", "runnable_at", ("started_at", "finished_at", "fetched_at"), scripts_only=True)
+_RUNNING = IntervalKind("running", "started_at", ("finished_at", SEEN_UNTIL), scripts_only=True)
+_WAITING = IntervalKind("waiting", "runnable_at", ("started_at", "finished_at", SEEN_UNTIL), scripts_only=True)
 
 
 @checked_names
 def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: When | None = None) -> pd.DataFrame:
     """
-    Count how many jobs ran at once over time, as a step function.
+    Count how many script jobs ran at once over time, as a step function.
 
     The counts are exact, not sampled: count times seconds adds up to machine time, and parts of a time window add up to
     the whole.
@@ -31,8 +32,9 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `started_at`, `finished_at`,
-        `fetched_at` and `build_created_at`. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `started_at`,
+        `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at` and `build_finished_at` if the
+        frame has them. Ids must be unique.
     by : str, function or list of these, default "queue"
         Keys that define the groups, as in `percentiles`. None puts all rows into one group.
     start, end : datetime, date, str or timedelta, optional
@@ -46,7 +48,7 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 
         ========== =================== =======================================================================
         at         datetime64[us, UTC] time from which the count holds, until the next `at` of the group
-        running    Int64               jobs that ran
+        running    Int64               script jobs that ran
         whole      boolean             False if jobs of builds older or newer than those of the frame may
                                        have run, too; null if unknown
         n_negative Int64               runs of the group that end before they start, from clocks that
@@ -68,8 +70,9 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 
     Notes
     -----
-    A run is the interval [started_at, finished_at) of every attempt. A job without `finished_at` runs until
-    `fetched_at`.
+    A run is the interval from `started_at` until the job ended, of every attempt. A job that is under way runs until
+    `fetched_at`. A job that is over has the end that `run_time` describes; if it ended at an unknown time, it counts
+    nowhere. Trigger jobs run on no agent.
 
     `whole` is False before the first `build_created_at` plus the longest time from a build's creation to the end of a
     run, and after the last `build_created_at`. It speaks of time only: a frame filtered by pipeline or branch gives the
@@ -99,7 +102,8 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
     ----------
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `runnable_at`, `started_at`,
-        `finished_at`, `fetched_at` and `build_created_at`. Ids must be unique.
+        `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at` and `build_finished_at` if the
+        frame has them. Ids must be unique.
     by : str, function or list of these, default "queue"
         Keys that define the groups, as in `percentiles`. None puts all rows into one group.
     start, end : datetime, date, str or timedelta, optional
@@ -131,9 +135,10 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 
     Notes
     -----
-    A wait is the interval [runnable_at, started_at). A job that never started waited until `finished_at`, or else until
-    `fetched_at`. Jobs of other types need no agent. Count times seconds adds up to queue time, including jobs that
-    never started.
+    A wait is the interval [runnable_at, started_at). A job that never started waited until it ended, or if it is under
+    way, until `fetched_at`. A job that was canceled or expired at an unknown time does not wait any more, and counts
+    nowhere. Jobs of other types need no agent. Count times seconds adds up to queue time, including jobs that never
+    started.
 
     Examples
     --------
@@ -152,15 +157,15 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 @checked_names
 def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     """
-    Compute the share of agents' time that these jobs used.
+    Compute the share of agents' time that these script jobs used.
 
-    An agent's time runs from its first `started_at` to its last `finished_at` in a group.
+    An agent's time runs from its first `started_at` to the last end of its jobs in a group.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `agent_id`, `started_at` and
-        `finished_at`. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `agent_id`, `type`, `started_at`
+        and `finished_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must be unique.
     by : str, function or list of these, default "queue"
         Keys that define the groups, as in `percentiles`. None puts all rows into one group. An agent in several groups
         counts in each, with its jobs there.
@@ -176,7 +181,8 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
         seen_s     float64 seconds from first start to last end, summed over agents
         share_used float64 `busy_s / seen_s`; NaN if `seen_s` is not above 0, above 1 only if runs
                            of one agent overlap
-        n_running  Int64   jobs that started and have not finished; left out
+        n_running  Int64   jobs that started and are not over; left out
+        n_no_end   Int64   jobs that started and are over, but whose end is unknown; left out
         n_no_agent Int64   runs without `agent_id`; left out
         n_negative Int64   runs that end before they start, from clocks that disagree; included
         ========== ======= ========================================================================
@@ -209,14 +215,14 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     busy_s, seen_s = (agents.sums[name].to_numpy(np.float64) / 1e6 for name in ("busy", "seen"))
     used = np.divide(busy_s, seen_s, out=np.full(len(seen_s), np.nan), where=seen_s > 0)
     columns = {"agents": agents.sums["agents"], "busy_s": busy_s, "seen_s": seen_s, "share_used": used}
-    rest = agents.sums[["n_running", "n_no_agent", "n_negative"]]
+    rest = agents.sums[["n_running", "n_no_end", "n_no_agent", "n_negative"]]
     summary = join_keys(agents.keys, pd.concat([pd.DataFrame(columns), rest], axis=1))
     return summary[agents.sums["started"].to_numpy(np.int64) > 0].reset_index(drop=True)
 
 
 def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None, end: When | None) -> pd.DataFrame:
     engine = engine_of(jobs)
-    intervals, coverage = engine.intervals(jobs, by, kind)
+    intervals, coverage = engine.intervals(engine.with_ends(jobs), by, kind)
     limits = resolve_window(start, end, None if coverage.latest is None else Moment.from_us(coverage.latest))
     keys, levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
     at = levels[AT].to_numpy(np.int64)

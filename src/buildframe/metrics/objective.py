@@ -11,7 +11,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
-from buildframe.metrics.durations import SEEN, RowMetric, span_of
+from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
@@ -179,7 +179,7 @@ def _decide(rows: GroupedRows, of: RowMetric | str, limit: float) -> tuple[Group
     met, missed = (value <= limit).fill_null(False), (value > limit).fill_null(False)
     undecided = nw.lit(False)
     if span is not None and "censored" in names:
-        rows = rows.with_micros([span.start, *(name for name in SEEN if name in names and name != span.start)])
+        rows = rows.with_micros([span.start, *(name for name in span.seen if name in names and name != span.start)])
         rows = rows.with_columns(**{_SEEN_FOR: expressions.seen_seconds(span, names)})
         is_open, is_beyond = nw.col("censored") & value.is_null(), (nw.col(_SEEN_FOR) > limit).fill_null(False)
         missed, undecided = missed | (is_open & is_beyond), is_open & ~is_beyond

@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from buildframe.metrics import retries
-from buildframe.metrics.columns import NAT, Flags, Integers, check_unique_ids, timestamp_micros
+from buildframe.metrics.columns import (
+    NAT,
+    TIMESTAMP,
+    Flags,
+    Integers,
+    check_unique_ids,
+    timestamp_micros,
+    timestamps,
+)
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import GROUP, Frame
+from buildframe.metrics.job_ends import IS_OVER, with_ends
 from buildframe.metrics.numbered import first_of_chain
 
 NEEDS = (
@@ -24,8 +33,9 @@ NEEDS = (
 )  # fmt: skip
 """Columns of jobs that are needed, besides those that identify their pipeline."""
 
-WANTS = ("label", *retries.COLUMNS)
-"""Optional columns: block steps have no name, but a label; and what says how jobs were retried."""
+WANTS = ("label", "expired_at", "build_finished_at", "fetched_at", *retries.COLUMNS)
+"""Optional columns: block steps have a label for a name, some jobs end without `finished_at`, and what says how jobs
+were retried."""
 
 NEAR = 5_000_000
 """Microseconds within which the service starts what waited for a release."""
@@ -48,9 +58,10 @@ class PipelineJobs:
     """Jobs ordered by pipeline and id, as arrays. Times are microseconds; builds and steps have numbers.
 
     `ready` is when a job became runnable or was unblocked; if that is unknown (`is_exact` is false), the first other
-    time that is known. `released` is when it let other jobs start, and `failed` when it failed hard. `is_void` marks
-    jobs that no other waits for. `replaces` is the row of the attempt that a job repeats, or -1. `is_superseded` marks
-    attempts that were repeated, also by a job that is not among these.
+    time that is known. Only script jobs have `started`. `finished` is `NAT` if a job is under way or, as `is_over` then
+    shows, ended at an unknown time. `released` is when it let other jobs start, and `failed` when it failed hard, both
+    by its own `finished_at` only. `is_void` marks jobs that no other waits for. `replaces` is the row of the attempt
+    that a job repeats, or -1. `is_superseded` marks attempts that were repeated, also by a job that is not among these.
     """
 
     rows: pd.DataFrame
@@ -68,6 +79,7 @@ class PipelineJobs:
     is_script: Flags
     is_block: Flags
     is_exact: Flags
+    is_over: Flags
     is_void: Flags
     replaces: Integers
     is_superseded: Flags
@@ -121,11 +133,15 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
     build, builds = _number_within(group, table["build_id"])
     step, steps = _number_within(group, table["step"].fillna(table["label"]) if "label" in table else table["step"])
     created, runnable, started, finished, unblocked = (timestamp_micros(table, name) for name in NEEDS[-5:])
-    is_block, is_soft = equals(table, "type", "manual"), table["soft_failed"].fillna(False).to_numpy(np.bool_)
+    is_script, is_block = equals(table, "type", "script"), equals(table, "type", "manual")
+    is_soft = table["soft_failed"].fillna(False).to_numpy(np.bool_)
     has_failed = ~is_block & (equals(table, "state", "failed") | equals(table, "state", "timed_out"))
     has_passed = ~is_block & equals(table, "state", "passed") | (has_failed & is_soft)
     replaces = _find_replaced(table, build)
     exact, ended = np.where(is_block, unblocked, runnable), np.where(is_block, unblocked, finished)
+    never_ran = table["state"].isin(["broken", "skipped"]).to_numpy(np.bool_)
+    ends = with_ends(table)
+    last = np.where(is_block | never_ran, ended, timestamp_micros(ends, "finished_at"))
     return PipelineJobs(
         rows=table,
         group=group,
@@ -135,18 +151,30 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
         steps=steps,
         created=created,
         ready=np.select([exact != NAT, started != NAT], [exact, started], ended),
-        started=started,
-        finished=ended,
+        started=np.where(is_script, started, NAT),
+        finished=last,
         released=np.where(is_block | has_passed, ended, NAT),
         failed=np.where(has_failed & ~is_soft, ended, NAT),
-        is_script=equals(table, "type", "script"),
+        is_script=is_script,
         is_block=is_block,
         is_exact=exact != NAT,
-        is_void=table["state"].isin(["broken", "skipped"]).to_numpy(np.bool_) | (has_passed & (ended == NAT)),
+        is_over=ends[IS_OVER].to_numpy(np.bool_),
+        is_void=never_ran | (has_passed & (ended == NAT)),
         replaces=replaces,
         is_superseded=_find_superseded(table, replaces),
         is_manual_retry=equals(table, retries.KIND, "manual"),
     )
+
+
+def with_build_ends(jobs: pd.DataFrame, builds: pd.DataFrame) -> pd.DataFrame:
+    """Return jobs with `build_finished_at`, from the builds if a job does not have it."""
+    ends: pd.Series[Any] = timestamps(builds, "finished_at").set_axis(pd.Index(builds["id"]))
+    ends = ends[ends.index.notna() & ~ends.index.duplicated()]
+    found: Any = ends.reindex(jobs["build_id"]).set_axis(jobs.index)
+    of_builds: pd.Series[Any] = found.astype(TIMESTAMP)
+    if "build_finished_at" in jobs:
+        of_builds = timestamps(jobs, "build_finished_at").fillna(of_builds)
+    return jobs.assign(build_finished_at=of_builds)
 
 
 def equals(table: pd.DataFrame, name: str, text: str) -> Flags:

@@ -9,6 +9,7 @@ import pandas as pd
 from buildframe.formatting import format_name
 from buildframe.metrics.columns import column, require_columns, timestamps
 from buildframe.metrics.critical_chain import KINDS
+from buildframe.metrics.job_ends import IS_OVER, SEEN_UNTIL, end_times, with_ends
 from buildframe.metrics.steps import step
 from buildframe.metrics.time_ledger import time_ledger
 
@@ -36,7 +37,7 @@ def compute_bars(jobs: pd.DataFrame) -> pd.DataFrame:
     minutes = {name: (stamp - zero).dt.total_seconds() / 60 for name, stamp in stamps.items()}
     bars = pd.DataFrame({"id": column(jobs, "id"), **minutes, "kind": _classify(jobs), "step": step(jobs)})
     is_unblocked = _has_type(jobs, "manual") & (column(jobs, "state") != "blocked")
-    bars["open"] = timestamps(jobs, "finished_at").isna() & ~is_unblocked
+    bars["open"] = ~with_ends(jobs)[IS_OVER] & ~is_unblocked
     bars["name"] = _name_bars(jobs, bars["step"])
     bars["retried"] = column(jobs, "retried").astype("boolean").fillna(False).astype(bool)
     return _order_bars(bars[bars["first"].notna()])
@@ -46,7 +47,7 @@ def infer_ledger(jobs: pd.DataFrame) -> pd.DataFrame:
     """Return the ledger of the build of these jobs, as if it had ended with the last of them."""
     names = {"build_id": "id", "build_number": "number", "build_created_at": "created_at", "pipeline": "pipeline"}
     require_columns(jobs.columns, names)
-    ends = pd.concat([timestamps(jobs, name) for name in ("finished_at", "unblocked_at")])
+    ends = pd.concat([end_times(jobs), timestamps(jobs, "unblocked_at")])
     build = jobs[[*names]].head(1).rename(columns=names)
     return time_ledger(build.assign(branch=None, state="passed", finished_at=ends.max()), jobs)
 
@@ -81,19 +82,23 @@ def is_negative(bars: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _find_times(jobs: pd.DataFrame) -> dict[str, pd.Series[Any]]:
-    """Return when each bar begins (`first`), stops waiting, starts to run, and ends."""
-    runnable, started, finished, fetched = (
-        timestamps(jobs, name) for name in ("runnable_at", "started_at", "finished_at", "fetched_at")
-    )
+    """Return when each bar begins (`first`), stops waiting, starts to run, and ends.
+
+    A bar whose job ended at an unknown time ends as it begins.
+    """
+    column(jobs, "finished_at")
+    runnable, started, fetched = (timestamps(jobs, name) for name in ("runnable_at", "started_at", "fetched_at"))
     runs_at_once = _has_type(jobs, "trigger") & runnable.notna()
-    run_from, end = started.mask(runs_at_once, runnable), finished.fillna(fetched)
+    run_from = started.mask(runs_at_once, runnable)
+    seen_until = timestamps(with_ends(jobs), SEEN_UNTIL).fillna(run_from).fillna(runnable)
+    end = seen_until
     manual = _has_type(jobs, "manual")
     if manual.any():
         unblocked = timestamps(jobs, "unblocked_at").mask(column(jobs, "state").eq("blocked"), fetched)
         end = end.mask(manual, unblocked)
         run_from = run_from.mask(manual, _find_gaps(unblocked.where(manual), jobs, run_from, end))
     first = runnable.fillna(run_from)
-    return {"first": first, "wait_to": run_from.fillna(finished).fillna(fetched), "run_from": run_from, "end": end}
+    return {"first": first, "wait_to": run_from.fillna(seen_until), "run_from": run_from, "end": end}
 
 
 def _find_gaps(

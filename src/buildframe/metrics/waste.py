@@ -25,8 +25,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
         unique ids. Needs the columns `organization`, `pipeline`, `branch`, `commit`, `build_id`, `build_number`,
-        `build_state`, `build_created_at`, `state`, `soft_failed`, `retried`, `started_at` and `finished_at`. Uses
-        `fetched_at` if the frame has it.
+        `build_state`, `build_created_at`, `type`, `state`, `soft_failed`, `retried`, `started_at` and
+        `finished_at`. Uses `expired_at`, `build_finished_at` and `fetched_at` if the frame has them.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. Failures and repeats are those of the whole build, in every
         group. By default all rows form one group.
@@ -37,14 +37,16 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
         One row per group, ordered by key. An empty frame gives no rows. After the keys:
 
         =============== ======= =======================================================================
-        n               Int64   jobs that ran and ended
+        n               Int64   script jobs that ran and ended
         machine_s       float64 seconds of run time of every attempt
         retried_s       float64 seconds of attempts that a retry superseded
         canceled_s      float64 seconds of jobs that were canceled while they ran
         after_failure_s float64 seconds of other jobs after the first hard failure of their build ended
         repeated_s      float64 remaining seconds of builds that repeated the outcome of their commit
         useful_s        float64 all other seconds
-        n_running       Int64   jobs that started and have no end; in none of the sums
+        n_running       Int64   jobs that started and are not over; in none of the sums
+        n_no_end        Int64   jobs that started and are over, but whose end is unknown; in none of
+                                the sums
         n_negative      Int64   run times below zero, from clocks that disagree; included in `n` and sums
         =============== ======= =======================================================================
 
@@ -60,6 +62,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
 
     Notes
     -----
+    Only script jobs use machines. They end as `run_time` describes.
+
     A hard failure is a job that failed or timed out, neither softly nor superseded. Only the part of a run that lies
     after it counts in `after_failure_s`.
 

@@ -14,6 +14,7 @@ from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
+from buildframe.metrics.job_ends import IS_OVER, with_ends
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
 from buildframe.plots.header import mark_label
@@ -235,7 +236,7 @@ def _sum_runs(scripts: pd.DataFrame) -> _Spent:
     spent = runs.groupby(steps).agg(["sum", "count"])
     spent = spent[spent["count"] > 0].sort_index().sort_values("sum", ascending=False, kind="stable")
     parts = runs.groupby([steps, scripts[GROUP]]).sum().unstack(fill_value=0).reindex(spent.index)
-    running = int((scripts["started_at"].notna() & scripts["finished_at"].isna()).sum())
+    running = int((scripts["started_at"].notna() & ~with_ends(scripts)[IS_OVER]).sum())
     return _Spent(spent, parts, running, int((runs < 0).sum()))
 
 

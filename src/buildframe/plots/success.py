@@ -12,6 +12,7 @@ from matplotlib.dates import date2num
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
+from buildframe.metrics.branches import without_forks
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import Begin, choose_buckets, find_middles, mark_begin
@@ -69,7 +70,7 @@ def success_trend(
     tz : str, default "UTC"
         Time zone in which buckets start.
     branch : str, optional
-        Count only builds of this branch, and show its outages.
+        Count only builds of this branch, without those from forks, and show its outages.
     pipelines : pandas.DataFrame, optional
         Result of `ws.pipelines()`. Count only builds of each pipeline's default branch, and show its outages.
     by : str or function, optional
@@ -150,6 +151,7 @@ def _select_branches(builds: pd.DataFrame, branch: str | None, pipelines: pd.Dat
         return builds
     selected = metrics.recovery_time(builds, branch=branch, pipelines=pipelines)
     names = [name for name in ("organization", "pipeline", "branch") if name in selected]
+    builds = without_forks(builds, pipelines)
     return builds[pd.MultiIndex.from_frame(builds[names]).isin(pd.MultiIndex.from_frame(selected[names]))]
 
 

@@ -87,7 +87,7 @@ class Verdict:
 
 
 def _no_pipelines() -> pd.DataFrame:
-    return pd.DataFrame(columns=["id", "slug", "default_branch", "web_url"], dtype="str")
+    return pd.DataFrame(columns=["id", "slug", "default_branch", "repository", "web_url"], dtype="str")
 
 
 def _with_stamps(table: pd.DataFrame, stamps: dict[str, pd.Timestamp]) -> pd.DataFrame:

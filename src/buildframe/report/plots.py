@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name, format_percent, format_timestamp
+from buildframe.metrics.branches import without_forks
 from buildframe.metrics.durations import is_script
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
@@ -104,6 +105,7 @@ def _embed_success(report: Report) -> EmbeddedPlot:
     until = f"up to {format_timestamp(report.as_of)}"
     listed = pd.MultiIndex.from_frame(pipelines[["id", "slug", "default_branch"]])
     on_default = builds[pd.MultiIndex.from_frame(builds[["pipeline_id", "pipeline", "branch"]]).isin(listed)]
+    on_default = without_forks(on_default, pipelines)
     if on_default.empty:
         return _embed(
             lambda ax: plots.success_trend(builds, ax, tz=tz, title="Success rate"),

@@ -9,6 +9,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_call
+from buildframe.metrics.job_ends import IS_OVER, SEEN_UNTIL, with_ends
 from buildframe.report.content import Report
 from buildframe.report.findings import describe_outages, findings
 from buildframe.report.measurements import measure
@@ -22,17 +23,18 @@ Coverage = tuple[Moment, Moment] | None
 
 _BUILDS = (
     "id", "number", "organization", "pipeline", "pipeline_id", "state", "blocked", "branch", "commit", "source",
-    "created_at", "scheduled_at", "started_at", "finished_at", "web_url", "fetched_at",
+    "created_at", "scheduled_at", "started_at", "finished_at", "web_url", "pull_request_id", "pull_request_base",
+    "pull_request_repository", "pipeline_repository", "fetched_at",
 )  # fmt: skip
 _JOBS = (
     "id", "organization", "pipeline", "pipeline_id", "build_id", "build_number", "build_state", "build_created_at",
     "branch", "commit", "type", "name", "label", "step_key", "group_key", "state", "queue", "agent_id", "exit_status",
     "signal", "signal_reason", "soft_failed", "created_at", "runnable_at", "started_at", "finished_at", "retried",
     "retried_in_job_id", "retries_count", "retry_type", "retry_source", "retry_of_job_id", "retry_of_type",
-    "parallel_group_index", "parallel_group_total", "matrix",
-    "unblocked_at", "async", "fetched_at",
+    "parallel_group_index", "parallel_group_total", "matrix", "unblocked_at", "async", "expired_at",
+    "build_finished_at", "fetched_at",
 )  # fmt: skip
-_PIPELINES = ("id", "organization", "slug", "default_branch", "web_url")
+_PIPELINES = ("id", "organization", "slug", "default_branch", "repository", "web_url")
 
 
 @checked_call
@@ -137,6 +139,7 @@ def read_rows(
     created_from, created_to = start.to_pydatetime(), None if end is None else end.to_pydatetime()
     builds = snapshot.builds(created_from=created_from, created_to=created_to, pipeline=pipeline, columns=_BUILDS)
     jobs = snapshot.jobs(created_from=created_from, created_to=created_to, pipeline=pipeline, columns=_JOBS)
+    jobs = with_ends(jobs).drop(columns=[IS_OVER, SEEN_UNTIL])  # a job belongs to the day on which it ended
     return _select_organization(organization, builds), _select_organization(organization, jobs)
 
 

@@ -56,7 +56,7 @@ class Sandbox:
     ----------
     path : str or Path, optional
         SQLite file of the sandbox. By default it is held in memory. An existing file is continued; then `seed`,
-        `builds`, `days`, `until`, `agents`, `run_scale` and `world` are ignored.
+        `builds`, `days`, `until`, `agents`, `run_scale`, `world` and the shares are ignored.
     seed : int, default 1
         Seed of the random history and of the anomalies in it; see `truth`. Those of seed 1 are fixed.
     builds : int, default 2600
@@ -74,6 +74,11 @@ class Sandbox:
     world : {"plain", "odd"}, default "plain"
         What responses look like. `odd` also has what real services send: old formats, records of unusual shape, and
         hostile texts. The history is the same.
+    fork_share : float, default 0.0
+        Share of the pushes to branches that come from forks, whose branch is called as the pipeline's default branch.
+    no_end_share : float, default 0.0
+        Share of the canceled jobs that have no `finished_at`. Half of those that never started have expired, and half
+        of these say when.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000
@@ -120,6 +125,8 @@ class Sandbox:
         agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
         run_scale: Mapping[str, float] | None = None,
         world: WorldKind = "plain",
+        fork_share: float = 0.0,
+        no_end_share: float = 0.0,
         quota: Quota | None = None,
         deepest: int = 10_000,
         host: str = "127.0.0.1",
@@ -137,6 +144,7 @@ class Sandbox:
                 raise BadInput(f"{name}={value} must be at most {most:,}.")
         if world not in get_args(WorldKind):
             raise BadInput(f"world={world!r} is no kind of world. Use 'plain' or 'odd'.")
+        _check_shares(fork_share=fork_share, no_end_share=no_end_share)
         if deepest < 1:
             raise BadInput(f"deepest={deepest} must be at least 1.")
         fleets, scales = check_agents(agents or {}), check_run_scale(run_scale or {})
@@ -146,7 +154,8 @@ class Sandbox:
         try:
             stored = self._db.load_world()
             if stored is None:
-                stored = make_world(seed, builds, days, when(until, "until"), fleets, scales, world)
+                end = when(until, "until")
+                stored = make_world(seed, builds, days, end, fleets, scales, world, fork_share, no_end_share)
                 self._db.create_world(stored)
             self._simulator = Simulator(self._db, cancels_at_once)
             self._simulator.run_until(stored.until, on_progress)
@@ -527,3 +536,9 @@ def _close(process: int, sender: WebhookSender, server: HttpServer, clock: Clock
         server.stop()
         clock.stop()
         db.close()
+
+
+def _check_shares(**shares: float) -> None:
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise BadInput(f"{name}={share} is not a share. Use a number from 0 to 1, such as 0.1.")

@@ -64,7 +64,9 @@ class Build(Resource):
     graphql_id: Annotated[str | None, "the same for GraphQL", PLAIN] = None
     number: Annotated[int | None, "unique within its pipeline; increases; may have gaps", PLAIN] = None
     organization: Annotated[str | None, "organization slug, from `url`", PLAIN, derived(organization_of, "url")] = None
-    pipeline: Annotated[Pipeline | None, "pipeline", flat("slug", "id"), derived(pipeline_of, "url")] = None
+    pipeline: Annotated[Pipeline | None, "pipeline", flat("slug", "id", "repository"), derived(pipeline_of, "url")] = (
+        None
+    )
     state: Annotated[str | None, "state when it was fetched; a blocked build keeps its last one", PLAIN] = None
     blocked: Annotated[bool | None, "waits at a block step", PLAIN] = None
     blocked_state: Annotated[str | None, "state in which it is blocked", PLAIN] = None

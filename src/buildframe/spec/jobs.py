@@ -21,6 +21,11 @@ JobState = Literal[
     "expired", "timing_out", "timed_out", "skipped", "broken",
 ]  # fmt: skip
 """States of jobs, which are also the values of filters of jobs."""
+OVER_STATES = (
+    "passed", "failed", "canceled", "expired", "timed_out", "skipped", "broken", "unblocked", "waiting_failed",
+    "blocked_failed", "unblocked_failed", "finished",
+)  # fmt: skip
+"""States of jobs that are over, also without `finished_at`. Webhooks send `finished`."""
 
 
 @functools.lru_cache(maxsize=4096)

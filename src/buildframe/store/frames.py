@@ -19,6 +19,7 @@ from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store.delta import TableVersion
+from buildframe.store.retained_columns import Retention
 from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def read(
     order. Files of other days are not opened.
     """
     names = _default_columns(table) if columns is None else _checked(columns, table)
-    needed = [*names, *([created] if created and created not in names else [])]
+    missing = [name for name in names if name not in table.schema.names]
+    needed = [name for name in names if name not in missing]
+    needed += [created] if created and created not in names else []
     expressions = [*conditions]
     if created and first is not None:
         expressions.append(pc.field(created) >= pa.scalar(first, _TIMESTAMP))
@@ -76,6 +79,10 @@ def read(
     rows = dataset.to_table(needed, filter=functools.reduce(operator.and_, expressions, pc.scalar(True)))
     if created is not None:
         rows = rows.take(pc.sort_indices(rows, [(created, "descending")]))
+    if missing:  # the store is older than these columns
+        declared = Retention().schema(table.name)
+        for name in missing:
+            rows = rows.append_column(declared.field(name), pa.nulls(rows.num_rows, declared.field(name).type))
     return as_frame(rows.select(names))
 
 
@@ -88,8 +95,9 @@ def _default_columns(table: TableVersion) -> list[str]:
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
     if not len(columns):
         raise BadInput(f'columns={show(columns)} is not a list of names. Pass a list, such as ["id"].')
+    known = {*table.schema.names, *Retention().schema(table.name).names}
     for name in columns:
-        if name not in table.schema.names:
+        if name not in known:
             raise BadInput(
                 f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), table.schema.names)}"
             )

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe import metrics
+from buildframe.metrics.job_ends import IS_OVER, with_ends
 from buildframe.spec import TABLES, Column, Privacy
 from buildframe.spec.arrow_types import arrow_types
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES
@@ -50,8 +51,8 @@ _LIST_KEYS: dict[str, tuple[str, ...]] = {"flaky_tests": ("organization", "suite
 """Leading columns that identify the list of a row."""
 
 _DURATIONS_OF_JOBS = ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s")
-_DAY = ("day", pa.date32())
-_VALIDITY = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
+_DAY: tuple[str, Any] = ("day", pa.date32())
+_VALIDITY: list[tuple[str, Any]] = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
 _COMPUTED = {
     "builds": [("wall_time_s", pa.float64()), (IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"]), _DAY],
     "jobs": [*((name, pa.float64()) for name in _DURATIONS_OF_JOBS), _DAY],
@@ -82,7 +83,8 @@ class Retention:
 
 def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     """Add the stored columns that are computed from builds and their jobs."""
-    held_by_agents = set(jobs.loc[jobs["state"].isin(AGENT_STATES), "build_id"])
+    is_held = jobs["state"].isin(AGENT_STATES) & ~with_ends(jobs)[IS_OVER]
+    held_by_agents = set(jobs.loc[is_held, "build_id"])
     is_open = ~(frame["state"].isin(FINAL_STATES) | frame["blocked"].fillna(False)) | frame["id"].isin(held_by_agents)
     never = pd.Series(pd.NaT, frame.index, dtype=frame["created_at"].dtype)
     return metrics.with_seconds(frame).assign(**{IS_OPEN: is_open, GONE_AT: never})

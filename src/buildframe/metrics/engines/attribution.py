@@ -14,10 +14,11 @@ from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_SUPERSEDED, is_any_of
 from buildframe.metrics.engines.rows import GroupedRows, GroupSums, Rows
 from buildframe.metrics.grouping import Key, find_groups
+from buildframe.metrics.job_ends import IS_OVER
 from buildframe.metrics.numbered import sum_by
 
 OF_BUILD = ("organization", "pipeline", "branch", "commit", "build_state", "build_created_at", "build_number")
-NEEDS = ("state", "soft_failed", "retried", "started_at", "finished_at", "build_id", *OF_BUILD)
+NEEDS = ("type", "state", "soft_failed", "retried", "started_at", "finished_at", IS_OVER, "build_id", *OF_BUILD)
 FAILS_BUILD = HAS_FAILED_HARD & ~IS_SUPERSEDED
 """Jobs whose failure fails their build."""
 
@@ -41,7 +42,7 @@ def sum_run_time(rows: GroupedRows, *, is_dated: bool) -> GroupSums:
     attributed = replace(rows, frame=_attribute_run_time(rows.frame, builds))
     split = rows.engine.split_groups(attributed, _NUMBER, len(CLASSES))
     span, late = nw.col("span"), nw.col("late")
-    counted = {"n": nw.col("ran"), "n_running": nw.col("running"), "n_negative": span < 0}
+    counted = {"n": nw.col("ran"), "n_running": nw.col("running"), "n_no_end": nw.col("lost"), "n_negative": span < 0}
     summed = rows.engine.group_sums(split, early=span - late, late=late, **counted)
     codes, groups = find_groups(summed.groups, rows.by[: len(rows.names)])
     number, sums = summed.groups[_NUMBER].to_numpy(np.int64), summed.sums.astype(np.int64)
@@ -70,7 +71,11 @@ def _select_builds(rows: GroupedRows, *, is_dated: bool) -> Rows:
 
 
 def _attribute_run_time(jobs: Rows, builds: Rows) -> Rows:
-    """Add `span` in microseconds, the part of it that is `late`, `ran`, `running`, and the number of the class."""
+    """Add `span` in microseconds, the part of it that is `late`, and the number of the class.
+
+    Also adds whether the job `ran`, whether it is `running`, and whether its end is `lost`: it is over, but its end is
+    unknown.
+    """
     begin, finish = nw.col(micros_column("started_at")), nw.col(micros_column("finished_at"))
     started, finished, failed_at = ~begin.is_null(), ~finish.is_null(), nw.col("failed_at")
     is_late = (nw.col(_NUMBER) > 1) & started & finished & (finish > failed_at)
@@ -84,7 +89,8 @@ def _attribute_run_time(jobs: Rows, builds: Rows) -> Rows:
         .with_columns(
             span=(finish - begin).fill_null(0),
             ran=started & finished,
-            running=started & ~finished,
+            running=started & ~nw.col(IS_OVER),
+            lost=started & nw.col(IS_OVER) & ~finished,
             late=late.fill_null(0),
         )
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Integers
-from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, SEEN, Span
+from buildframe.metrics.durations import BLOCKED, NEVER_RUNNABLE, Span
 from buildframe.metrics.engines.dtypes import micros_column, nan_as_null
 
 _FEW = 4
@@ -112,9 +112,10 @@ def is_censored(span: Span, available: Collection[str]) -> nw.Expr:
 def seen_seconds(span: Span, available: Collection[str]) -> nw.Expr:
     """Return how long a censored row with `with_micros` was seen to last; null if unknown.
 
-    It was seen until its end, as of a job that was canceled while it waited, or until it was fetched.
+    It was seen until its end, as of a job that was canceled while it waited, or until it was fetched. A job that ended
+    at an unknown time was seen for an unknown time.
     """
-    known = [name for name in SEEN if name in available]
+    known = [name for name in span.seen if name in available]
     ends = {name: nw.col(micros_column(name)) for name in known}
     if span.unless_blocked and "finished_at" in ends:
         ends["finished_at"] = nw.when(~is_blocked(available)).then(ends["finished_at"])

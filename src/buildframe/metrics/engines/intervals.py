@@ -27,7 +27,7 @@ class TimeWindow(NamedTuple):
 
 
 class IntervalKind(NamedTuple):
-    """Intervals of jobs: from the timestamp `begins` to the first of `ends` that is not null."""
+    """Intervals of jobs after `with_ends`: from the timestamp `begins` to the first of `ends` that is not null."""
 
     name: str
     begins: str

@@ -48,6 +48,7 @@ from buildframe.metrics.engines.rows import (
 )
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compute_key, find_groups
+from buildframe.metrics.job_ends import IS_OVER, with_ends
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
@@ -81,6 +82,9 @@ class PandasEngine(Engine):
 
     def with_steps(self, jobs: Frame) -> Frame:
         return jobs if "step" in jobs else jobs.assign(step=step(jobs))
+
+    def with_ends(self, jobs: Frame) -> Frame:
+        return with_ends(jobs)
 
     def with_key_column(self, frame: Frame, key: Key) -> tuple[Frame, str]:
         values = compute_key(frame, key)
@@ -253,15 +257,19 @@ class PandasEngine(Engine):
         return rows.name_keys(pd.DataFrame({GROUP: steps.group})), pd.DataFrame(columns)
 
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
-        table, groups = self.collect_columns(frame, ["agent_id", "started_at", "finished_at"]), find_groups(frame, by)
+        needs = ["agent_id", "type", "started_at", "finished_at", IS_OVER]
+        table, groups = self.collect_columns(with_ends(frame), needs), find_groups(frame, by)
         begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
+        begin = np.where(is_script(table), begin, NAT)
+        is_over = table[IS_OVER].to_numpy(np.bool_)
         agents, n = pd.factorize(table["agent_id"])[0], len(groups.keys)
         started = begin != NAT
         ended = started & (finish != NAT)
         ran = ended & (agents >= 0)
         counted = {
             "started": started,
-            "n_running": started & ~ended,
+            "n_running": started & ~is_over,
+            "n_no_end": started & is_over & ~ended,
             "n_no_agent": ended & ~ran,
             "n_negative": ran & (finish < begin),
         }
@@ -312,21 +320,28 @@ class PandasEngine(Engine):
         return replace(attempts, frame=_to_rows(native.assign(**{storms.STORM: is_stormy.astype(np.int64)})))
 
     def sum_run_time(self, jobs: Frame, by: By) -> GroupSums:
+        jobs = with_ends(jobs)
         table, groups = self.collect_columns(jobs, attribution.NEEDS, ("fetched_at",)), find_groups(jobs, by)
         begin, finish = timestamp_micros(table, "started_at"), timestamp_micros(table, "finished_at")
-        is_started, is_over = begin != NAT, finish != NAT
+        is_started, has_end = is_script(table) & (begin != NAT), finish != NAT
+        is_over = table[IS_OVER].to_numpy(np.bool_)
         build, ids = pd.factorize(table["build_id"])  # null is -1, the last element of arrays of builds
         retried = table["retried"].to_numpy(bool, na_value=False)
         place = np.append(np.where(_find_repeats(table, build, ids), 3, 4), 4)[build]
         place[(table["state"] == "canceled").to_numpy(bool)] = 1
         place[retried] = 0
         first = _find_first_failures(table, build, finish, len(ids))[build]
-        ran, n_groups = np.flatnonzero(is_started & is_over), len(groups.keys)
+        ran, n_groups = np.flatnonzero(is_started & has_end), len(groups.keys)
         codes, place, begin, finish, first = (one[ran] for one in (groups.codes, place, begin, finish, first))
         span = finish - begin
         late = np.where((finish > first) & (place > 1), finish - np.maximum(begin, first), 0)
         sums = attribution.sum_classes(codes, place, span - late, late, n_groups)
-        counted = {"n": codes, "n_running": groups.codes[is_started & ~is_over], "n_negative": codes[span < 0]}
+        counted = {
+            "n": codes,
+            "n_running": groups.codes[is_started & ~is_over],
+            "n_no_end": groups.codes[is_started & is_over & ~has_end],
+            "n_negative": codes[span < 0],
+        }
         counts = {name: np.bincount(own, minlength=n_groups) for name, own in counted.items()}
         return GroupSums.numbered(groups.keys, {"n": counts.pop("n"), **sums, **counts})
 

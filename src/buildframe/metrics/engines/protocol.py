@@ -19,9 +19,9 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
-from buildframe.metrics import failure_causes
+from buildframe.metrics import failure_causes, job_ends
 from buildframe.metrics.columns import Floats, Integers, check_are_builds, column, require_columns, timestamps
-from buildframe.metrics.durations import SEEN, RowMetric, Span, check_column_of, span_of
+from buildframe.metrics.durations import RowMetric, Span, check_column_of, span_of
 from buildframe.metrics.engines import attribution, expressions, storms
 from buildframe.metrics.engines.dtypes import (
     check_zones,
@@ -122,6 +122,18 @@ class Engine(ABC):
         require_columns(self.column_names(jobs), ["step"])  # only pandas computes steps
         return jobs
 
+    def with_ends(self, jobs: Frame) -> Frame:
+        """Replace `finished_at` of jobs by when they ended, and add `job_ends.IS_OVER` and `job_ends.SEEN_UNTIL`."""
+        rows = self.read(jobs)
+        schema = rows.collect_schema()
+        names = [name for name in job_ends.COLUMNS if name in schema]
+        if not {*names} & {*job_ends.STAMPS}:
+            return jobs
+        added = {job_ends.IS_OVER: job_ends.is_over(names), job_ends.SEEN_UNTIL: job_ends.seen_until(names)}
+        if "finished_at" in names:
+            added["finished_at"] = job_ends.ended_at(names)
+        return rows.with_columns(*typed_columns(schema, names)).with_columns(**added).to_native()
+
     def with_key_column(self, frame: Frame, key: Key) -> tuple[Frame, str]:
         """Return a frame with a column for a key, and its name."""
         name = key if isinstance(key, str) else getattr(key, "__name__", "group")
@@ -193,14 +205,19 @@ class Engine(ABC):
         """
         span, available = span_of(of), self.column_names(frame)
         check_column_of(of, available)
+        if span is not None and not span.is_of_builds:
+            frame = self.with_ends(frame)
         frame, value = self.measure_rows(frame, of, span)
         if span is None or (isinstance(of, str) and not set(span.needs) <= set(available)):
             return self.group_rows(frame, needs, by, value=value)
-        grouped = self.group_rows(frame, [*dict.fromkeys((*needs, *span.needs))], by, (*span.wants, *SEEN), value=value)
+        grouped = self.group_rows(
+            frame, [*dict.fromkeys((*needs, *span.needs))], by, (*span.wants, *span.seen), value=value
+        )
         grouped = grouped.with_columns(censored=expressions.is_censored(span, available))
         if not span.scripts_only:
             return grouped
-        used = [name for name in ("value", "censored", *needs, span.start, *SEEN) if name in grouped.frame.columns]
+        names = ("value", "censored", *needs, span.start, *span.seen)
+        used = [name for name in names if name in grouped.frame.columns]
         return self.filter_groups(grouped, expressions.IS_SCRIPT, used)
 
     def measure_rows(self, frame: Frame, of: RowMetric | str, span: Span | None) -> tuple[Frame, Any]:
@@ -307,7 +324,7 @@ class Engine(ABC):
         stamps = [at] if isinstance(at, str) else []
         columns = {} if at is None else {AT: nw.col(at.column if isinstance(at, Days) else micros_column(at))}
         if span is not None:
-            stamps += [name for name in (span.start, *SEEN) if name in names and name not in stamps]
+            stamps += [name for name in (span.start, *span.seen) if name in names and name not in stamps]
             unseen = nw.col("censored") & nw.col("value").is_null()
             columns |= {
                 SEEN_FOR: nw.when(unseen).then(expressions.seen_seconds(span, names)),
@@ -419,18 +436,22 @@ class Engine(ABC):
     def agent_sums(self, frame: Frame, by: By) -> GroupSums:
         """Sum over the agents of each group: `agents`, and microseconds `busy` and `seen` from first start to last end.
 
-        Also counts jobs: `started`, `n_running`, `n_no_agent` and `n_negative`.
+        Only script jobs count. Also counts them: `started`, `n_running`, `n_no_end`, `n_no_agent` and `n_negative`.
         """
-        rows = self.group_rows(frame, ("agent_id", "started_at", "finished_at"), by)
+        columns = ("agent_id", "type", "started_at", "finished_at", job_ends.IS_OVER)
+        rows = self.group_rows(self.with_ends(frame), columns, by)
         rows = rows.with_micros(("started_at", "finished_at"))
-        rows = rows.with_columns(begin=nw.col(micros_column("started_at")), finish=nw.col(micros_column("finished_at")))
+        of_scripts = nw.when(expressions.IS_SCRIPT).then(nw.col(micros_column("started_at")))
+        rows = rows.with_columns(begin=of_scripts, finish=nw.col(micros_column("finished_at")))
         begin, finish, needs = nw.col("begin"), nw.col("finish"), ["agent_id", "begin", "finish"]
+        is_over = nw.col(job_ends.IS_OVER)
         started, has_agent = ~begin.is_null(), ~nw.col("agent_id").is_null()
         ended = started & ~finish.is_null()
         counted = self.group_sums(
             rows,
             started=started,
-            n_running=started & finish.is_null(),
+            n_running=started & ~is_over,
+            n_no_end=started & is_over & finish.is_null(),
             n_no_agent=ended & ~has_agent,
             n_negative=(ended & has_agent & (finish < begin)).fill_null(False),
         )
@@ -490,9 +511,13 @@ class Engine(ABC):
     def sum_run_time(self, jobs: Frame, by: By) -> GroupSums:
         """Sum the run time of jobs as `metrics.waste` splits it: microseconds of each of `CLASSES`.
 
-        Also counts the jobs that ran (`n`), those that are running (`n_running`), and negative run times.
+        Also counts the jobs that ran (`n`), those that are running (`n_running`), those that ended at an unknown time
+        (`n_no_end`), and negative run times. Only script jobs run.
         """
+        jobs = self.with_ends(jobs)
         fetched = [name for name in self.column_names(jobs) if name == "fetched_at"]
         rows = self.group_rows(jobs, (*attribution.NEEDS, *fetched), by, build=nw.col("build_id"))
         rows = rows.with_micros(("started_at", "finished_at", *fetched))
+        started = micros_column("started_at")
+        rows = rows.with_columns(**{started: nw.when(expressions.IS_SCRIPT).then(nw.col(started))})
         return attribution.sum_run_time(rows, is_dated=bool(fetched))

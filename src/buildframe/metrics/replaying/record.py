@@ -23,7 +23,7 @@ from buildframe.metrics.columns import (
     timestamp_micros,
 )
 from buildframe.metrics.engines.rows import GROUP
-from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs
+from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs, with_build_ends
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES
@@ -39,7 +39,7 @@ _OPTIONAL_TEXTS = (
     "retried_in_job_id", *retries.COLUMNS, "agent_id", "triggered_build", "label", "signal", "signal_reason", "branch",
 )  # fmt: skip
 _OPTIONAL_FLAGS = ("soft_failed", "async")
-_OPTIONAL_TIMES = ("unblocked_at",)
+_OPTIONAL_TIMES = ("unblocked_at", "expired_at", "build_finished_at", "fetched_at")
 _UUID = re.compile(r'"id"\s*:\s*"([^"]+)"')
 _UNKNOWN_OUTCOMES = ("canceled", "canceling", "running", "assigned", "accepted", "timing_out", "scheduled", "reserved",
                      "waiting", "pending", "limiting", "limited")  # fmt: skip
@@ -131,7 +131,7 @@ def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     names = [_name_of(full) for full in full_names]
     of_builds = _read_builds(builds, codes[0])
     table = _table_of_jobs(jobs, keys, codes[1])
-    pipelines = read_jobs(table)
+    pipelines = read_jobs(with_build_ends(table, builds))
     of_jobs, queues, agents = _read_jobs(pipelines, of_builds, builds)
     steps = [(names[group], text) for group, text in pipelines.step_keys]
     start, end = _limits(builds, jobs, of_builds)
@@ -236,7 +236,10 @@ def _read_jobs(
     is_over = (builds.is_canceled | builds.is_skipped | builds.is_open)[build]
     is_script, has_started = jobs.is_script, jobs.started != NAT
     has_outcome = state.isin(["passed", "failed", "timed_out"]).to_numpy(np.bool_)
-    is_known = (has_outcome & (jobs.finished != NAT)) | jobs.is_block
+    is_known = (has_outcome & (timestamp_micros(rows, "finished_at") != NAT)) | jobs.is_block
+    # A job that ended at an unknown time counts for no time at all: it ran or waited at least until it began.
+    began = np.maximum(jobs.ready, jobs.started)
+    ended = np.where(jobs.is_over & ~jobs.is_block & (jobs.finished == NAT), began, jobs.finished)
     is_skipped = equals(rows, "state", "skipped") & builds.is_skipped[build]
     waits = state.isin(_UNKNOWN_OUTCOMES).to_numpy(np.bool_) | is_skipped
     fields = {
@@ -253,7 +256,7 @@ def _read_jobs(
         "created": np.where(jobs.created != NAT, jobs.created, builds.created[build]),
         "ready": np.where(jobs.is_exact | has_started | (is_known & ~jobs.is_block), jobs.ready, NAT),
         "started": np.where(is_script, jobs.started, NAT),
-        "ended": jobs.finished,
+        "ended": ended,
         "released": jobs.released,
         "failed": jobs.failed,
         "is_known": is_known,

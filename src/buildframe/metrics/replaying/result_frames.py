@@ -136,6 +136,7 @@ class _Writer:
         states = self._states_of_jobs(columns, job, of_row)
         self._set_job_times(columns, job, of_row, moved, states)
         columns.shift("build_created_at", moved, model.end)
+        self._set_other_ends(columns, of_row, job, states)
         columns.set_where("build_state", np.ones(len(rows), np.bool_), self._states[of_row])
         self._set_results(columns, job, states)
         self._set_agents(columns, job, copy)
@@ -195,6 +196,14 @@ class _Writer:
         is_unblocked = is_block & is_live & ~times.is_canceled[job]
         unblocked = np.where(is_unblocked, times.ended[job], np.where(is_block & is_live, NAT, kept["unblocked_at"]))
         columns.set_times("unblocked_at", unblocked)
+
+    def _set_other_ends(self, columns: _Columns, build: Integers, job: Integers, states: Any) -> None:
+        """Set the ends of builds in rows of jobs, and remove `expired_at` of jobs that do not expire any more."""
+        if "build_finished_at" in columns.frame:
+            columns.set_times("build_finished_at", self._times.build_ended[build])
+        if "expired_at" in columns.frame:
+            not_expired = (job >= 0) & (states != "expired")
+            columns.set_times("expired_at", np.where(not_expired, NAT, columns.micros("expired_at")))
 
     def _set_results(self, columns: _Columns, job: Integers, states: Any) -> None:
         was, times = columns.texts("state"), self._times

@@ -244,7 +244,7 @@ class Serializer:
             **fixed,
             "id": job.id,
             "graphql_id": graphql_id("Job", job.id),
-            "state": job.state,
+            "state": "expired" if self._has_expired(job) else job.state,
             "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
             "build_url": self.build_url(entry, build.number),
             **serialize(entry, build, job, fixed),
@@ -270,8 +270,25 @@ class Serializer:
             "scheduled_at": format_time(build.created, legacy),
             "created_at": format_time(job.created, legacy),
             "runnable_at": format_time(job.runnable, legacy),
-            "finished_at": format_time(job.finished, legacy),
+            "started_at": format_time(job.runnable if job.triggered else None, legacy),
+            **self._end(job, legacy),
         }
+
+    def _end(self, job: JobRun, legacy: bool) -> JsonObject:
+        """Return the times at which a job ended; of some canceled jobs only the state, or `expired_at`, says it."""
+        end = format_time(job.finished, legacy)
+        if not self._has_no_end(job):
+            return {"finished_at": end}
+        says_when = self._has_expired(job) and self.random.happens(0.5, job.id, "says when")
+        return {"finished_at": None, "expired_at": end if says_when else None}
+
+    def _has_no_end(self, job: JobRun) -> bool:
+        share = self.world.no_end_share if job.state == "canceled" else 0.0
+        return share > 0 and self.random.happens(share, job.id, "has no end")
+
+    def _has_expired(self, job: JobRun) -> bool:
+        never_started = job.runnable is not None and job.started is None and job.triggered is None
+        return never_started and self._has_no_end(job) and self.random.happens(0.5, job.id, "has expired")
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
         url, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}", self._is_legacy(entry)
@@ -292,7 +309,7 @@ class Serializer:
             "created_at": format_time(job.created, legacy),
             "runnable_at": format_time(job.runnable, legacy),
             "started_at": format_time(job.started, legacy),
-            "finished_at": format_time(job.finished, legacy),
+            **self._end(job, legacy),
             "retried": job.retried_in is not None,
             "retried_in_job_id": job.retried_in,
             "retries_count": job.attempt or None,

@@ -96,6 +96,11 @@ class Scenario:
         how = random.uniform(entry.key, key, "source")
         source = "webhook" if how > 0.08 else "api" if how > 0.04 else "ui"
         in_pull_request = not on_main and random.happens(0.6, entry.key, branch, "pr")
+        pull_request = self._pull_request(entry, branch) if in_pull_request else None
+        if not on_main and random.happens(self.world.fork_share, entry.key, key, "fork"):
+            repository = f"https://git.example.com/contributor-{int(10 * how)}/{pipeline.slug}.git"
+            pull_request = msgspec.structs.replace(self._pull_request(entry, branch), repository=repository)
+            branch = pipeline.default_branch
         return Commit(
             sha=random.sha(entry.key, key, "sha"),
             branch=branch,
@@ -104,7 +109,7 @@ class Scenario:
             creator=person if random.happens(0.9, entry.key, person, key, "member") else None,
             author=_author(entry, person, source, is_odd=self.world.is_odd),
             env={"STARTED_BY": "release-bot"} if source == "api" else {},
-            pull_request=self._pull_request(entry, branch) if in_pull_request else None,
+            pull_request=pull_request,
         )
 
     def _pull_request(self, entry: PipelineEntry, branch: str) -> PullRequestInfo:

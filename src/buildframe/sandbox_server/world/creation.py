@@ -28,6 +28,8 @@ def make_world(
     fleets: Mapping[str, AgentSchedule] = MappingProxyType({}),
     run_scale: Mapping[str, float] = MappingProxyType({}),
     kind: WorldKind = "plain",
+    fork_share: float = 0.0,
+    no_end_share: float = 0.0,
 ) -> World:
     """Create a world with about `builds` builds until a timestamp; the first organization has the anomalies.
 
@@ -48,6 +50,8 @@ def make_world(
         truth=_truth_with_fleets(truth, first, changed, fleets),
         run_scale=dict(run_scale),
         kind=kind,
+        fork_share=fork_share,
+        no_end_share=no_end_share,
     )
 
 

@@ -100,6 +100,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The seed, the time range of the history, the organizations and the planted anomalies.
 
     `run_scale` multiplies the run times of steps, by step key. Responses depend on `kind`; what happens does not.
+    `fork_share` is the share of pushes to branches that come from forks, and `no_end_share` that of canceled jobs
+    without `finished_at`.
     """
 
     seed: int
@@ -109,6 +111,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     truth: Truth
     run_scale: dict[str, float] = {}
     kind: WorldKind = "odd"  # of files that earlier versions made
+    fork_share: float = 0.0
+    no_end_share: float = 0.0
 
     @property
     def is_odd(self) -> bool:

@@ -1,0 +1,88 @@
+"""Say which builds are for pull requests from forks: their branch is not the pipeline's branch of that name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import pandas as pd
+
+from buildframe.guards.arguments import checked_names
+from buildframe.metrics.columns import check_is_pandas, column
+
+PULL_REQUEST = ("pull_request_id", "pull_request_base", "pull_request_repository")
+"""Columns of which at least one has a value if a build is for a pull request."""
+
+COLUMNS = (*PULL_REQUEST, "pipeline_repository")
+"""Columns that show whether a build is from a fork. Each may be missing, and then counts as null."""
+
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
+_USER = re.compile(r"^[^@/]*@")
+_PORT = re.compile(r"^([^/:]+):\d+/")
+
+
+@checked_names
+def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
+    """
+    Return whether each build is for a pull request from a fork.
+
+    The branch of a fork can be called `main`, too, and says nothing about the pipeline's own `main`. `outages`,
+    `recovery_time`, `red_share` and plots of a branch leave these builds out.
+
+    Parameters
+    ----------
+    builds : pandas.DataFrame
+        Builds. Uses `pull_request_id`, `pull_request_base`, `pull_request_repository` and `pipeline_repository` if the
+        frame has them.
+
+    Returns
+    -------
+    pandas.Series
+        `bool` on the index of the frame.
+
+    Raises
+    ------
+    BadInput
+        If the frame is not a pandas frame, or a column occurs twice.
+
+    See Also
+    --------
+    outages : Times in which a branch was red.
+
+    Notes
+    -----
+    A build with a pull request is from a fork if `pull_request_repository` is another repository than
+    `pipeline_repository`. URLs are compared by host and path, without regard to case, so `git@github.com:acme/web.git`
+    and `https://github.com/Acme/web` are one repository. If one of them is unknown, every build with a pull request
+    counts as from a fork.
+
+    Examples
+    --------
+    >>> metrics.is_from_fork(builds).sum().item()
+    0
+    """
+    check_is_pandas(builds, "row metrics need.")
+    has_pull_request = pd.Series(False, builds.index)
+    for name in PULL_REQUEST:
+        if name in builds:
+            has_pull_request |= column(builds, name).fillna("").ne("").astype(bool)
+    source, target = (_normalized(builds, name) for name in ("pull_request_repository", "pipeline_repository"))
+    return has_pull_request & ~(source.notna() & source.eq(target))
+
+
+def repository_key(url: Any) -> str | None:
+    """Return host and path of the URL of a repository, such as `github.com/acme/web`; None if there is none."""
+    text = url.strip().lower() if isinstance(url, str) else ""
+    has_scheme = _SCHEME.match(text)
+    text = _USER.sub("", _SCHEME.sub("", text))
+    text = _PORT.sub(r"\1/", text) if has_scheme else text.replace(":", "/", 1)
+    text = re.sub("/+", "/", text).rstrip("/").removesuffix(".git").rstrip("/")
+    return text or None
+
+
+def _normalized(builds: pd.DataFrame, name: str) -> pd.Series[Any]:
+    if name not in builds:
+        return pd.Series(None, builds.index, dtype="str")
+    texts = column(builds, name).astype("str")
+    return texts.map(functools.lru_cache(maxsize=None)(repository_key), na_action="ignore").astype("str")

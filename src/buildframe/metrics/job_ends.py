@@ -1,0 +1,103 @@
+"""Say when jobs ended and whether they are under way, by one rule for every engine.
+
+A job is over if it has `finished_at`, if its `state` says so, or if it has expired. Its end is the first known of
+`finished_at`, `expired_at` and the end of its build. If none is known, it is over at an unknown time: it neither runs
+nor waits any more, and its duration is unknown. Knows single jobs; does not group or summarize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from buildframe.metrics.columns import TIMESTAMP, column, timestamps, typed_column
+from buildframe.spec.jobs import OVER_STATES
+
+STAMPS = ("finished_at", "expired_at", "build_finished_at", "fetched_at")
+COLUMNS = (*STAMPS, "state")
+"""Columns that the rule reads. Each may be missing, as in frames of older versions, and then counts as null."""
+
+IS_OVER = "is over"
+"""Column that `with_ends` adds: whether the job is over."""
+
+SEEN_UNTIL = "seen until"
+"""Column that `with_ends` adds: when the job ended, or if it is under way, when it was fetched; else null."""
+
+ReadColumn = Callable[[str], nw.Expr]
+"""Returns the expression of a column, such as that of its timestamps in microseconds."""
+
+
+def is_over(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
+    """Match jobs that are over, as far as the available columns show it."""
+    conditions = [nw.lit(False)]
+    if "finished_at" in available:
+        conditions.append(~read("finished_at").is_null())
+    if "state" in available:
+        conditions.append(nw.col("state").is_in(OVER_STATES).fill_null(False))
+    if "expired_at" in available:
+        has_expired = ~read("expired_at").is_null()
+        if "fetched_at" in available:  # a later time says when the job is going to expire
+            has_expired &= (read("expired_at") <= read("fetched_at")).fill_null(True)
+        conditions.append(has_expired)
+    return nw.any_horizontal(*conditions, ignore_nulls=True)
+
+
+def ended_at(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
+    """Return when jobs ended, null if they are under way or that is unknown. One of the columns must be there."""
+    known = [read(name) for name in STAMPS[:-1] if name in available]
+    if not known:
+        fetched = read("fetched_at")
+        return nw.when(fetched.is_null()).then(fetched)  # null in every row
+    return nw.when(is_over(available, read)).then(nw.coalesce(*known))
+
+
+def seen_until(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
+    """Return when jobs ended; when they were fetched if they are under way; null if they ended at an unknown time."""
+    ended = ended_at(available, read)
+    if "fetched_at" not in available:
+        return ended
+    return nw.coalesce(ended, nw.when(~is_over(available, read)).then(read("fetched_at")))
+
+
+def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return jobs whose `finished_at` is when they ended, with the columns `IS_OVER` and `SEEN_UNTIL`.
+
+    Few jobs have no `finished_at`, and only these are examined.
+    """
+    names = [name for name in COLUMNS if name in jobs]
+    if "finished_at" in names:
+        finished = timestamps(jobs, "finished_at")
+    else:
+        finished = pd.Series(pd.NaT, jobs.index, dtype=TIMESTAMP)
+    rows = np.flatnonzero(finished.isna())
+    is_job_over = np.ones(len(jobs), np.bool_)
+    ended: Any = finished.array.copy()
+    seen: Any = finished.array.copy()
+    if len(rows) and {*names} & {*STAMPS}:
+        few = _examine(jobs, names, rows)
+        ended[rows], seen[rows] = few["ended"].array, few["seen"].array
+        is_job_over[rows] = few["over"].to_numpy(np.bool_)
+    else:
+        is_job_over[rows] = False
+    added: dict[str, Any] = {IS_OVER: is_job_over, SEEN_UNTIL: seen}
+    if "finished_at" in names:
+        added["finished_at"] = ended
+    return jobs.assign(**added)
+
+
+def end_times(jobs: pd.DataFrame) -> pd.Series[pd.Timestamp]:
+    """Return when each job ended, on the index of the frame; NaT if it is under way or that is unknown."""
+    column(jobs, "finished_at")  # raises BadInput if it is missing
+    ends: pd.Series[pd.Timestamp] = with_ends(jobs[[name for name in COLUMNS if name in jobs]])["finished_at"]
+    return ends
+
+
+def _examine(jobs: pd.DataFrame, names: Collection[str], rows: Any) -> pd.DataFrame:
+    chosen = jobs[[*names]].take(rows)
+    typed = pd.DataFrame({name: typed_column(chosen, name).array for name in names})
+    expressions = {"over": is_over(names), "ended": ended_at(names), "seen": seen_until(names)}
+    return nw.from_native(typed, eager_only=True).select(**expressions).to_pandas()
