@@ -73,10 +73,11 @@ def compute_in_frame(jobs: pd.DataFrame, names: Collection[str]) -> dict[str, pd
 
     sources = {source for name in names for source in SOURCES[name]}
     columns = {
-        source: pa.array(_plain(jobs[source]), from_pandas=True) if source in jobs else pa.nulls(len(jobs))
+        source: _arrow_array(jobs[source], _type_of(source))
+        if source in jobs
+        else pa.nulls(len(jobs), _type_of(source))
         for source in sources
     }
-    columns = {name: values.cast(_type_of(name), safe=False) for name, values in columns.items()}
     if "build_id" in jobs and ("step_id" in jobs or "retried_in_job_id" in jobs):
         build = pd.factorize(jobs["build_id"])[0].astype(np.int64)
         is_unknown = build < 0
@@ -88,9 +89,15 @@ def compute_in_frame(jobs: pd.DataFrame, names: Collection[str]) -> dict[str, pd
     return {name: pd.Series(values.to_pylist(), jobs.index, dtype=text, name=name) for name, values in computed.items()}
 
 
-def _plain(values: pd.Series[Any]) -> Any:
-    """Return the values of a column; of categories, their texts."""
-    return values.astype("str") if str(values.dtype) == "category" else values.array
+def _arrow_array(values: pd.Series[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Return a column as an Arrow array; of categories, their texts."""
+    import pyarrow as pa
+
+    plain = values.astype("str") if str(values.dtype) == "category" else values
+    array: Any = pa.array(plain.array, from_pandas=True)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    cast: pa.Array[Any] = array.cast(kind, safe=False)
+    return cast
 
 
 def _type_of(source: str) -> Any:
@@ -119,7 +126,7 @@ def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa
     if not len(rows):
         return labels
 
-    step_ids = columns["step_id"].take(pa.array(rows))
+    step_ids = columns["step_id"].take(rows)
     if step_ids.null_count:
         inferred = _infer_step_ids(columns, rows.tolist(), number.tolist(), retry_of)
         step_ids = pc.coalesce(step_ids, inferred)
@@ -158,9 +165,9 @@ def _labels(columns: Columns) -> pa.Array[Any]:
             codes = pa.array(pairs).dictionary_encode().indices.to_numpy().astype(np.int64)
     first_row = np.zeros(codes.max(initial=-1) + 1, np.int64)
     first_row[codes[::-1]] = np.arange(len(codes))[::-1]
-    distinct = (values.take(pa.array(first_row)).to_pylist() for values in sources.values())
+    distinct = (values.take(first_row).to_pylist() for values in sources.values())
     labels = pa.array(itertools.starmap(step_label, zip(*distinct, strict=True)), pa.large_string())
-    return labels.take(pa.array(codes))
+    return labels.take(codes)
 
 
 def _without_blanks(texts: pa.Array[Any]) -> pa.Array[Any]:
@@ -178,16 +185,20 @@ def _infer_step_ids(
 ) -> pa.Array[Any]:
     """Return what stands for `step.id` if it is missing. `number` numbers the labels of builds.
 
-    Parallel and matrix jobs of one label are one step, and so are the attempts of a job.
+    Jobs of one key are one step, since keys are unique in a build. Otherwise parallel and matrix jobs of one label are
+    one step, and so are the attempts of a job.
     """
     import pyarrow as pa
 
     repeats = _mapping(columns["id"], retry_of)
-    names = ("id", "parallel_group_total", "parallel_group_index", "matrix")
-    jobs, *variants = (columns[name].take(pa.array(rows)).to_pylist() for name in names)
+    names = ("id", "step_key", "parallel_group_total", "parallel_group_index", "matrix")
+    jobs, keys, *variants = (columns[name].take(rows).to_pylist() for name in names)
     inferred = []
     firsts_of: dict[Any, list[Any]] = {}  # first attempts of a variant of a label: several belong to several steps
-    for of_label, job, variant in zip(number, jobs, zip(*variants, strict=True), strict=True):
+    for of_label, job, key, variant in zip(number, jobs, keys, zip(*variants, strict=True), strict=True):
+        if key and key.strip():
+            inferred.append(f"key {key}")
+            continue
         first = _first_attempt(job, repeats)
         if variant == (None, None, None):
             inferred.append(f"job {first}")
@@ -226,7 +237,7 @@ def _separate(
     labels_of: dict[int, set[str | None]] = {}
     for text, of_build in zip(texts, build.tolist(), strict=True):
         labels_of.setdefault(of_build, set()).add(text)
-    command_of = dict(zip(rows.tolist(), command.take(pa.array(rows)).to_pylist(), strict=True))
+    command_of = dict(zip(rows.tolist(), command.take(rows).to_pylist(), strict=True))
     rows_of: dict[tuple[int, str | None], dict[str | None, list[int]]] = {}  # by build, label and step
     for row, step in zip(rows.tolist(), ids.to_pylist(), strict=True):
         rows_of.setdefault((int(build[row]), texts[row]), {}).setdefault(step, []).append(row)
