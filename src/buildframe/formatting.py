@@ -133,8 +133,8 @@ def short_labels(names: Iterable[str]) -> dict[str, str]:
 
 def label_steps(steps: pd.Series[str], pipelines: pd.Series[str] | None = None) -> pd.Series[str]:
     """Return the label of each step, null if it is null. Labels are distinct within a pipeline."""
-    groups = pd.Series("", steps.index) if pipelines is None else pipelines.astype("str").fillna("")
-    pairs = pd.DataFrame({"pipeline": groups, "step": steps.astype("str")})
+    groups = "" if pipelines is None else pipelines.astype("str").fillna("").array
+    pairs = pd.DataFrame({"pipeline": groups, "step": steps.astype("str").array})
     distinct = pairs.dropna().drop_duplicates()
     labels = {
         (pipeline, step): label
