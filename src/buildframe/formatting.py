@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -18,6 +20,8 @@ _RIGHT_TO_LEFT = {"R", "AL", "AN"}
 
 _MAX_NAMES = 10
 """Names that a suggestion lists."""
+
+_EMOJI = re.compile(r"(?<!\w):[\w+-]+:")  # not after a letter: "test:unit:fast" is a name
 
 
 def format_duration(seconds: float) -> str:
@@ -104,6 +108,49 @@ def format_name(name: object) -> str:
         escape_invisible(truncate_middle(name)).replace(_ISOLATE, code_point(_ISOLATE)).replace(_END, code_point(_END))
     )
     return isolate_right_to_left(text)
+
+
+def without_emoji(name: str) -> str:
+    """Return the name on one line without its `:emoji:`, or unchanged if nothing else is left."""
+    return " ".join(_EMOJI.sub(" ", name).split()) or name
+
+
+def short_labels(names: Iterable[str]) -> dict[str, str]:
+    """Return a distinct label of each name, such as that of a step: without emoji where that is clear.
+
+    Names that would look alike keep the names of their emoji: ":linux: Test" becomes "Test · linux".
+    """
+    distinct = list(dict.fromkeys(names))
+    labels = {name: without_emoji(name) for name in distinct}
+    count = Counter(labels.values())
+    for name, label in labels.items():
+        emoji = " ".join(found.strip(":") for found in _EMOJI.findall(name))
+        if count[label] > 1 and emoji:
+            labels[name] = f"{label} · {emoji}"
+    count = Counter(labels.values())
+    return {name: label if count[label] == 1 else name for name, label in labels.items()}
+
+
+def label_steps(steps: pd.Series[str], pipelines: pd.Series[str] | None = None) -> pd.Series[str]:
+    """Return the label of each step, null if it is null. Labels are distinct within a pipeline."""
+    groups = "" if pipelines is None else pipelines.astype("str").fillna("").array
+    pairs = pd.DataFrame({"pipeline": groups, "step": steps.astype("str").array})
+    distinct = pairs.dropna().drop_duplicates()
+    labels = {
+        (pipeline, step): label
+        for pipeline, of_pipeline in distinct.groupby("pipeline")["step"]
+        for step, label in short_labels(of_pipeline).items()
+    }
+    distinct["label"] = [labels[pair] for pair in zip(distinct["pipeline"], distinct["step"], strict=True)]
+    labeled = pairs.merge(distinct, "left", ["pipeline", "step"])["label"]
+    return pd.Series(labeled.array, steps.index, dtype="str", name=steps.name)
+
+
+def label_jobs(names: pd.Series[str], steps: pd.Series[str]) -> pd.Series[str]:
+    """Return the label of each job of a build: its name, and the step if several steps have this name."""
+    n_steps = steps.groupby(names).transform("nunique")
+    with_step = [step if name in step else f"{name} · {step}" for name, step in zip(names, steps, strict=True)]
+    return label_steps(names.where(n_steps <= 1, pd.Series(with_step, names.index, dtype="str")))
 
 
 def suggest_names(name: str, known: Sequence[str], heading: str) -> str:

@@ -58,7 +58,8 @@ def test_timeline_shows_failed_canceled_retried_and_open_jobs():
 
 
 def test_timeline_keeps_the_attempts_of_a_step_together():
-    frame = jobs(4, name=["a 1/2", "b", "a 2/2", "c"], step_key=[None, None, None, "b"])
+    shards = {"parallel_group_index": [0, None, 1, None], "parallel_group_total": [2, None, 2, None]}
+    frame = jobs(4, name=["a 1/2", "b", "a 2/2", "c"], **shards)
     assert labels(plots.timeline(frame)) == ["a 1/2", "a 2/2", "b", "c"]
 
 
@@ -155,7 +156,7 @@ def test_timeline_calls_a_block_step_by_its_label():
 
 
 def test_timeline_distinguishes_names_that_differ_only_in_their_emoji():
-    assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test ‹2›", "test"]
+    assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test · fire", "test · boom"]
 
 
 @pytest.mark.slow

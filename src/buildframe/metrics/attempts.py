@@ -48,10 +48,9 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     ----------
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
-        unique ids. Needs the columns `organization`, `pipeline`, `name`, `step_key`, `commit`, `matrix`,
+        unique ids. Needs the columns `organization`, `pipeline`, `step`, `commit`, `matrix`,
         `parallel_group_index`, `type`, `state`, `soft_failed`, `exit_status`, `signal`, `finished_at`, `queue` and
-        `agent_id`. Uses `signal_reason` if the frame has it. Engines other than pandas need `step`, as `with_seconds`
-        adds it, in place of `name` and `step_key`.
+        `agent_id`. Uses `signal_reason` if the frame has it. In pandas, `metrics.step` computes a missing `step`.
 
     Returns
     -------

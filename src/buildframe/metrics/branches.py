@@ -57,8 +57,7 @@ def outages(
         organization and slug if a frame has no ids.
     jobs : DataFrame, optional
         Jobs of these builds, to name the step that failed first. Needs `build_id`, `type`, `state`, `soft_failed`,
-        `retried`, `finished_at` and the columns of `metrics.step`; the builds then need `id`. Engines other than pandas
-        need `step`, as `with_seconds` adds it, in place of `name` and `step_key`.
+        `retried`, `finished_at` and `step`, which pandas computes if it is missing; the builds then need `id`.
 
     Returns
     -------

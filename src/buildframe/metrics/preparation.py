@@ -25,13 +25,14 @@ def with_seconds(frame: Frame) -> Frame:
     Add the durations of each row, its step and its day as columns that mean the same in every engine.
 
     Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns of these names are
-    replaced.
+    replaced, except `step`.
 
     Parameters
     ----------
     frame : DataFrame
         Builds or jobs of pandas or PySpark, with the timestamps that the durations need. A frame with
-        `build_created_at` holds jobs. Ids must be unique.
+        `build_created_at` holds jobs. Ids must be unique. Jobs of PySpark need the column `step`, which fetched and
+        stored jobs have.
 
     Returns
     -------
@@ -55,8 +56,7 @@ def with_seconds(frame: Frame) -> Frame:
 
     Notes
     -----
-    PySpark frames are not checked for repeated ids. For `step` one Spark worker receives all distinct names, and needs
-    this package.
+    PySpark frames are not checked for repeated ids.
 
     Examples
     --------

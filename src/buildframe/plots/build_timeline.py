@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
 from buildframe.errors import BadInput
-from buildframe.formatting import format_count
+from buildframe.formatting import format_count, label_jobs, label_steps
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column, timestamps
-from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, infer_ledger, is_negative, sum_kinds
 from buildframe.plots import theme
@@ -259,12 +258,13 @@ def _label_rows(ax: Axes, bars: pd.DataFrame) -> None:
     rows_of_room = plot_area(ax)[1] / label_height()
     if len(bars) <= rows_of_room:
         width = max_characters(ax, 32)
-        names = theme.unique_labels(bars["name"], width, lambda name, width: theme.drawable(without_emoji(name), width))
-        ax.set_yticks(bars.index, list(bars["name"].map(names)), parse_math=False)
+        jobs = label_jobs(bars["name"], bars["step"])
+        ax.set_yticks(bars.index, list(jobs.map(theme.unique_labels(jobs, width))), parse_math=False)
         return
     steps = bars.reset_index().groupby("step", sort=False)["index"].agg(["mean", "size"])
     labeled = steps.iloc[choose_apart(steps["mean"], len(bars) / rows_of_room)]
-    theme.label_rows(ax, labeled["mean"], labeled.index, 28, labeled["size"])
+    names = label_steps(pd.Series(steps.index, steps.index, dtype="str"))
+    theme.label_rows(ax, labeled["mean"], names[labeled.index], 28, labeled["size"])
     borders = np.flatnonzero(bars["step"].ne(bars["step"].shift()))[1:] - 0.5
     if not (hidden := len(steps) - len(labeled)):
         ax.hlines(borders, 0, 1, transform=ax.get_yaxis_transform(), color=theme.grid_color(), linewidth=0.8, zorder=0)

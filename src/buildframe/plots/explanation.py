@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.formatting import format_count, format_duration, format_percent
+from buildframe.formatting import format_count, format_duration, format_percent, label_steps
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
 from buildframe.plots import theme
@@ -146,7 +146,8 @@ def _bars(rows: pd.DataFrame, top: int, before: float, after: float, is_short: b
 
 def _labels(rows: pd.DataFrame) -> pd.Series[str]:
     """Return "group / pipeline / step (kind)", without what all rows share."""
-    names = rows["step"].fillna(rows["queue"])
+    steps = label_steps(rows["step"], rows.get("pipeline"))
+    names = steps.fillna(rows["queue"])
     kinds = rows["kind"].str.replace("_", " ").fillna("share of builds")
     labels = (names + " (" + kinds + ")").fillna(kinds)
     columns = list(rows)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.formatting import isolate_right_to_left, truncate_middle
+from buildframe.formatting import isolate_right_to_left, label_steps, truncate_middle
 from buildframe.guards.arguments import checked_call
 from buildframe.plots.fonts import find_fallbacks, missing_characters, style_families
 
@@ -38,8 +38,9 @@ def prefix_if_several(names: pd.Series[str], groups: pd.Series[str]) -> pd.Serie
 
 
 def step_names(frame: pd.DataFrame) -> pd.Series[str]:
-    """Return the step of each row, as "pipeline / step" if there are several pipelines."""
-    return prefix_if_several(frame["step"].fillna(NO_NAME), frame["pipeline"])
+    """Return the label of the step of each row, as "pipeline / step" if there are several pipelines."""
+    labels = label_steps(frame["step"], frame["pipeline"])
+    return prefix_if_several(labels.fillna(NO_NAME), frame["pipeline"])
 
 
 @checked_call

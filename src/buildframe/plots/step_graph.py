@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.formatting import format_count, format_duration
+from buildframe.formatting import format_count, format_duration, label_steps
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column, timestamps
 from buildframe.plots import theme
@@ -133,7 +133,7 @@ def _measure_steps(jobs: pd.DataFrame, ledger: pd.DataFrame) -> pd.DataFrame:
 
     The most often critical come first.
     """
-    names = jobs["step"] if "step" in jobs else metrics.step(jobs)
+    names = metrics.step(jobs)
     names = names.fillna(jobs["label"]) if "label" in jobs else names
     at = timestamps(jobs, "runnable_at").fillna(timestamps(jobs, "unblocked_at"))
     created = jobs["build_id"].map(ledger.groupby("build_id")["build_created_at"].first())
@@ -217,13 +217,14 @@ def _draw(ax: Axes, shown: pd.DataFrame, edges: pd.Series[float], layers: pd.Ser
     is_tight = room < _LEAST_CHARACTERS  # names have two lines, and there is no room for values
     size = font_points(8) * (_TIGHT if is_tight else 1)
     characters = max(int(wide / (0.47 * size)), 4) if is_tight else int(min(room, 40))
-    labels = theme.unique_labels(map(str, shown.index), characters * (1 + is_tight))
+    names = dict(zip(map(str, shown.index), label_steps(pd.Series(shown.index, dtype="str")), strict=True))
+    labels = theme.unique_labels(names.values(), characters * (1 + is_tight))
     style: dict[str, Any] = {"va": "center", "zorder": 4, "in_layout": False}
     texts = []
     for step, share, seconds in zip(shown.index, shown["share"], shown["seconds"], strict=True):
         at, row = places[step]
         value = f"{_percent(share)}, {format_duration(seconds)}" if share else "0 %"
-        name = wrap_label(labels[str(step)], characters)
+        name = wrap_label(labels[names[str(step)]], characters)
         height = 0.0 if is_tight else 0.17
         texts.append(ax.text(at + _MARGIN, row + height, name, fontsize=size, parse_math=False, **style))
         if len(value) <= characters + 1 and not is_tight:

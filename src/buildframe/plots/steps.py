@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics
-from buildframe.formatting import format_count, format_duration
+from buildframe.formatting import format_count, format_duration, label_steps
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
@@ -19,6 +19,7 @@ from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, ShownGroups, by_phrase, choose_groups
 from buildframe.plots.header import mark_label
 from buildframe.plots.layout import count_rows_that_fit, font_points, width_beside
+from buildframe.plots.names import step_names
 from buildframe.plots.panels import Panel, Placement, draw
 from buildframe.plots.trend import VARIED
 from buildframe.plots.units import show_durations
@@ -272,9 +273,10 @@ def _times_of_steps(jobs: pd.DataFrame, min_runs: int) -> _StepTimes:
 
 
 def _step_of_pipeline(jobs: pd.DataFrame) -> pd.Series[Any]:
-    """Return the step of each job, prefixed with the pipeline if the frame has several."""
-    steps = metrics.step(jobs).fillna(theme.NO_NAME)
-    return (theme.prefix_if_several(steps, jobs["pipeline"]) if "pipeline" in jobs else steps).rename("step")
+    """Return the label of the step of each job, prefixed with the pipeline if the frame has several."""
+    if "pipeline" in jobs:
+        return step_names(jobs[["pipeline"]].assign(step=metrics.step(jobs))).rename("step")
+    return label_steps(metrics.step(jobs)).fillna(theme.NO_NAME).rename("step")
 
 
 def _draw_spans(ax: Axes, times: pd.DataFrame, name: str, color: str, marker: str, shift: float) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
+from buildframe.formatting import label_steps
 from buildframe.metrics.discoveries import NIGHTLY, are_notable
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
@@ -177,7 +178,8 @@ def measure(
     Measurements
         The tables.
     """
-    jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
+    # Once for all tables, so that a step is called the same in each of them.
+    jobs = jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"]))
     finished, own = period.history.of(jobs, "finished_at"), period.of(jobs, "finished_at")
     tables, n_tests = find_changes(builds, jobs, period, since)
     wall_times = reported(tables, "wall_time")

@@ -6,8 +6,9 @@ Knows the rules; does not know pages, frames or stores. Numbers of builds and Ar
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
     Columns = Mapping[str, pa.Array[Any]]
     BuildNumbers = npt.NDArray[np.int64]
 
-STEP_SOURCES = (
-    "id", "step_key", "name", "group_key", "command", "step_id", "parallel_group_index",
-    "parallel_group_total", "matrix", "retried_in_job_id",
-)  # fmt: skip
 RETRY_SOURCES = ("id", "retry_source", "retried_in_job_id", "retry_type")
+STEP_SOURCES = (
+    "step_key", "name", "group_key", "command", "step_id", "parallel_group_index",
+    "parallel_group_total", "matrix", *RETRY_SOURCES,
+)  # fmt: skip
 SOURCES = {"step": STEP_SOURCES, "retry_of_job_id": RETRY_SOURCES, "retry_of_type": RETRY_SOURCES}
 """Columns that each computed column follows from."""
 
@@ -34,11 +35,13 @@ VERSION = 1
 
 _LONGEST_COMMAND = 60
 
-_SHARD = re.compile(
-    r"""[\s\-–—,:|(\[]+
-        (?:(?:shard|part|group|node)\s*)?
-        \#?(?P<index>\d+)(?:\s*(?:/|of)\s*(?P<total>\d+))?
-        \s*[)\]]?\s*$""",
+_EMOJI_OR_SHARD = re.compile(
+    r"""(?<!\w):[\w+-]+:  # an emoji, whose colon does not introduce a shard
+        | (?:^|[\s\-–—,:|(\[]+)
+        (?:
+            (?:(?:shard|part|group|node)\s*)?\#?(?P<index>\d+)\s*(?:/|of)\s*(?P<total>\d+)\s*[)\]]?(?!\S)
+            | (?:\#|(?:shard|part|group|node)\s*\#?)(?P<number>\d+)\s*[)\]]?$
+        )""",
     re.VERBOSE | re.IGNORECASE,
 )
 
@@ -48,16 +51,20 @@ def compute(columns: Columns, build: BuildNumbers, names: Collection[str]) -> di
 
     The rows of a build are all its jobs, in the order in which the service sends them.
     """
-    computed: dict[str, Any] = {}
+    if not names:
+        return {}
+    computed = _retries(columns)
     if "step" in names:
-        computed["step"] = _steps(columns, build)
-    if "retry_of_job_id" in names or "retry_of_type" in names:
-        computed |= _retries(columns)
-    return {name: values for name, values in computed.items() if name in names}
+        computed["step"] = _steps(columns, build, computed["retry_of_job_id"])
+    return {name: computed[name] for name in names}
 
 
 def compute_in_frame(jobs: pd.DataFrame, names: Collection[str]) -> dict[str, pd.Series[Any]]:
-    """Return the same of a frame. A missing source counts as null; without `build_id` each job is a build."""
+    """Return the same of a frame. A missing source counts as null.
+
+    A frame without `build_id`, or with neither `step_id` nor `retried_in_job_id`, does not say which jobs are the same
+    step of a build. The step of a job is then its label.
+    """
     import numpy as np
     import pandas as pd
     import pyarrow as pa
@@ -66,14 +73,15 @@ def compute_in_frame(jobs: pd.DataFrame, names: Collection[str]) -> dict[str, pd
 
     sources = {source for name in names for source in SOURCES[name]}
     columns = {
-        source: pa.array(_plain(jobs[source]), from_pandas=True) if source in jobs else pa.nulls(len(jobs))
+        source: _arrow_array(jobs[source], _type_of(source))
+        if source in jobs
+        else pa.nulls(len(jobs), _type_of(source))
         for source in sources
     }
-    columns = {name: values.cast(_type_of(name), safe=False) for name, values in columns.items()}
-    if "build_id" in jobs:
+    if "build_id" in jobs and ("step_id" in jobs or "retried_in_job_id" in jobs):
         build = pd.factorize(jobs["build_id"])[0].astype(np.int64)
-        build[build < 0] = -np.arange(1, 1 + (build < 0).sum())
-        build -= min(0, build.min(initial=0))
+        is_unknown = build < 0
+        build[is_unknown] = len(jobs) + np.flatnonzero(is_unknown)  # each is a build of its own
     else:
         build = np.arange(len(jobs), dtype=np.int64)
     text = pandas_types()[pa.large_string()]
@@ -81,9 +89,15 @@ def compute_in_frame(jobs: pd.DataFrame, names: Collection[str]) -> dict[str, pd
     return {name: pd.Series(values.to_pylist(), jobs.index, dtype=text, name=name) for name, values in computed.items()}
 
 
-def _plain(values: pd.Series[Any]) -> Any:
-    """Return the values of a column; of categories, their texts."""
-    return values.astype("str") if str(values.dtype) == "category" else values.array
+def _arrow_array(values: pd.Series[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Return a column as an Arrow array; of categories, their texts."""
+    import pyarrow as pa
+
+    plain = values.astype("str") if str(values.dtype) == "category" else values
+    array: Any = pa.array(plain.array, from_pandas=True)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    cast: pa.Array[Any] = array.cast(kind, safe=False)
+    return cast
 
 
 def _type_of(source: str) -> Any:
@@ -95,84 +109,163 @@ def _type_of(source: str) -> Any:
 # --- steps
 
 
-def _steps(columns: Columns, build: BuildNumbers) -> pa.Array[Any]:
-    """Return the step of each job: its label, and what tells it from other steps of the build of the same label."""
+def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the step of each job: its label, and what separates it from other steps of its build of that label."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    has_label = pc.or_(columns["step_key"].is_valid(), columns["name"].is_valid())
-    command = pc.if_else(has_label, None, columns["command"])
-    sources = (columns["step_key"], columns["name"], columns["group_key"], command)
-    shards = (columns["parallel_group_index"], columns["parallel_group_total"])
-    values = zip(*(source.to_pylist() for source in (*sources, *shards)), strict=True)
-    labels = pa.array((step_label(*row) for row in values), pa.large_string())
-
+    labels = _labels(columns)
     encoded = labels.dictionary_encode()
     labeled = np.flatnonzero(labels.is_valid().to_numpy(zero_copy_only=False))
-    codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)[labeled]
-    identities = _step_identities(columns).dictionary_encode()
-    identity = identities.indices.to_numpy(zero_copy_only=False).astype(np.int64)[labeled]
-    in_build = build[labeled] * max(1, len(encoded.dictionary)) + codes  # a label of a build
-    # The distinct pairs of a label and a step of each build; a label that occurs twice is shared by steps.
-    size = max(1, len(identities.dictionary))
-    pairs = np.unique(in_build * size + identity)
-    distinct, counts = np.unique(pairs // size, return_counts=True)
-    shared = distinct[counts > 1]
-    if not len(shared):
+    codes = encoded.indices.fill_null(0).to_numpy().astype(np.int64)[labeled]
+    label_of_build = build[labeled] * max(1, len(encoded.dictionary)) + codes
+    _, number, count = np.unique(label_of_build, return_inverse=True, return_counts=True)
+    is_repeated = count[number] > 1
+    rows, number = labeled[is_repeated], number[is_repeated]
+    if not len(rows):
         return labels
-    texts = labels.to_pylist()
-    rows_of: dict[int, list[int]] = {}
-    for row, number in zip(labeled.tolist(), in_build.tolist(), strict=True):
-        rows_of.setdefault(number, []).append(row)
-    keys = identities.to_pylist()
-    for number in shared.tolist():
-        rows = rows_of[number]
-        suffixes = _suffixes({row: keys[row] for row in rows}, columns["command"])
-        for row in rows:
-            texts[row] = f"{texts[row]} {suffixes[keys[row]]}"
-    return pa.array(texts, pa.large_string())
+
+    step_ids = columns["step_id"].take(rows)
+    if step_ids.null_count:
+        inferred = _infer_step_ids(columns, rows.tolist(), number.tolist(), retry_of)
+        step_ids = pc.coalesce(step_ids, inferred)
+    encoded_ids = step_ids.dictionary_encode()
+    size = max(1, len(encoded_ids.dictionary))
+    steps = np.unique(number * size + encoded_ids.indices.to_numpy())  # the distinct steps of each label of a build
+    numbers, n_steps = np.unique(steps // size, return_counts=True)
+    is_shared = np.isin(number, numbers[n_steps > 1])
+    if not is_shared.any():
+        return labels
+    return _separate(labels, build, columns["command"], rows[is_shared], step_ids.filter(pa.array(is_shared)))
 
 
-def _step_identities(columns: Columns) -> pa.Array[Any]:
-    """Return what separates the steps of a build: `step.id`.
-
-    Without it, parallel and matrix jobs of one label are one step, and so are the attempts of a job.
-    """
+def _labels(columns: Columns) -> pa.Array[Any]:
+    """Return the step of each job as far as its own values say it, computed once for each combination of these."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids = columns["step_id"]
-    if not ids.null_count:
-        return ids
-    attempts = zip(columns["id"].to_pylist(), columns["retried_in_job_id"].to_pylist(), strict=True)
-    replaced = {after: before for before, after in attempts if after is not None}
-    firsts = []
-    is_group = pc.or_(columns["parallel_group_total"].is_valid(), columns["matrix"].is_valid())
-    for job, grouped in zip(columns["id"].to_pylist(), is_group.to_pylist(), strict=True):
-        firsts.append("group" if grouped else f"job {_first_attempt(job, replaced)}")
-    return pc.coalesce(ids, pa.array(firsts, pa.large_string()))
+    key, name, command = (_without_blanks(columns[source]) for source in ("step_key", "name", "command"))
+    is_keyed = key.is_valid()
+    sources = {  # without what a label does not use, so that there are few combinations
+        "step_key": key,
+        "name": pc.if_else(is_keyed, None, name),
+        "group_key": pc.if_else(is_keyed, None, columns["group_key"]),
+        "command": pc.if_else(pc.or_(is_keyed, name.is_valid()), None, command),
+        "index": pc.if_else(is_keyed, None, columns["parallel_group_index"]),
+        "total": pc.if_else(is_keyed, None, columns["parallel_group_total"]),
+        "matrix": pc.if_else(is_keyed, None, columns["matrix"]),
+    }
+    codes = np.zeros(len(key), np.int64)
+    for values in sources.values():
+        if values.null_count < len(values):
+            encoded = values.dictionary_encode(null_encoding="encode")
+            pairs = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+            codes = pa.array(pairs).dictionary_encode().indices.to_numpy().astype(np.int64)
+    first_row = np.zeros(codes.max(initial=-1) + 1, np.int64)
+    first_row[codes[::-1]] = np.arange(len(codes))[::-1]
+    distinct = (values.take(first_row).to_pylist() for values in sources.values())
+    labels = pa.array(itertools.starmap(step_label, zip(*distinct, strict=True)), pa.large_string())
+    return labels.take(codes)
 
 
-def _first_attempt(job: Any, replaced: Mapping[Any, Any]) -> Any:
+def _without_blanks(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the texts, null in place of empty and blank ones."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_blank = pc.equal(pc.utf8_trim_whitespace(texts), pa.scalar("", texts.type))
+    filled: pa.Array[Any] = pc.if_else(is_blank, None, texts)
+    return filled
+
+
+def _infer_step_ids(
+    columns: Columns, rows: Sequence[int], number: Sequence[int], retry_of: pa.Array[Any]
+) -> pa.Array[Any]:
+    """Return what stands for `step.id` if it is missing. `number` numbers the labels of builds.
+
+    Jobs of one key are one step, since keys are unique in a build. Otherwise parallel and matrix jobs of one label are
+    one step, and so are the attempts of a job.
+    """
+    import pyarrow as pa
+
+    repeats = _mapping(columns["id"], retry_of)
+    names = ("id", "step_key", "parallel_group_total", "parallel_group_index", "matrix")
+    jobs, keys, *variants = (columns[name].take(rows).to_pylist() for name in names)
+    inferred = []
+    firsts_of: dict[Any, list[Any]] = {}  # first attempts of a variant of a label: several belong to several steps
+    for of_label, job, key, variant in zip(number, jobs, keys, zip(*variants, strict=True), strict=True):
+        if key and key.strip():
+            inferred.append(f"key {key}")
+            continue
+        first = _first_attempt(job, repeats)
+        if variant == (None, None, None):
+            inferred.append(f"job {first}")
+            continue
+        firsts = firsts_of.setdefault((of_label, variant), [])
+        if first not in firsts:
+            firsts.append(first)
+        total, *_ = variant
+        inferred.append(f"parallel or matrix step of {total}, number {firsts.index(first)}")
+    return pa.array(inferred, pa.large_string())
+
+
+def _mapping(keys: pa.Array[Any], values: pa.Array[Any]) -> dict[Any, Any]:
+    """Return a dictionary of keys to values, without nulls."""
+    import pyarrow.compute as pc
+
+    is_valid = pc.and_(keys.is_valid(), values.is_valid())
+    return dict(zip(keys.filter(is_valid).to_pylist(), values.filter(is_valid).to_pylist(), strict=True))
+
+
+def _first_attempt(job: Any, repeats: Mapping[Any, Any]) -> Any:
     seen = {job}
-    while (before := replaced.get(job)) is not None and before not in seen:
+    while (before := repeats.get(job)) is not None and before not in seen:
         seen.add(before)
         job = before
     return job
 
 
-def _suffixes(identities: Mapping[int, str], commands: pa.Array[Any]) -> dict[str, str]:
-    """Return what tells the steps of one label apart: their commands if each has another one, else their order."""
-    command_of = {identity: commands[row].as_py() for row, identity in identities.items()}
-    short = {identity: _shorten(command) for identity, command in command_of.items()}
-    if all(short.values()) and len(set(short.values())) == len(short):
-        return {identity: f"({text})" for identity, text in short.items()}
-    return {identity: f"#{number}" for number, identity in enumerate(short, 1)}
+def _separate(
+    labels: pa.Array[Any], build: BuildNumbers, command: pa.Array[Any], rows: npt.NDArray[np.int64], ids: pa.Array[Any]
+) -> pa.Array[Any]:
+    """Return the labels, with a distinct name for each step of those rows whose step has the label of another one."""
+    import pyarrow as pa
+
+    texts = labels.to_pylist()
+    labels_of: dict[int, set[str | None]] = {}
+    for text, of_build in zip(texts, build.tolist(), strict=True):
+        labels_of.setdefault(of_build, set()).add(text)
+    command_of = dict(zip(rows.tolist(), command.take(rows).to_pylist(), strict=True))
+    rows_of: dict[tuple[int, str | None], dict[str | None, list[int]]] = {}  # by build, label and step
+    for row, step in zip(rows.tolist(), ids.to_pylist(), strict=True):
+        rows_of.setdefault((int(build[row]), texts[row]), {}).setdefault(step, []).append(row)
+    for (of_build, label), steps in rows_of.items():
+        commands = [{command_of[row] or "" for row in rows_of_step} for rows_of_step in steps.values()]
+        names = _distinct_names(str(label), commands, labels_of[of_build])
+        for name, rows_of_step in zip(names, steps.values(), strict=True):
+            for row in rows_of_step:
+                texts[row] = name
+    return pa.array(texts, pa.large_string())
 
 
-def _shorten(command: str | None) -> str:
-    text = " ".join((command or "").split())
+def _distinct_names(label: str, commands: Sequence[Collection[str]], taken: Collection[str | None]) -> list[str]:
+    """Return names of the steps of one label: with their commands if these differ, else with their order.
+
+    A matrix step may have several commands; the first of the alphabet stands for it, whatever the order of its jobs.
+    `taken` are the labels of the build, from which the names differ, too.
+    """
+    texts = [_shorten(min(filter(None, of_step), default="")) for of_step in commands]
+    names = [f"{label} ({text})" for text in texts]
+    if all(texts) and len(set(names)) == len(names) and not set(names) & {*taken}:
+        return names
+    numbered = (f"{label} #{number}" for number in itertools.count(1))
+    return list(itertools.islice((name for name in numbered if name not in taken), len(commands)))
+
+
+def _shorten(command: str) -> str:
+    text = " ".join(command.split())
     return text if len(text) <= _LONGEST_COMMAND else f"{text[: _LONGEST_COMMAND - 1]}…"
 
 
@@ -184,30 +277,59 @@ def step_label(
     command: str | None,
     index: int | None = None,
     total: int | None = None,
+    matrix: str | None = None,
 ) -> str | None:
     """Return the step of a job from its own values, null if it has none.
 
     This is its key, else its name with emoji and with its group, else its command. The name of a parallel job is
-    without the number of the shard.
+    without the number of the shard, and that of a matrix job has `{{matrix.os}}` in place of the value.
     """
     if step_key:
         return step_key
     if name and name.strip():
-        plain = " ".join(name.split())
-        label = plain if total is None else _without_shard(plain, index, total)
+        label = " ".join(name.split())
+        label = _without_shard(label, index, total)
+        label = _without_values(label, matrix)
         return f"{label} ({group_key})" if group_key else label
-    return _shorten(command) or None
+    return _shorten(_without_values(command or "", matrix)) or None
 
 
-def _without_shard(name: str, index: int | None, total: int) -> str:
-    """Return the name of a parallel job without a suffix such as "2/5", "(2 of 5)" or "#2"."""
-    suffix = _SHARD.search(name)
-    if suffix is None or not name[: suffix.start()].strip():
+def _without_shard(name: str, index: int | None, total: int | None) -> str:
+    """Return the name of a parallel job without its own shard, such as "2/5", "(2 of 5)" or "#2"."""
+    if total is None:
         return name
-    number = int(suffix["index"])
-    is_total = suffix["total"] is not None and int(suffix["total"]) == total
-    is_index = suffix["total"] is None and index is not None and number in (index, index + 1)
-    return name[: suffix.start()].strip() if is_total or is_index else name
+    for match in _EMOJI_OR_SHARD.finditer(name):
+        if match["index"] is None and match["number"] is None:  # an emoji
+            continue
+        number = int(match["index"] or match["number"])
+        is_own_index = index is None or number in (index, index + 1)
+        is_own_total = match["total"] is None or int(match["total"]) == total
+        if is_own_index and is_own_total:
+            rest = f"{name[: match.start()].strip()} {name[match.end() :].strip()}"
+            return rest.strip() or name
+    return name
+
+
+def _without_values(text: str, matrix: str | None) -> str:
+    """Return a text of a matrix job with the placeholders of the pipeline's configuration in place of the values."""
+    if not matrix or not text:
+        return text
+    try:
+        values = msgspec.json.decode(matrix)
+    except msgspec.DecodeError:
+        return text
+    if not isinstance(values, Mapping):
+        return text
+    placeholders = {
+        str(value): "{{matrix}}" if dimension in ("", "matrix") else f"{{{{matrix.{dimension}}}}}"
+        for dimension, value in values.items()
+        if isinstance(value, str | int | float) and str(value).strip()
+    }
+    if not placeholders:
+        return text
+    longest_first = sorted(placeholders, key=len, reverse=True)
+    value_as_word = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
+    return re.sub(value_as_word, lambda match: placeholders[match[0]], text)
 
 
 # --- retries
@@ -219,24 +341,22 @@ def _retries(columns: Columns) -> dict[str, Any]:
     A new attempt says both in its `retry_source`. The `retry_type` of a job is the kind of retry that replaced that
     job. So it counts for the attempt that its `retried_in_job_id` names, never for the job itself.
     """
+    import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     text = pa.large_string()
-    retried_in = columns["retried_in_job_id"]
-    if retried_in.null_count == len(retried_in) == columns["retry_source"].null_count:
-        return dict.fromkeys(("retry_of_job_id", "retry_of_type"), pa.nulls(len(retried_in), text))
-    ids = columns["id"].to_pylist()
-    performed = columns["retry_type"].to_pylist()
-    successors = zip(retried_in.to_pylist(), ids, performed, strict=True)
-    replaced = {after: (before, kind) for after, before, kind in successors if after is not None}
-    found = [
-        _retry_of(source, replaced.get(job, (None, None)))
-        for job, source in zip(ids, columns["retry_source"].to_pylist(), strict=True)
-    ]
-    return {
-        "retry_of_job_id": pa.array((attempt for attempt, _ in found), text),
-        "retry_of_type": pa.array((kind for _, kind in found), text),
-    }
+    job, source, retried_in = columns["id"], columns["retry_source"], columns["retried_in_job_id"]
+    replaced = _mapping(retried_in, job)
+    kind_of_replaced = _mapping(retried_in, columns["retry_type"])
+    is_retry = pc.or_(source.is_valid(), pc.is_in(job, pa.array(list(replaced), job.type)))
+    attempts: list[str | None] = [None] * len(job)
+    kinds: list[str | None] = [None] * len(job)
+    for row in np.flatnonzero(is_retry.to_numpy(zero_copy_only=False)).tolist():
+        own = job[row].as_py()
+        predecessor = replaced.get(own), kind_of_replaced.get(own)
+        attempts[row], kinds[row] = _retry_of(source[row].as_py(), predecessor)
+    return {"retry_of_job_id": pa.array(attempts, text), "retry_of_type": pa.array(kinds, text)}
 
 
 def _retry_of(source: str | None, replaced: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
@@ -247,7 +367,7 @@ def _retry_of(source: str | None, replaced: tuple[str | None, str | None]) -> tu
         said = None
     if not isinstance(said, Mapping):
         return replaced
-    job, kind = (
-        value if isinstance(value, str) and value else None for value in map(said.get, ("job_id", "retry_type"))
-    )
-    return job or replaced[0], kind or replaced[1]
+    job, kind = said.get("job_id"), said.get("retry_type")
+    is_known = isinstance(job, str) and job
+    has_kind = isinstance(kind, str) and kind
+    return job if is_known else replaced[0], kind if has_kind else replaced[1]

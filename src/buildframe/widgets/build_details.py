@@ -11,7 +11,14 @@ from buildframe import spec
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_actions import BuildActions, OnBuildChanged
-from buildframe.widgets.build_summary import JOB_COLUMNS, build_properties, is_unfinished, job_name, log_error_text
+from buildframe.widgets.build_summary import (
+    JOB_COLUMNS,
+    build_properties,
+    is_unfinished,
+    job_name,
+    log_error_text,
+    with_shown_names,
+)
 from buildframe.widgets.build_tracker import to_record
 from buildframe.widgets.data_table import DataTable, Row, to_cells, to_rows
 from buildframe.widgets.log_page import render_log
@@ -165,7 +172,7 @@ class BuildDetails(components.WorkspaceWidget):
 def _load(pipeline: PipelineWorkspace, number: int) -> LoadedBuild:
     builds, jobs = pipeline.history_of(number)
     build, name = {**to_rows(builds)[0], "pipeline": pipeline.slug}, f"{pipeline.slug} #{number}"
-    shown = [job for job in to_rows(jobs) if job["type"] != "waiter"]
+    shown = with_shown_names([job for job in to_rows(jobs) if job["type"] != "waiter"])
     ledger = compute_ledger(*(frame.assign(pipeline=pipeline.slug) for frame in (builds, jobs)))
     timeline = render_timeline(jobs, name, ledger, is_unfinished=is_unfinished(build) or bool(build["blocked"]))
     return LoadedBuild(build, sorted(shown, key=_severity_rank), build_properties(build), timeline)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pandas as pd
 
 from buildframe.errors import Forbidden, ServiceError
-from buildframe.formatting import escape_invisible, format_count, format_duration, format_name, truncate_middle
-from buildframe.metrics.steps import without_emoji
+from buildframe.formatting import (
+    escape_invisible,
+    format_count,
+    format_duration,
+    format_name,
+    label_jobs,
+    truncate_middle,
+    without_emoji,
+)
 from buildframe.spec.builds import OPEN_STATES
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row, TableColumn
+
+SHOWN_NAME = "shown name"
+"""Name of a job among those of its build, in rows that `with_shown_names` returns."""
 
 _MAX_MESSAGE_LINES = 12
 _UNFINISHED_STATES = {"creating", *OPEN_STATES}
@@ -27,9 +39,20 @@ def log_error_text(error: BaseException) -> str:
 
 
 def job_name(job: Row, max_length: int = 80) -> str:
-    """Return the name of a job, without emoji."""
-    name = next((job[key] for key in ("name", "label", "step_key", "type") if job.get(key)), "job")
-    return escape_invisible(truncate_middle(without_emoji(name), max_length))
+    """Return the name of a job: its `SHOWN_NAME` if it has one, else without emoji."""
+    label = job.get(SHOWN_NAME) or without_emoji(_own_name(job))
+    return escape_invisible(truncate_middle(label, max_length))
+
+
+def with_shown_names(jobs: Sequence[Row]) -> list[Row]:
+    """Add `SHOWN_NAME` to the jobs of a build: a short name that no other step of the build has."""
+    names = pd.Series([_own_name(job) for job in jobs], dtype="str")
+    steps = pd.Series([job["step"] or _own_name(job) for job in jobs], dtype="str")
+    return [{**job, SHOWN_NAME: label} for job, label in zip(jobs, label_jobs(names, steps), strict=True)]
+
+
+def _own_name(job: Row) -> str:
+    return str(next((job[key] for key in ("name", "label", "step_key", "type") if job.get(key)), "job"))
 
 
 def _job_title(job: Row) -> str:

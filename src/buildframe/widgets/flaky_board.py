@@ -11,7 +11,13 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.errors import BadInput, NotFound
-from buildframe.formatting import format_count, format_duration, format_name, suggest_names
+from buildframe.formatting import (
+    format_count,
+    format_duration,
+    format_name,
+    label_steps,
+    suggest_names,
+)
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines.rows import Frame
 from buildframe.spec.flaky_tests import FlakyTestFilters
@@ -297,10 +303,11 @@ class FlakyBoard(components.WorkspaceWidget):
 def _describe_price(jobs: Frame, steps: Sequence[str]) -> str:
     """Return what flaky failures of the steps cost, as text with a line for each step of each pipeline."""
     scores = metrics.flake_score(jobs)
-    found = to_rows(scores[scores["step"].isin(steps)])
+    labels = label_steps(scores["step"], scores["pipeline"])
+    found = to_rows(scores.assign(label=labels)[scores["step"].isin(steps)])
     missing = [name for name in steps if name not in set(scores["step"])]
     lines = [
-        f"Flaky failures of the step {format_name(row['step'])} of {format_name(row['pipeline'])} in these jobs: "
+        f"Flaky failures of the step {format_name(row['label'])} of {format_name(row['pipeline'])} in these jobs: "
         f"{format_count(row['red_builds'], 'red build')}, {format_duration(row['machine_s'])} of machine time, and "
         f"{format_duration(row['waiting_s'])} until the commits passed."
         for row in found

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from buildframe.formatting import format_count, truncate_middle
-from buildframe.metrics.steps import without_emoji
+from buildframe.formatting import format_count, truncate_middle, without_emoji
 from buildframe.terminal import COLORS, NOT_COLORS
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row

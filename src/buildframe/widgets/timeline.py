@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.formatting import format_count, format_duration
+from buildframe.formatting import format_count, format_duration, label_jobs
 from buildframe.metrics import time_ledger
-from buildframe.metrics.steps import without_emoji
 from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, is_negative, sum_kinds
 from buildframe.widgets import html
 
@@ -54,6 +53,7 @@ def render_timeline(
     from buildframe.plots import units  # takes longer than all other imports of a widget
 
     bars = compute_bars(jobs)
+    bars["name"] = label_jobs(bars["name"], bars["step"])
     if bars.empty:
         return html.hint(f"Timeline: no job of {name} has been runnable.")
     chain = compute_chain(jobs, bars, ledger)
@@ -142,7 +142,7 @@ def _describe(bar: dict[Any, Any]) -> dict[Any, Any]:
     notes = [note for note in _END_SIGNS if applies[note]]
     signs = "".join(_END_SIGNS[note] for note in notes)
     return bar | {
-        "name": without_emoji(str(bar["name"])), "description": ", ".join([*parts, *notes]), "signs": signs
+        "name": str(bar["name"]), "description": ", ".join([*parts, *notes]), "signs": signs
     }  # fmt: skip
 
 

@@ -8,7 +8,13 @@ import threading
 import ipywidgets
 import pandas as pd
 
-from buildframe.formatting import format_change, format_count, format_duration, format_name
+from buildframe.formatting import (
+    format_change,
+    format_count,
+    format_duration,
+    format_name,
+    short_labels,
+)
 from buildframe.guards.arguments import checked_names
 from buildframe.http.budget import Canceled
 from buildframe.metrics.columns import check_is_pandas
@@ -145,7 +151,8 @@ class WhatIf(components.TaskWidget):
             queue: _slider(f"Agents of {html.label(format_name(queue))}", today, 1, max(_MOST_AGENTS * today, 10))
             for queue, today in record.agents.items()
         }
-        steps = [(html.label(format_step(step)), step) for step in record.steps]
+        labels = short_labels(map(format_step, record.steps))
+        steps = [(html.label(labels[format_step(step)]), step) for step in record.steps]
         self.faster.options = self.skipped.options = steps
         self.build.options = list_builds(before.builds, _MOST_BUILDS)
         self.build.value = self.build.options[0][1] if self.build.options else None
@@ -240,8 +247,9 @@ def describe(scenario: ReplayScenario) -> str:
     """Return what a scenario changes, in words."""
     parts = [f"{format_count(n, 'agent')} in {format_name(queue)}" for queue, n in scenario.agents.items()]
     parts += [f"load {100 * scenario.load:.0f} %"] if scenario.load != 1 else []
-    parts += [f"{format_step(step)} takes {100 * factor:.0f} %" for step, factor in scenario.run_scale.items()]
-    parts += [f"without {format_step(step)}" for step in scenario.skip]
+    labels = short_labels(map(format_step, [*scenario.run_scale, *scenario.skip]))
+    parts += [f"{labels[format_step(step)]} takes {100 * factor:.0f} %" for step, factor in scenario.run_scale.items()]
+    parts += [f"without {labels[format_step(step)]}" for step in scenario.skip]
     return ", ".join(parts) or "no change"
 
 

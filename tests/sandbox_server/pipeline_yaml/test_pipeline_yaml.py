@@ -32,7 +32,7 @@ def one(text: str) -> PipelineStep:
 
 @pytest.mark.parametrize("text", ["steps:\n- command: make\n", "- command: make\n", '[{"command": "make"}]'])
 def test_steps_are_a_list_or_in_a_map(text: str) -> None:
-    assert steps_of(text) == (PipelineStep(key="step-1", command="make"),)
+    assert steps_of(text) == (PipelineStep(key="step-1", has_key=False, command="make"),)
 
 
 EVERY_KIND = """
@@ -69,7 +69,7 @@ def test_every_kind_of_step() -> None:
             queue="docker",
             env={"CI": "true", "PORT": "8080"},
         ),
-        PipelineStep(key="wait-2", kind="waiter"),
+        PipelineStep(key="wait-2", has_key=False, kind="waiter"),
         PipelineStep(
             key="scan",
             command="scan",
@@ -89,11 +89,12 @@ def test_every_kind_of_step() -> None:
             group="checks",
             needs=("install-it",),
         ),
-        PipelineStep(key="wait-5", kind="waiter", continue_on_failure=True),
-        PipelineStep(key="release", kind="manual", label="Release?", branches="main stable/*"),
+        PipelineStep(key="wait-5", has_key=False, kind="waiter", continue_on_failure=True),
+        PipelineStep(key="release", has_key=False, kind="manual", label="Release?", branches="main stable/*"),
         PipelineStep(key="which", kind="manual", label="Which one?"),
         PipelineStep(
             key="deploy",
+            has_key=False,
             kind="trigger",
             label="Deploy",
             needs=("scan", "lint", "which"),
@@ -137,14 +138,18 @@ def test_every_kind_of_step() -> None:
 )
 def test_attributes(attributes: str, expected: dict[str, Any]) -> None:
     step = one(f"- command: make\n  {attributes}\n")
-    assert step == msgspec.structs.replace(PipelineStep(key="step-1", command="make"), **expected)
+    has_key = expected.get("key") == "mine"
+    assert step == msgspec.structs.replace(PipelineStep(key="step-1", has_key=has_key, command="make"), **expected)
 
 
 def test_keys_are_made_from_labels_and_never_shared() -> None:
     text = (
         "- {command: a, label: Test}\n- {command: b, label: ':x: TEST!'}\n- {command: c, key: step-2}\n- command: d\n"
     )
-    assert [step.key for step in steps_of(text)] == ["test", "step-2-2", "step-2", "step-4"]
+    steps = steps_of(text)
+    assert [step.key for step in steps] == ["test", "step-2-2", "step-2", "step-4"]
+    assert [step.has_key for step in steps] == [False, False, True, False]
+    assert steps_of(format_yaml(steps)) == steps
 
 
 def test_anchors_and_merges_are_fine() -> None:

@@ -166,7 +166,21 @@ def test_parallel_and_matrix_steps_make_several_jobs(plant):
         ("build mac", None, None, {"os": "mac", "python": "3.11"}),
     ]  # fmt: skip
     assert {job["step_key"] for job in build["jobs"]} == {"test", "build"}
-    assert len({job["step"]["id"] for job in build["jobs"]}) == 4
+    ids = [job["step"]["id"] for job in build["jobs"]]
+    assert ids[0] == ids[1] != ids[2] == ids[3]  # the jobs of a step share its id
+
+
+def test_steps_without_a_key_have_ids_that_their_attempts_share(plant):
+    failing = {"retries": 1, "seconds": 600.0, "timeout_in_minutes": 1}
+    build = plant(step("linux", has_key=False, **failing), step("windows", has_key=False), wait("w")).ended()
+    ids = {}
+    for job in build["jobs"]:
+        if job["type"] == "script":
+            assert job["step_key"] is None
+            ids.setdefault(job["name"], []).append(job["step"]["id"])
+    assert {name: len(of_name) for name, of_name in ids.items()} == {"linux": 2, "windows": 1}
+    assert {name: len(set(of_name)) for name, of_name in ids.items()} == {"linux": 1, "windows": 1}
+    assert ids["linux"][0] != ids["windows"][0]
 
 
 def labeled(label, **more):

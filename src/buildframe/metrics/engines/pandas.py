@@ -50,7 +50,7 @@ from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compute_key, find_groups
 from buildframe.metrics.job_ends import IS_OVER, with_ends
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
-from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
+from buildframe.metrics.steps import step
 
 DAY = pd.ArrowDtype(pa.date32())
 """Dtype of days: a date in Parquet and in every engine."""
@@ -120,8 +120,7 @@ class PandasEngine(Engine):
         check_unique_ids(frame)
         added: dict[str, Any] = {f"{of.__name__}_s": seconds(of(frame), of.__name__) for of in metrics}
         if of_jobs:
-            names = ("step_key", "name", *(name for name in (OF_PARALLEL_JOBS,) if name in frame))
-            added["step"] = step(pd.DataFrame({name: column(frame, name) for name in names}, index=frame.index))
+            added["step"] = step(frame)
         return frame.assign(**added, day=timestamps(frame, created).dt.tz_localize(None).astype(DAY))
 
     def group_rows(

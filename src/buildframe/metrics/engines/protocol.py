@@ -118,8 +118,8 @@ class Engine(ABC):
         return self.collect(self.select_columns(frame, needs, wants))
 
     def with_steps(self, jobs: Frame) -> Frame:
-        """Add the column `step` if it is missing."""
-        require_columns(self.column_names(jobs), ["step"])  # only pandas computes steps
+        """Add the column `step` if it is missing; only pandas can, since it takes whole builds."""
+        require_columns(self.column_names(jobs), ["step"])
         return jobs
 
     def with_ends(self, jobs: Frame) -> Frame:
@@ -172,7 +172,7 @@ class Engine(ABC):
 
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
         """Add the seconds of row metrics, the day of `created`, and for jobs the step."""
-        return column(frame, created)  # raises BadInput: only pandas and PySpark can compute steps
+        return column(frame, created)  # raises BadInput: only pandas and PySpark can compute these
 
     # Groups
 

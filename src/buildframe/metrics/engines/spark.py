@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from buildframe.metrics.engines import expressions, group_map
 from buildframe.metrics.engines.dtypes import check_zones, micros_column, to_typed_pandas, typed_columns
 from buildframe.metrics.engines.ranks import CountingEngine
 from buildframe.metrics.engines.rows import Frame, FrameFunction, GroupedRows, Rows
-from buildframe.metrics.steps import OF_PARALLEL_JOBS, step
 
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
 _BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
@@ -27,8 +26,6 @@ _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?
 
 _MAX_BROADCAST = 2_000_000
 """Rows that are collected to be broadcast. Two million ids of builds fit into Spark's default heap of 1 GiB."""
-
-_NAME, _STEP = "name of a step", "step of a name"
 
 
 class SparkEngine(CountingEngine):
@@ -105,18 +102,17 @@ class SparkEngine(CountingEngine):
         return _map_lazily(self.select_columns(frame, [by, *needs]), [by], functools.partial(_in_seconds, by, of))
 
     def with_durations(self, frame: Frame, metrics: Sequence[RowMetric], created: str, *, of_jobs: bool) -> Frame:
-        """Compute durations and days in Spark, and steps by pandas in a worker."""
+        """Compute durations and days in Spark. Fetched and stored jobs have their steps, which need whole builds."""
         rows = self.read(frame)
         schema = rows.collect_schema()
         spans = {of.__name__: SPANS[of] for of in metrics}
         stamps = sorted({stamp for span in spans.values() for stamp in (span.start, span.end)})
-        needs = [*stamps, *(("build_created_at", "type", "step_key", "name") if of_jobs else ())]
+        needs = [*stamps, *(("build_created_at", "type", "step") if of_jobs else ())]
         require_columns(schema, needs)
-        wants = [name for name in ((OF_PARALLEL_JOBS,) if of_jobs else BLOCKED) if name in schema]
+        wants = [] if of_jobs else [name for name in BLOCKED if name in schema]
         typed_rows = self.with_micros(rows.with_columns(*typed_columns(schema, [*needs, *wants])), stamps)
         seconds = {f"{name}_s": expressions.seconds_of(span, schema) for name, span in spans.items()}
         native = typed_rows.with_columns(**seconds).drop(map(micros_column, stamps)).to_native()
-        native = _with_steps(native, wants) if of_jobs else native
         return native.withColumns({"day": _utc_day(created)})
 
 
@@ -191,24 +187,3 @@ def _utc_day(name: str) -> Any:
 
     ticks = f"unix_micros(`{name}`)"
     return functions.expr(f"date_from_unix_date(int(({ticks} - pmod({ticks}, {DAY_LENGTH})) div {DAY_LENGTH}))")
-
-
-def _with_steps(jobs: Frame, wants: Sequence[str]) -> Frame:
-    """Add the steps of the distinct names: a name is recognized as a shard only beside the others."""
-    from pyspark.sql import functions
-
-    names = jobs.where("name IS NOT NULL").select("name", *wants).distinct()
-    steps = functions.broadcast(names.coalesce(1).mapInArrow(_steps, f"`{_NAME}` string, `{_STEP}` string"))
-    key, name, of_name = (functions.col(f"`{one}`") for one in ("step_key", "name", _STEP))
-    of_job = functions.when(key.isNotNull(), key).otherwise(of_name)
-    is_own = key.isNull() & (name == functions.col(f"`{_NAME}`"))
-    return jobs.join(steps, is_own, "left").withColumn("step", of_job).drop(_NAME, _STEP)
-
-
-def _steps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return distinct names and their steps; runs in a Spark worker."""
-    if received := list(batches):
-        names = pa.Table.from_batches(received).to_pandas(integer_object_nulls=True)
-        steps = pd.DataFrame({_NAME: names["name"], _STEP: step(names.assign(step_key=None))}).drop_duplicates(_NAME)
-        texts = pa.schema([(_NAME, pa.string()), (_STEP, pa.string())])
-        yield from pa.Table.from_pandas(steps, texts, preserve_index=False).replace_schema_metadata().to_batches()

@@ -193,7 +193,7 @@ def _read_builds(builds: pd.DataFrame, pipeline: Integers) -> RecordedBuilds:
 
 def _table_of_jobs(jobs: pd.DataFrame, keys: list[str], pipeline: Integers) -> pd.DataFrame:
     """Return the columns of jobs that are used; optional ones that are missing are null."""
-    steps = column(jobs, "step") if "step" in jobs else step(jobs)
+    steps = step(jobs)
     needed = [name for name in NEEDS if name not in ("step", *_OPTIONAL_TEXTS, *_OPTIONAL_FLAGS, *_OPTIONAL_TIMES)]
     columns: dict[str, Any] = {name: column(jobs, name) for name in [*keys, *needed, "queue"]}
     columns |= {name: _optional(jobs, name, "str") for name in _OPTIONAL_TEXTS}

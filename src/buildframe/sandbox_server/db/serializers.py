@@ -292,7 +292,8 @@ class Serializer:
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
         url, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}", self._is_legacy(entry)
-        step_id, signature = self.random.uuid("step", build.id, job.step), None
+        slot = self.pipelines.plans[build.plan].slots[job.step]
+        step_id, signature = self.random.uuid("step", build.id, slot.step.key), None
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
             signature = {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
@@ -371,20 +372,21 @@ class Serializer:
 
     def _fields_of_slot(self, organization: Organization, slot: Slot) -> JsonObject:
         step = slot.step
+        step_key = step.key if step.has_key else None
         if step.kind == "waiter":
             return {"type": "waiter"}
         if step.kind == "manual":
-            return {"type": "manual", "label": step.label, "step_key": step.key}
+            return {"type": "manual", "label": step.label, "step_key": step_key}
         if step.kind == "trigger":
             is_async = step.trigger is not None and step.trigger.is_async
-            return {"type": "trigger", "name": step.label or None, "step_key": step.key, "async": is_async}
+            return {"type": "trigger", "name": step.label or None, "step_key": step_key, "async": is_async}
         cluster = cluster_id(self.random, organization.slug)
         queue = self.queue_id(organization, step.queue) if step.queue in organization.agents else None
         cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
         return {
             "type": "script",
             "name": _fill_placeholders(step.label, slot) or None,
-            "step_key": step.key,
+            "step_key": step_key,
             **({"group_key": step.group} if step.group else {}),
             "agent_query_rules": _with_queue(step.rules),
             "priority": {"number": step.priority},

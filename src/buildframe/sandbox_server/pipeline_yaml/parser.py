@@ -82,7 +82,11 @@ def _keyed(steps: tuple[PipelineStep, ...]) -> tuple[PipelineStep, ...]:
         keyed.append(replace(step, key=key))
     members = groups | {step.key: [step.key] for step in keyed}
     needs = [[key for need in step.needs for key in members.get(need, [need])] for step in keyed]
-    return tuple(replace(step, needs=tuple(dict.fromkeys(keys))) for step, keys in zip(keyed, needs, strict=True))
+    named = {step.key for step in steps}.union(*needs)
+    return tuple(
+        replace(step, needs=tuple(dict.fromkeys(keys)), has_key=step.key in named)
+        for step, keys in zip(keyed, needs, strict=True)
+    )
 
 
 def _slug(label: str) -> str:

@@ -43,14 +43,15 @@ def _grouped(steps: Sequence[PipelineStep]) -> Iterator[Any]:
 
 def _value(step: PipelineStep, place: int) -> Any:
     common = {"depends_on": list(step.needs), "branches": step.branches, "skip": step.skip}
-    named = _non_empty({"key": step.key, "label": step.label})
+    key = {"key": step.key} if step.has_key else {}
+    named = key | _non_empty({"label": step.label})
     match step.kind:
         case "waiter" if step.key == f"wait-{place}" and not (step.needs or step.continue_on_failure):
             return "wait"
         case "waiter":
             return {"wait": None} | named | _non_empty(common | {"continue_on_failure": step.continue_on_failure})
         case "manual":
-            return {"block": step.label, "key": step.key} | _non_empty(common)
+            return {"block": step.label} | key | _non_empty(common)
         case "trigger":
             slug, is_async, build = _trigger_json(step)
             trigger = {"trigger": slug, "async": is_async, "build": _non_empty(build), "soft_fail": step.soft_fail}
