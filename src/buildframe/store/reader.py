@@ -13,8 +13,9 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
-from buildframe.store import STORED_TABLES, frames
+from buildframe.store import STORED_TABLES, duplicates, frames
 from buildframe.store.delta import TableVersion
+from buildframe.store.duplicates import OutdatedRows
 from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.terminal import nearest, show
@@ -284,7 +285,8 @@ class StoreReader:
         if not isinstance(query, str):
             raise BadInput(f"query={show(query)} is not a text. Pass a statement of SQL.")
         with store_errors("read", self._location):
-            return frames.query(self._tables(), query)
+            tables, outdated = self._tables()
+            return frames.query(tables, query, outdated)
 
     def spark(self, session: SparkSession) -> dict[str, DataFrame]:
         """
@@ -314,7 +316,8 @@ class StoreReader:
         """
         frames.check_spark(session)
         with store_errors("read", self._location):
-            return frames.spark_frames(self._tables(), session)
+            tables, outdated = self._tables()
+            return frames.spark_frames(tables, session, outdated)
 
     def files(self, table: str) -> list[str]:
         """
@@ -340,7 +343,12 @@ class StoreReader:
         StoreFailed
             If the store cannot be read.
         """
-        return self._table(table, *self._open()).uris()
+        state, newest = self._open()
+        opened = self._table(table, state, newest)
+        with store_errors("read", self._location):
+            outdated = self._outdated_rows(state, newest) if "day" in opened.schema.names else {}
+            frames.warn_of_outdated_files(opened, outdated)
+        return opened.uris()
 
     @property
     def version(self) -> int:
@@ -380,11 +388,17 @@ class StoreReader:
         """
         return self._state().covers
 
-    def _tables(self) -> dict[str, TableVersion]:
-        """Open the tables that exist."""
+    def _tables(self) -> tuple[dict[str, TableVersion], OutdatedRows]:
+        """Open the tables that exist, and return them with the rows of builds that do not count."""
         state, newest = self._open()
         tables = ((name, state.table(self._location, name, newest)) for name in STORED_TABLES)
-        return {name: table for name, table in tables if table is not None}
+        opened = {name: table for name, table in tables if table is not None}
+        return opened, self._outdated_rows(state, newest)
+
+    def _outdated_rows(self, state: SyncState, newest: TableVersion) -> OutdatedRows:
+        """Return the rows of builds that an earlier version of the package stored on several days."""
+        builds = None if state.unique_ids else state.table(self._location, "builds", newest)
+        return {} if builds is None else duplicates.outdated_rows(builds)
 
     def _state(self) -> SyncState:
         return self._open()[0]
@@ -421,7 +435,10 @@ class StoreReader:
         created = "created_at" if name == "builds" else "build_created_at"
         with store_errors("read", self._location):
             conditions = [] if pipeline is None else [self._pipeline_condition(pipeline, state, newest)]
-            rows = frames.read(table, columns, conditions, created, first, last)
+            counts = duplicates.condition(self._outdated_rows(state, newest), table)
+            conditions += [] if counts is None else [counts]
+            builds = state.table(self._location, "builds", newest)
+            rows = frames.read(table, columns, conditions, created, first, last, builds)
         return self._with_attrs(rows, name, state)
 
     def _pipeline_condition(self, pipeline: str, state: SyncState, newest: TableVersion) -> pc.Expression:
