@@ -50,10 +50,9 @@ def newest_builds(rows: pa.Table) -> pa.Table:
 
     Stores of earlier versions have a build once for each day on which it was said to be created.
     """
-    ages = [("fetched_at", "descending"), ("day", "descending")]
-    ordered = rows.take(pc.sort_indices(rows, ages, null_placement="at_end"))
-    is_first = pd.Series(ordered["id"].to_pylist(), dtype="str").duplicated()
-    return ordered.filter(mask(not repeated for repeated in is_first))
+    ages = rows.select(["id", "fetched_at", "day"]).to_pandas()
+    newest = ages.sort_values(["fetched_at", "day"], ascending=False).drop_duplicates("id").index
+    return rows.take(pa.array(newest))
 
 
 def jobs_of_builds(jobs: pa.Table, builds: pa.Table) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,8 +93,8 @@ class StoreReader:
         created_to : str, date, datetime or timedelta, optional
             Return builds created before this time.
         pipeline : str, optional
-            Slug or id of a pipeline. A slug selects the pipeline that has it now, or had it last, with all its builds
-            under earlier slugs.
+            Slug or id of a pipeline. A slug selects the pipeline that has it now, with all its builds under earlier
+            slugs, and deleted pipelines that had it last: `pipeline_id` tells them apart.
         columns : sequence of str, optional
             Columns to return. By default those of `Workspace.builds`.
 
@@ -442,34 +443,38 @@ class StoreReader:
         return self._with_attrs(rows, name, state)
 
     def _pipeline_condition(self, pipeline: str, state: SyncState, newest: TableVersion) -> pc.Expression:
-        """Select by id, because slugs change; a slug without a pipeline means the one that had it last."""
-        pipelines: list[dict[str, Any]] = []
-        for known in (self._listed_pipelines, self._pipelines_of_builds):
-            pipelines = known(state, newest)
-            matches = [row for row in pipelines if pipeline in (row["id"], row["slug"])]
-            if matches:
-                break
-        else:
-            slugs = sorted({row["slug"] for row in pipelines if row["slug"] is not None})
-            raise BadInput(f"pipeline={show(pipeline)} is not in the store.{nearest(pipeline, slugs)}")
-        current = [row for row in matches if row["until"] is None]
-        if len({row.get("organization") for row in current}) > 1:
-            each = ", ".join(f"{row['id']} of {row['organization']}" for row in current)
-            raise BadInput(f"pipeline={show(pipeline)} exists in several organizations. Pass its id: {each}.")
-        ids = [row["id"] for row in current or [max(matches, key=lambda row: row["until"])]]
-        return pc.field("pipeline_id").isin(ids)
+        """Select by id, because slugs change; a slug means all pipelines of one organization that had it last."""
+        listed = self._listed_pipelines(state, newest)
+        named = _named(listed, pipeline)
+        condition = pc.field("pipeline_id").isin([row["id"] for row in named])
+        if not named:
+            built = self._pipelines_of_builds(state, newest)
+            named = _named(built, pipeline)
+            condition = pc.field("pipeline_id").isin([row["id"] for row in named])
+            if not named:
+                slugs = sorted({row["slug"] for row in [*listed, *built] if row["slug"] is not None})
+                raise BadInput(f"pipeline={show(pipeline)} is not in the store.{nearest(pipeline, slugs)}")
+        elif any(row["slug"] == pipeline for row in named):
+            # A pipeline that was deleted before the first list is known by its builds only.
+            is_listed = pc.field("pipeline_id").isin([row["id"] for row in listed])
+            is_of_organization = pc.field("organization") == named[0]["organization"]
+            condition |= (pc.field("pipeline") == pipeline) & is_of_organization & ~is_listed
+        return condition
 
     def _listed_pipelines(self, state: SyncState, newest: TableVersion) -> list[dict[str, Any]]:
         """Return ids and slugs from lists, with the end of their validity; None if current."""
-        table, names = state.table(self._location, "pipelines", newest), ["id", "slug", "organization"]
-        rows = None if table is None else table.dataset().to_table([*names, "valid_to"])
-        return [] if rows is None else rows.rename_columns([*names, "until"]).to_pylist()
+        table = state.table(self._location, "pipelines", newest)
+        if table is None:
+            return []
+        names = ["id", "slug", "organization"]
+        return table.dataset().to_table([*names, "valid_to"]).rename_columns([*names, "until"]).to_pylist()
 
     def _pipelines_of_builds(self, state: SyncState, newest: TableVersion) -> list[dict[str, Any]]:
         """Return ids and slugs from builds, with the time of the last build, for pipelines in no list."""
-        rows = self._table("builds", state, newest).dataset().to_table(["pipeline_id", "pipeline", "created_at"])
-        latest = rows.group_by(["pipeline_id", "pipeline"]).aggregate([("created_at", "max")])
-        return latest.rename_columns(["id", "slug", "until"]).to_pylist()
+        names = ["pipeline_id", "pipeline", "organization"]
+        rows = self._table("builds", state, newest).dataset().to_table([*names, "created_at"])
+        latest = rows.group_by(names).aggregate([("created_at", "max")])
+        return latest.rename_columns(["id", "slug", "organization", "until"]).to_pylist()
 
     def _read_list(self, name: str, history: bool, suite: str | None = None) -> pd.DataFrame:
         state, newest = self._open()
@@ -488,6 +493,36 @@ class StoreReader:
         covers = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
         frame.attrs.update(covers=covers, table=name, source=self.url, as_of=state.as_of.text(), version=state.version)
         return frame
+
+
+def _named(pipelines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """
+    Return the pipelines with this id, or whose last slug this is; `until` is None for the current slug.
+
+    Several pipelines of an organization had a slug if one was deleted and created again. If no pipeline has the slug
+    last, the one that had it latest counts.
+    """
+    last: dict[str, dict[str, Any]] = {}
+    for row in pipelines:
+        before = last.get(row["id"])
+        if before is None or _end(row) > _end(before):
+            last[row["id"]] = row
+    found = [row for row in last.values() if name in (row["id"], row["slug"])]
+    if not found:
+        earlier = [row for row in pipelines if row["slug"] == name]
+        return [max(earlier, key=_end)] if earlier else []
+    current = [row for row in found if row["until"] is None]
+    if len({row["organization"] for row in current}) > 1:
+        ids = ", ".join(f"{row['id']} of {row['organization']}" for row in current)
+        raise BadInput(f"pipeline={show(name)} exists in several organizations. Pass its id: {ids}.")
+    newest = max(found, key=_end)
+    return [newest, *(row for row in found if row["organization"] == newest["organization"] and row is not newest)]
+
+
+def _end(row: dict[str, Any]) -> dt.datetime:
+    """Return until when a pipeline had a slug."""
+    until: dt.datetime | None = row["until"]
+    return dt.datetime.max.replace(tzinfo=dt.UTC) if until is None else until
 
 
 def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> SyncState:
