@@ -35,6 +35,15 @@ COMPUTED = {
 """Columns of each table that `recompute` replaces."""
 
 
+def full_schema(table: str, schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a stored table with the computed columns that older stores lack."""
+    if table not in COMPUTED:
+        return schema
+    current = retained_columns.Retention().schema(table)
+    missing = [field for field in current if field.name in COMPUTED[table] and field.name not in schema.names]
+    return pa.schema([*schema, *missing])
+
+
 def recompute(table: str, rows: pa.Table, builds: pa.Table | None = None) -> pa.Table:
     """
     Return rows with their computed columns by the current rules; the schema stays the same.

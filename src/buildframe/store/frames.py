@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
@@ -26,7 +27,7 @@ from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store import computed_columns, duplicates
-from buildframe.store.delta import DataFile, TableVersion, of_files
+from buildframe.store.delta import DataFile, TableVersion, of_files, with_schema
 from buildframe.store.duplicates import OutdatedRows
 from buildframe.terminal import nearest, show
 
@@ -95,16 +96,29 @@ def _read_rows(
     dataset: ds.Dataset, table: TableVersion, columns: list[str], condition: pc.Expression, builds: TableVersion | None
 ) -> pa.Table:
     """Read columns, with the computed columns of older files as the current rules give them."""
-    outdated = _outdated_files(table)
-    if not outdated or computed_columns.COMPUTED[table.name].isdisjoint(columns):
+    outdated = {} if _needs_no_computed(table, columns) else {file.path: file for file in _outdated_files(table)}
+    is_complete = set(columns) <= set(table.schema.names)
+    if not outdated and is_complete:
         return dataset.to_table(columns, filter=condition)
-    current = {file.path for file in table.files()}.difference(file.path for file in outdated)
-    recomputed = [
-        rows.select(columns)
-        for file in outdated
-        if (rows := _recomputed(of_files(dataset, {file.path}), file, table, condition, builds)).num_rows
-    ]
-    return pa.concat_tables([of_files(dataset, current).to_table(columns, filter=condition), *recomputed])
+    found = [_schema(table).empty_table().select(columns)]
+    current = {file.path for file in table.files()}.difference(outdated)
+    if is_complete and current:
+        found.append(of_files(dataset, current).to_table(columns, filter=condition))
+    for fragment in dataset.get_fragments():
+        path = unquote(fragment.path)
+        if path in outdated:
+            older = of_files(dataset, {path})
+            found.append(_recomputed(older, outdated[path], table, condition, builds).select(columns))
+    return pa.concat_tables(found)
+
+
+def _needs_no_computed(table: TableVersion, columns: Sequence[str]) -> bool:
+    return computed_columns.COMPUTED.get(table.name, frozenset()).isdisjoint(columns)
+
+
+def _schema(table: TableVersion) -> pa.Schema:
+    """Return the schema that readers see, which includes computed columns that older stores lack."""
+    return computed_columns.full_schema(table.name, table.schema)
 
 
 def _outdated_files(table: TableVersion) -> list[DataFile]:
@@ -115,7 +129,7 @@ def _recomputed(
     dataset: ds.Dataset, file: DataFile, table: TableVersion, condition: pc.Expression, builds: TableVersion | None
 ) -> pa.Table:
     """Read the rows of one older file; jobs of a build are in one file."""
-    rows = dataset.to_table(filter=condition)
+    rows = with_schema(dataset.to_table(filter=condition), _schema(table))
     of_jobs = None
     if table.name == "jobs" and builds is not None and rows.num_rows:
         of_jobs = builds.read_days([file.day], [*computed_columns.BUILD_COLUMNS])
@@ -142,17 +156,17 @@ def warn_of_outdated_files(table: TableVersion, outdated: OutdatedRows) -> None:
 def _default_columns(table: TableVersion) -> list[str]:
     declared = [column.name for column in TABLES[table.name]]
     keys = [name for name in ("organization", "suite") if name not in declared]
-    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in table.schema.names]
+    stored = _schema(table).names
+    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in stored]
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
     if not len(columns):
         raise BadInput(f'columns={show(columns)} is not a list of names. Pass a list, such as ["id"].')
+    stored = _schema(table).names
     for name in columns:
-        if name not in table.schema.names:
-            raise BadInput(
-                f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), table.schema.names)}"
-            )
+        if name not in stored:
+            raise BadInput(f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), stored)}")
     if len(set(columns)) < len(columns):
         raise BadInput(f"columns={list(columns)} contains a name twice. Name each column once.")
     return list(columns)
@@ -302,7 +316,7 @@ class _OpenedTable:
         if not by_duckdb or not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
             connection.register(table.name, self._dataset())
             return False
-        empty = connection.from_arrow(table.schema.empty_table())
+        empty = connection.from_arrow(_schema(table).empty_table())
         types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
         # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before it runs the
         # query.
@@ -320,12 +334,14 @@ class _OpenedTable:
         return True
 
     def _dataset(self) -> ds.Dataset:
-        whole = self.table.dataset()
+        whole, schema = self.table.dataset(), _schema(self.table)
         if self.recomputed:
             days = ds.partitioning(pa.schema([("day", pa.date32())]), flavor="hive")
-            schema = whole.schema
             recomputed = ds.dataset(self.recomputed, schema, format="parquet", partitioning=days)
-            whole = ds.dataset([of_files(whole, set(self._current)), recomputed])
+            current = [of_files(whole, set(self._current))] if self._current else []
+            whole = ds.dataset([*current, recomputed])
+        elif whole.schema.names != schema.names:
+            whole = ds.dataset(schema.empty_table())
         condition = duplicates.condition(self._outdated, self.table)
         return whole if condition is None else whole.filter(condition)
 
