@@ -125,7 +125,7 @@ def _table(
     columns, needed = dict(computed), source_columns(table, names)
     fields = _FieldValues(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
     columns |= {column.name: _received(column, fields, report) for column in needed if column.path}
-    columns |= {column.name: _derived(column, columns) for column in needed if column.derived}
+    columns |= {column.name: derive(column, columns) for column in needed if column.derived}
     columns |= compute(columns) if compute else {}
     columns |= {name: _texts([(more or {}).get(name) for more in fields.of(MORE)]) for name in additional}
     selected = schema(table, names, additional)
@@ -269,7 +269,7 @@ _READERS: dict[Kind, Callable[[list[Any]], pa.Array[Any]]] = {
 }
 
 
-def _derived(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
+def derive(column: Column, columns: Mapping[str, pa.Array[Any]]) -> pa.Array[Any]:
     """Derive a column once for each combination of the values that it is derived from, since they repeat."""
     assert column.derived is not None
     received = columns.get(column.name)

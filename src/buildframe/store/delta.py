@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import itertools
 import json
 import math
 import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -42,6 +43,8 @@ _ID = "buildframe_change"  # key of the change id there; the writer uses it to r
 _NO_DAY = "0001-01-01"  # of no rows
 _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null day, as query engines name it
 
+_T = TypeVar("_T")
+
 _LOG = "_delta_log"
 _LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
 
@@ -53,8 +56,17 @@ _KEY_RANGES: dict[tuple[str, str, str], tuple[str, str] | None] = {}
 """The least and greatest value of a column in a file, by the address of its table, its path and the column."""
 
 _MAX_KEY_RANGES = 100_000  # about 30 MiB of memory
+
+_KEYS: dict[tuple[str, str, str], pa.Array[Any]] = {}
+"""The distinct values of a column in a file, like `_KEY_RANGES`: files never change."""
+
+_MAX_KEYS = 1_000_000  # values in `_KEYS`, about 40 MiB of memory
+
+_COMPUTED_VERSION = re.compile(r"-v(\d+)\.parquet$")
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
 _SAMPLE_ROWS = 500  # of a file, which show whether the values of a column repeat
+
+_READERS = 16  # threads that read one column of many files in an object store, for which each waits most of the time
 
 _WORKERS = 4
 """Days that are written at once, with one file each in memory: a flush to disk or an object store lets others wait."""
@@ -84,9 +96,27 @@ class DataFile:
     day: str | None
 
     @property
+    def computed_version(self) -> int:
+        """The version of the computed columns, from the path; 0 if there is none."""
+        match = _COMPUTED_VERSION.search(self.path)
+        return 0 if match is None else int(match[1])
+
+    @property
     def partition(self) -> dict[str, str | None]:
         """The partition values, as in the log."""
         return {"day": self.day} if self.path.startswith("day=") else {}
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """
+    The version of the computed columns that a table should have, and how older rows get it.
+
+    `recompute` receives the rows of a file and their day, and returns the rows to store instead.
+    """
+
+    version: int
+    recompute: Callable[[pa.Table, str | None], pa.Table]
 
 
 class TableVersion:
@@ -142,10 +172,15 @@ class TableVersion:
     def files(self) -> list[DataFile]:
         """List the data files of this version."""
         actions = pa.table(self._delta.get_add_actions(flatten=True))
-        columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+        columns = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
         has_days = "partition.day" in actions.column_names
         days = actions["partition.day"].cast(pa.string()).to_pylist() if has_days else [None] * len(actions)
-        return [DataFile(*one) for one in zip(*columns, days, strict=True)]
+        return [DataFile(*values) for values in zip(*columns, days, strict=True)]
+
+    @property
+    def key(self) -> str:
+        """The column by which rows are replaced: the id of the build."""
+        return key_of(self.schema.names)
 
     def files_by_day(self) -> dict[str | None, list[DataFile]]:
         """Return the data files of each day."""
@@ -157,6 +192,10 @@ class TableVersion:
     def uris(self) -> list[str]:
         """Return the paths or URLs of the data files, for programs that cannot read Delta tables."""
         return [f"{self.location.table_url(self.name)}/{file.path}" for file in self.files()]
+
+    def outdated_files(self, version: int) -> list[DataFile]:
+        """Return the files whose computed columns have an earlier version."""
+        return [file for file in self.files() if file.computed_version < version]
 
     def dataset(self, first: str | None = None, last: str | None = None) -> ds.Dataset:
         """Return an Arrow dataset of this version, limited to files from day `first` to day `last`."""
@@ -184,20 +223,50 @@ class TableVersion:
         """Read the rows of these days whose `key` is one of the values, from files that contain such rows."""
         files = self.files_by_day()
         paths = {file.path for day in days for file in self.files_with(key, values, files.get(day, []))}
-        whole = self.dataset(*_first_and_last(days))
-        assert isinstance(whole, ds.FileSystemDataset)
-        fragments = [fragment for fragment in whole.get_fragments() if unquote(fragment.path) in paths]
-        found = ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+        found = of_files(self.dataset(*_first_and_last(days)), paths)
         return found.to_table(filter=pc.field(key).isin(values))
+
+    def days_with(self, values: pa.Array[Any]) -> set[str | None]:
+        """Return the days of files that contain rows whose key is one of the values.
+
+        The ranges of keys exclude most files. A process reads the range of a file, or its keys, once.
+        """
+        return {file.day for file in self.files_with(self.key, values, self.files())}
+
+    def keys(self) -> pa.ChunkedArray[Any]:
+        """Return the keys of the rows, once for each file."""
+        return pa.chunked_array(self._of_each(self._keys, self.files(), self.key), pa.string())
 
     def files_with(self, key: str, values: pa.Array[Any], files: Sequence[DataFile]) -> list[DataFile]:
         """Return the files that contain rows whose `key` is one of the values.
 
         Ids of builds begin with the time of creation, so most files are excluded by the range of their ids.
         """
+        if not files or not len(values):
+            return []
         ordered = sorted(str(value) for value in values.to_pylist())
-        possible = [file for file in files if _contains_any(self._key_range(file, key), ordered)]
-        return [file for file in possible if pc.any(pc.is_in(self.read(file, [key])[key], values)).as_py()]
+        ranges = self._of_each(self._key_range, files, key)
+        possible = [file for file, bounds in zip(files, ranges, strict=True) if _contains_any(bounds, ordered)]
+        found = zip(possible, self._of_each(self._keys, possible, key), strict=True)
+        return [file for file, keys in found if pc.any(pc.is_in(keys, values)).as_py()]
+
+    def _of_each(self, read: Callable[[DataFile, str], _T], files: Sequence[DataFile], key: str) -> list[_T]:
+        """Return what `read` returns for each file."""
+        if self.location.is_local or len(files) < _READERS:
+            return [read(file, key) for file in files]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(read, files, itertools.repeat(key)))
+
+    def _keys(self, file: DataFile, key: str) -> pa.Array[Any]:
+        """Return the distinct values of a column in a file."""
+        name = (self.location.table_url(self.name), file.path, key)
+        with suppress(KeyError):
+            return _KEYS[name]
+        keys: pa.Array[Any] = pc.unique(self.read(file, [key])[key])
+        if sum(map(len, list(_KEYS.values()))) + len(keys) > _MAX_KEYS:
+            _KEYS.clear()
+        _KEYS[name] = keys
+        return keys
 
     def _key_range(self, file: DataFile, key: str) -> tuple[str, str] | None:
         """Return the least and greatest value of `key` in a file; None if its footer has none.
@@ -238,8 +307,8 @@ class TableVersion:
         version = change.attempted_version = self.version + 1
         actions, at = import_deltalake().transaction, int(time.time() * 1000)
         added = [
-            actions.AddAction(one.path, one.size, one.partition, at, True, json.dumps({"numRecords": one.rows}))
-            for one in change.added
+            actions.AddAction(file.path, file.size, file.partition, at, True, json.dumps({"numRecords": file.rows}))
+            for file in change.added
         ]
         removed = [actions.RemoveAction(one.path, True, at, one.size, one.partition) for one in change.removed]
         schema, partitions = self._delta.schema(), self._delta.metadata().partition_columns
@@ -321,10 +390,11 @@ class TableChange:
     """Files that a commit adds and removes; added files are already written.
 
     `started_paths` are the files that were started or written. `attempted_version` is the version that a commit of this
-    change tried to create.
+    change tried to create. Rows of older files get the computed columns of `recomputation` when they are written again.
     """
 
     table: TableVersion
+    recomputation: Recomputation | None = None
     added: list[DataFile] = field(default_factory=list)
     removed: list[DataFile] = field(default_factory=list)
     started_paths: list[str] = field(default_factory=list)
@@ -341,11 +411,20 @@ class TableChange:
         if not rows.num_rows:
             return
         folder = f"day={day or _NULL_DAY}/" if "day" in self.table.schema.names else ""
-        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}.parquet"
+        version = "" if self.recomputation is None else f"-v{self.recomputation.version}"
+        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}{version}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
         self.started_paths.append(path)
         size = _write_parquet(self.table.location, self.table.name, path, plain)
         self.added.append(DataFile(path, size, rows.num_rows, day))
+
+    def read(self, file: DataFile) -> pa.Table:
+        """Read a file of the table without its day, with the computed columns that new files have."""
+        rows, rules = self.table.read(file), self.recomputation
+        if rules is None or file.computed_version >= rules.version:
+            return rows
+        schema = pa.schema([entry for entry in self.table.schema if entry.name != "day"])
+        return rules.recompute(with_schema(rows, schema), file.day)
 
     def discard(self) -> None:
         """Delete the files that were written, unless a commit lists them or may still list them."""
@@ -370,7 +449,7 @@ class TableChange:
         if not days:
             return
         files, day_of_rows = self.table.files_by_day(), rows["day"].cast(pa.string())
-        parts = [TableChange(self.table, started_paths=self.started_paths) for _ in days]
+        parts = [TableChange(self.table, self.recomputation, started_paths=self.started_paths) for _ in days]
 
         def replace_in(part: TableChange, day: str | None) -> None:
             new = rows.filter(pc.is_null(day_of_rows) if day is None else pc.equal(day_of_rows, pa.scalar(day)))
@@ -397,7 +476,7 @@ class TableChange:
             affected += small
         small_tables = [new]
         for file in affected:
-            rows = self.table.read(file)
+            rows = self.read(file)
             remaining = rows.filter(pc.invert(pc.is_in(rows[key], value_set=ids)))
             if remaining.num_rows < _MAX_ROWS // 2:
                 small_tables.insert(0, remaining)
@@ -414,11 +493,50 @@ class TableChange:
             self.write(batch, day)
 
     def compact_days(self) -> None:
-        """Merge the files of each day into as few as possible."""
+        """Merge the files of each day into as few as possible, with the computed columns that new files have."""
+        outdated = self._outdated_days()
         for day, own in self.table.files_by_day().items():
-            if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS):
-                self._write_sorted(day, [self.table.read(file) for file in own])
-                self.removed.extend(own)
+            if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS) or day in outdated:
+                self._rewrite(day, own)
+
+    def recompute_days(self, max_rows: int) -> None:
+        """Rewrite days with files of older computed columns, until about `max_rows` rows are written."""
+        for day, own in self._outdated_days().items():
+            if sum(file.rows for file in self.added) >= max_rows:
+                return
+            self._rewrite(day, own)
+
+    def _outdated_days(self) -> dict[str | None, list[DataFile]]:
+        """Return the files with older computed columns by day."""
+        version = 0 if self.recomputation is None else self.recomputation.version
+        outdated = defaultdict(list)
+        for file in self.table.outdated_files(version):
+            outdated[file.day].append(file)
+        return outdated
+
+    def _rewrite(self, day: str | None, files: Sequence[DataFile]) -> None:
+        self._write_sorted(day, [self.read(file) for file in files])
+        self.removed.extend(files)
+
+
+def key_of(names: Sequence[str]) -> str:
+    """Return the column with the id of the build."""
+    return "build_id" if "build_id" in names else "id"
+
+
+def of_files(whole: ds.Dataset, paths: Collection[str]) -> ds.FileSystemDataset:
+    """Limit a dataset of a table to these files."""
+    assert isinstance(whole, ds.FileSystemDataset)
+    fragments = [fragment for fragment in whole.get_fragments() if unquote(fragment.path) in paths]
+    return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+
+
+def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a file with these columns; those that the file lacks are null."""
+    missing = [entry for entry in schema if entry.name not in rows.column_names]
+    for entry in missing:
+        rows = rows.append_column(entry, pa.nulls(rows.num_rows, entry.type))
+    return rows.select(schema.names).cast(schema)
 
 
 def _first_and_last(days: Collection[str | None]) -> tuple[str | None, str | None]:
@@ -478,7 +596,7 @@ def _repeating_columns(rows: pa.Table) -> list[str]:
 
 def _split(rows: pa.Table) -> Iterator[pa.Table]:
     """Split rows into files; jobs of a build stay in one file, because only their position stores their order."""
-    build = rows["build_id" if "build_id" in rows.column_names else "id"]
+    build = rows[key_of(rows.column_names)]
     start = 0
     while start < rows.num_rows:
         end = min(start + _MAX_ROWS, rows.num_rows)

@@ -6,19 +6,29 @@ import concurrent.futures
 import functools
 import operator
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.formatting import format_count
 from buildframe.guards.extras import needs_extra
 from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
-from buildframe.store.delta import TableVersion
+from buildframe.store import computed_columns, duplicates
+from buildframe.store.delta import DataFile, TableVersion, of_files, with_schema
+from buildframe.store.duplicates import OutdatedRows
 from buildframe.store.retained_columns import Retention
 from buildframe.terminal import nearest, show
 
@@ -60,14 +70,16 @@ def read(
     created: str | None = None,
     first: Moment | None = None,
     last: Moment | None = None,
+    builds: TableVersion | None = None,
 ) -> pd.DataFrame:
     """Read the rows that meet all conditions. By default all columns but those that the store computes.
 
     If `created` names a time column, rows are limited to times from `first` up to but excluding `last`, in descending
-    order. Files of other days are not opened.
+    order. Files of other days are not opened. Conditions must hold for whole builds. `builds` is the table of builds:
+    jobs of older versions need it.
     """
     names = _default_columns(table) if columns is None else _checked(columns, table)
-    missing = [name for name in names if name not in table.schema.names]
+    missing = [name for name in names if name not in _schema(table).names]
     needed = [name for name in names if name not in missing]
     needed += [created] if created and created not in names else []
     expressions = [*conditions]
@@ -76,7 +88,8 @@ def read(
     if created and last is not None:
         expressions.append(pc.field(created) < pa.scalar(last, _TIMESTAMP))
     dataset = table.dataset(*(None if moment is None else moment.date().isoformat() for moment in (first, last)))
-    rows = dataset.to_table(needed, filter=functools.reduce(operator.and_, expressions, pc.scalar(True)))
+    condition = functools.reduce(operator.and_, expressions, pc.scalar(True))
+    rows = _read_rows(dataset, table, needed, condition, builds)
     if created is not None:
         rows = rows.take(pc.sort_indices(rows, [(created, "descending")]))
     if missing:  # the store is older than these columns
@@ -86,21 +99,82 @@ def read(
     return as_frame(rows.select(names))
 
 
+def _read_rows(
+    dataset: ds.Dataset, table: TableVersion, columns: list[str], condition: pc.Expression, builds: TableVersion | None
+) -> pa.Table:
+    """Read columns, with the computed columns of older files as the current rules give them."""
+    outdated = {} if _needs_no_computed(table, columns) else {file.path: file for file in _outdated_files(table)}
+    is_complete = set(columns) <= set(table.schema.names)
+    if not outdated and is_complete:
+        return dataset.to_table(columns, filter=condition)
+    found = [_schema(table).empty_table().select(columns)]
+    current = {file.path for file in table.files()}.difference(outdated)
+    if is_complete and current:
+        found.append(of_files(dataset, current).to_table(columns, filter=condition))
+    for fragment in dataset.get_fragments():
+        path = unquote(fragment.path)
+        if path in outdated:
+            older = of_files(dataset, {path})
+            found.append(_recomputed(older, outdated[path], table, condition, builds).select(columns))
+    return pa.concat_tables(found)
+
+
+def _needs_no_computed(table: TableVersion, columns: Sequence[str]) -> bool:
+    return computed_columns.COMPUTED.get(table.name, frozenset()).isdisjoint(columns)
+
+
+def _schema(table: TableVersion) -> pa.Schema:
+    """Return the schema that readers see, which includes computed columns that older stores lack."""
+    return computed_columns.full_schema(table.name, table.schema)
+
+
+def _outdated_files(table: TableVersion) -> list[DataFile]:
+    return table.outdated_files(computed_columns.VERSIONS.get(table.name, 0))
+
+
+def _recomputed(
+    dataset: ds.Dataset, file: DataFile, table: TableVersion, condition: pc.Expression, builds: TableVersion | None
+) -> pa.Table:
+    """Read the rows of one older file; jobs of a build are in one file."""
+    rows = with_schema(dataset.to_table(filter=condition), _schema(table))
+    of_jobs = None
+    if table.name == "jobs" and builds is not None and rows.num_rows:
+        of_jobs = builds.read_days([file.day], [*computed_columns.BUILD_COLUMNS])
+    return computed_columns.recompute(table.name, rows, of_jobs)
+
+
+def warn_of_outdated_files(table: TableVersion, outdated: OutdatedRows) -> None:
+    """Warn that other programs read old values of computed columns, or rows that do not count."""
+    n_files = len(_outdated_files(table))
+    if n_files:
+        warnings.warn(
+            f"{format_count(n_files, 'file')} of {table.name} at {table.location.url} have computed columns of an "
+            "earlier version of buildframe, such as `step`. Sync the store, or call store.compact(), to rewrite them.",
+            stacklevel=5,
+        )
+    if outdated:
+        warnings.warn(
+            f"The store at {table.location.url} has {format_count(sum(map(len, outdated.values())), 'build')} twice, "
+            "because their created_at moved. Sync the store, or call store.compact(), to repair it.",
+            stacklevel=5,
+        )
+
+
 def _default_columns(table: TableVersion) -> list[str]:
     declared = [column.name for column in TABLES[table.name]]
     keys = [name for name in ("organization", "suite") if name not in declared]
-    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in table.schema.names]
+    stored = _schema(table).names
+    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in stored]
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
     if not len(columns):
         raise BadInput(f'columns={show(columns)} is not a list of names. Pass a list, such as ["id"].')
-    known = {*table.schema.names, *Retention().schema(table.name).names}
+    stored = _schema(table).names
+    known = {*stored, *Retention().schema(table.name).names}
     for name in columns:
         if name not in known:
-            raise BadInput(
-                f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), table.schema.names)}"
-            )
+            raise BadInput(f"columns: {show(name)} is not a stored column of {table.name}.{nearest(str(name), stored)}")
     if len(set(columns)) < len(columns):
         raise BadInput(f"columns={list(columns)} contains a name twice. Name each column once.")
     return list(columns)
@@ -119,17 +193,19 @@ def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> p
     return at.where(frame["valid_to"].isna()).fillna(frame["fetched_at"])
 
 
-def query(tables: Mapping[str, TableVersion], sql: str) -> pd.DataFrame:
-    """Run a DuckDB query on these tables."""
+def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) -> pd.DataFrame:
+    """Run a DuckDB query on these tables, without the rows that do not count."""
     with needs_extra("store.sql()", "store"):
         import duckdb
     try:
-        with duckdb.connect() as connection:
+        with _folder_for_recomputed(tables.values()) as folder, duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             is_plain = _is_plain(sql)
             named = [table for name, table in tables.items() if is_plain and name in sql.lower()] or tables.values()
-            opened = [table for table in named if _name_table(connection, table, by_duckdb=is_plain)]
-            folders = [table.location.table_url(table.name) for table in opened]
+            opened = [_OpenedTable(table, tables["builds"], outdated, Path(folder)) for table in named]
+            by_duckdb = [table for table in opened if table.name_in(connection, by_duckdb=is_plain)]
+            folders = [table.table.location.table_url(table.table.name) for table in by_duckdb]
+            folders += [folder] if any(table.recomputed for table in by_duckdb) else []
             connection.execute(f"SET allowed_directories = {_literal(folders)}")  # a list of files takes 40 ms
             if not is_plain:
                 connection.execute("SET temp_directory = ''")  # into which it could write
@@ -213,28 +289,69 @@ def _only_reads(statement: duckdb.Statement) -> bool:
     return word is not None and word[0].lower() in _READING
 
 
-def _name_table(connection: duckdb.DuckDBPyConnection, table: TableVersion, *, by_duckdb: bool) -> bool:
-    """Make a table known by its name, and return whether DuckDB reads its files itself, which `by_duckdb` permits.
+def _folder_for_recomputed(tables: Iterable[TableVersion]) -> AbstractContextManager[str]:
+    """Return a temporary folder if a table has older files."""
+    return tempfile.TemporaryDirectory() if any(map(_outdated_files, tables)) else nullcontext("")
 
-    Its own reader of local files takes half the time of a dataset of Arrow, which reaches object stores as well.
-    """
-    files = table.uris()
-    if not by_duckdb or not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
-        connection.register(table.name, table.dataset())
-        return False
-    empty = connection.from_arrow(table.schema.empty_table())
-    types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
-    # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before it runs the query.
-    schema = ", ".join(
-        f"{_quoted(name)}: {{name: {_quoted(name)}, type: '{kind}', default_value: NULL}}"
-        for name, kind in types.items()
-    )
-    day = f", {_DAY_OF_FILE} AS day" if "day" in empty.columns else ""
-    connection.execute(
-        f"CREATE VIEW {table.name} AS SELECT *{day} "  # noqa: S608
-        f"FROM read_parquet({_literal(files)}, schema = MAP {{{schema}}}, hive_partitioning = false)"
-    )
-    return True
+
+class _OpenedTable:
+    """A table in a query: current files, and files in a folder with the recomputed rows of older ones."""
+
+    def __init__(self, table: TableVersion, builds: TableVersion, outdated: OutdatedRows, folder: Path) -> None:
+        self.table = table
+        older = _outdated_files(table)
+        replaced = {file.path for file in older}
+        self._current = [file.path for file in table.files() if file.path not in replaced]
+        self._outdated = outdated if "day" in table.schema.names else {}
+        self.recomputed = [path for file in older if (path := self._write(file, builds, folder)) is not None]
+
+    def _write(self, file: DataFile, builds: TableVersion, folder: Path) -> str | None:
+        """Write the recomputed rows of an older file, and return the path."""
+        dataset = of_files(self.table.dataset(file.day, file.day), {file.path})
+        rows = _recomputed(dataset, file, self.table, pc.scalar(True), builds)
+        path = folder / self.table.name / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows.drop_columns(["day"]), path, compression="zstd", store_schema=False)
+        return str(path) if rows.num_rows else None
+
+    def name_in(self, connection: duckdb.DuckDBPyConnection, *, by_duckdb: bool) -> bool:
+        """Name the table, and return whether DuckDB reads its files itself, which `by_duckdb` permits.
+
+        Its own reader of local files takes half the time of a dataset of Arrow, which reaches object stores as well.
+        """
+        table = self.table
+        files = [f"{table.location.table_url(table.name)}/{path}" for path in self._current] + self.recomputed
+        if not by_duckdb or not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
+            connection.register(table.name, self._dataset())
+            return False
+        empty = connection.from_arrow(_schema(table).empty_table())
+        types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
+        # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before it runs the
+        # query.
+        schema = ", ".join(
+            f"{_quoted(name)}: {{name: {_quoted(name)}, type: '{kind}', default_value: NULL}}"
+            for name, kind in types.items()
+        )
+        day = f", {_DAY_OF_FILE} AS day" if "day" in empty.columns else ""
+        condition = duplicates.sql_condition(self._outdated, table)
+        connection.execute(
+            f"CREATE VIEW {table.name} AS SELECT * FROM (SELECT *{day} "  # noqa: S608
+            f"FROM read_parquet({_literal(files)}, schema = MAP {{{schema}}}, hive_partitioning = false))"
+            f"{f' WHERE {condition}' if condition else ''}"
+        )
+        return True
+
+    def _dataset(self) -> ds.Dataset:
+        whole, schema = self.table.dataset(), _schema(self.table)
+        if self.recomputed:
+            days = ds.partitioning(pa.schema([("day", pa.date32())]), flavor="hive")
+            recomputed = ds.dataset(self.recomputed, schema, format="parquet", partitioning=days)
+            current = [of_files(whole, set(self._current))] if self._current else []
+            whole = ds.dataset([*current, recomputed])
+        elif whole.schema.names != schema.names:
+            whole = ds.dataset(schema.empty_table())
+        condition = duplicates.condition(self._outdated, self.table)
+        return whole if condition is None else whole.filter(condition)
 
 
 def _literal(texts: Sequence[str]) -> str:
@@ -256,15 +373,24 @@ def check_spark(session: Any) -> None:
     check_session(session)
 
 
-def spark_frames(tables: Mapping[str, TableVersion], session: SparkSession) -> dict[str, DataFrame]:
-    """Open tables as Spark DataFrames by name. Call `check_spark` first."""
+def spark_frames(
+    tables: Mapping[str, TableVersion], session: SparkSession, outdated: OutdatedRows
+) -> dict[str, DataFrame]:
+    """Open tables as Spark DataFrames by name, without the rows that do not count. Call `check_spark` first."""
     before = session.conf.get(_LISTING_TASKS)
     assert before is not None  # Spark has a default
     session.conf.set(_LISTING_TASKS, "100")
     try:
-        return {name: _open_table(table, session) for name, table in tables.items()}
+        return {name: _open_counted(table, session, outdated) for name, table in tables.items()}
     finally:
         session.conf.set(_LISTING_TASKS, before)
+
+
+def _open_counted(table: TableVersion, session: SparkSession, outdated: OutdatedRows) -> DataFrame:
+    warn_of_outdated_files(table, {})
+    frame = _open_table(table, session)
+    condition = duplicates.sql_condition(outdated, table) if "day" in table.schema.names else ""
+    return frame.where(condition) if condition else frame
 
 
 def _open_table(table: TableVersion, session: SparkSession) -> DataFrame:

@@ -198,11 +198,11 @@ class ExportImport:
     def _stored(self, builds: Sequence[ExportedBuild]) -> dict[str, _StoredBuild]:
         """Return what the store has of these builds, by id."""
         ids = pa.array([build.row.id for build in builds], pa.string())
-        days: list[str | None] = [str(day) for day in sorted({build.created.date() for build in builds})]
         with store_errors("read", self.location):
             table, jobs = (self._base_state.table(self.location, name) for name in ("builds", "jobs"))
             if table is None:
                 return {}
+            days = table.days_with(ids)
             marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in table.schema.names else []
             rows = table.read_days(days, ["id", "fetched_at", IS_OPEN, *marker], pc.field("id").isin(ids))
             of_builds = pc.field("build_id").isin(ids)

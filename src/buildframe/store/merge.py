@@ -45,6 +45,23 @@ def newer_builds(new: pa.Table, stored: pa.Table) -> pa.Table:
     return new.filter(mask(id not in at or at[id] <= fetched for id, fetched in fetch_times(new)))
 
 
+def newest_builds(rows: pa.Table) -> pa.Table:
+    """Return each build once: the row that was fetched last, of these the one of the last day.
+
+    Stores of earlier versions have a build once for each day on which it was said to be created.
+    """
+    ages = rows.select(["id", "fetched_at", "day"]).to_pandas()
+    newest = ages.sort_values(["fetched_at", "day"], ascending=False).drop_duplicates("id").index
+    return rows.take(pa.array(newest))
+
+
+def jobs_of_builds(jobs: pa.Table, builds: pa.Table) -> pa.Table:
+    """Return the jobs that are stored on the day of their build in `builds`."""
+    day_of = dict(zip(builds["id"].to_pylist(), builds["day"].to_pylist(), strict=True))
+    pairs = zip(jobs["build_id"].to_pylist(), jobs["day"].to_pylist(), strict=True)
+    return jobs.filter(mask(id in day_of and day_of[id] == day for id, day in pairs))
+
+
 def newest_mask(rows: pa.Table, stored: pa.Table, event_times: Sequence[str]) -> pa.Array[Any]:
     """Return a mask that selects, for each id, the newest row if it is newer than the stored one.
 
@@ -121,11 +138,11 @@ def upsert(new: pa.Table, rows: pa.Table) -> pa.Table:
 
 
 def with_build_columns(jobs: pa.Table, builds: pa.Table) -> pa.Table:
-    """Update the build columns of jobs, such as `build_state`, from these builds."""
+    """Update the build columns of jobs, such as `build_state`, and their day from these builds."""
     index = pc.index_in(jobs["build_id"], value_set=builds["id"].combine_chunks())
     updated = {
         name: pc.if_else(pc.is_valid(index), builds[source].take(index), jobs[name])
-        for name, source in BUILD_COLUMNS_OF_JOBS.items()
+        for name, source in {**BUILD_COLUMNS_OF_JOBS, "day": "day"}.items()
     }
     return with_columns(jobs, **updated)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
-from buildframe.store import STORED_TABLES, frames
+from buildframe.store import STORED_TABLES, duplicates, frames
 from buildframe.store.delta import TableVersion
+from buildframe.store.duplicates import OutdatedRows
 from buildframe.store.location import Location, import_deltalake, store_errors
 from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.terminal import nearest, show
@@ -91,8 +93,8 @@ class StoreReader:
         created_to : str, date, datetime or timedelta, optional
             Return builds created before this time.
         pipeline : str, optional
-            Slug or id of a pipeline. A slug selects the pipeline that has it now, or had it last, with all its builds
-            under earlier slugs.
+            Slug or id of a pipeline. A slug selects the pipeline that has it now, with all its builds under earlier
+            slugs, and deleted pipelines that had it last: `pipeline_id` tells them apart.
         columns : sequence of str, optional
             Columns to return. By default those of `Workspace.builds`.
 
@@ -284,7 +286,8 @@ class StoreReader:
         if not isinstance(query, str):
             raise BadInput(f"query={show(query)} is not a text. Pass a statement of SQL.")
         with store_errors("read", self._location):
-            return frames.query(self._tables(), query)
+            tables, outdated = self._tables()
+            return frames.query(tables, query, outdated)
 
     def spark(self, session: SparkSession) -> dict[str, DataFrame]:
         """
@@ -314,7 +317,8 @@ class StoreReader:
         """
         frames.check_spark(session)
         with store_errors("read", self._location):
-            return frames.spark_frames(self._tables(), session)
+            tables, outdated = self._tables()
+            return frames.spark_frames(tables, session, outdated)
 
     def files(self, table: str) -> list[str]:
         """
@@ -340,7 +344,12 @@ class StoreReader:
         StoreFailed
             If the store cannot be read.
         """
-        return self._table(table, *self._open()).uris()
+        state, newest = self._open()
+        opened = self._table(table, state, newest)
+        with store_errors("read", self._location):
+            outdated = self._outdated_rows(state, newest) if "day" in opened.schema.names else {}
+            frames.warn_of_outdated_files(opened, outdated)
+        return opened.uris()
 
     @property
     def version(self) -> int:
@@ -380,11 +389,17 @@ class StoreReader:
         """
         return self._state().covers
 
-    def _tables(self) -> dict[str, TableVersion]:
-        """Open the tables that exist."""
+    def _tables(self) -> tuple[dict[str, TableVersion], OutdatedRows]:
+        """Open the tables that exist, and return them with the rows of builds that do not count."""
         state, newest = self._open()
         tables = ((name, state.table(self._location, name, newest)) for name in STORED_TABLES)
-        return {name: table for name, table in tables if table is not None}
+        opened = {name: table for name, table in tables if table is not None}
+        return opened, self._outdated_rows(state, newest)
+
+    def _outdated_rows(self, state: SyncState, newest: TableVersion) -> OutdatedRows:
+        """Return the rows of builds that an earlier version of the package stored on several days."""
+        builds = None if state.unique_ids else state.table(self._location, "builds", newest)
+        return {} if builds is None else duplicates.outdated_rows(builds)
 
     def _state(self) -> SyncState:
         return self._open()[0]
@@ -421,38 +436,45 @@ class StoreReader:
         created = "created_at" if name == "builds" else "build_created_at"
         with store_errors("read", self._location):
             conditions = [] if pipeline is None else [self._pipeline_condition(pipeline, state, newest)]
-            rows = frames.read(table, columns, conditions, created, first, last)
+            counts = duplicates.condition(self._outdated_rows(state, newest), table)
+            conditions += [] if counts is None else [counts]
+            builds = state.table(self._location, "builds", newest)
+            rows = frames.read(table, columns, conditions, created, first, last, builds)
         return self._with_attrs(rows, name, state)
 
     def _pipeline_condition(self, pipeline: str, state: SyncState, newest: TableVersion) -> pc.Expression:
-        """Select by id, because slugs change; a slug without a pipeline means the one that had it last."""
-        pipelines: list[dict[str, Any]] = []
-        for known in (self._listed_pipelines, self._pipelines_of_builds):
-            pipelines = known(state, newest)
-            matches = [row for row in pipelines if pipeline in (row["id"], row["slug"])]
-            if matches:
-                break
-        else:
-            slugs = sorted({row["slug"] for row in pipelines if row["slug"] is not None})
-            raise BadInput(f"pipeline={show(pipeline)} is not in the store.{nearest(pipeline, slugs)}")
-        current = [row for row in matches if row["until"] is None]
-        if len({row.get("organization") for row in current}) > 1:
-            each = ", ".join(f"{row['id']} of {row['organization']}" for row in current)
-            raise BadInput(f"pipeline={show(pipeline)} exists in several organizations. Pass its id: {each}.")
-        ids = [row["id"] for row in current or [max(matches, key=lambda row: row["until"])]]
-        return pc.field("pipeline_id").isin(ids)
+        """Select by id, because slugs change; a slug means all pipelines of one organization that had it last."""
+        listed = self._listed_pipelines(state, newest)
+        named = _named(listed, pipeline)
+        condition = pc.field("pipeline_id").isin([row["id"] for row in named])
+        if not named:
+            built = self._pipelines_of_builds(state, newest)
+            named = _named(built, pipeline)
+            condition = pc.field("pipeline_id").isin([row["id"] for row in named])
+            if not named:
+                slugs = sorted({row["slug"] for row in [*listed, *built] if row["slug"] is not None})
+                raise BadInput(f"pipeline={show(pipeline)} is not in the store.{nearest(pipeline, slugs)}")
+        elif any(row["slug"] == pipeline for row in named):
+            # A pipeline that was deleted before the first list is known by its builds only.
+            is_listed = pc.field("pipeline_id").isin([row["id"] for row in listed])
+            is_of_organization = pc.field("organization") == named[0]["organization"]
+            condition |= (pc.field("pipeline") == pipeline) & is_of_organization & ~is_listed
+        return condition
 
     def _listed_pipelines(self, state: SyncState, newest: TableVersion) -> list[dict[str, Any]]:
         """Return ids and slugs from lists, with the end of their validity; None if current."""
-        table, names = state.table(self._location, "pipelines", newest), ["id", "slug", "organization"]
-        rows = None if table is None else table.dataset().to_table([*names, "valid_to"])
-        return [] if rows is None else rows.rename_columns([*names, "until"]).to_pylist()
+        table = state.table(self._location, "pipelines", newest)
+        if table is None:
+            return []
+        names = ["id", "slug", "organization"]
+        return table.dataset().to_table([*names, "valid_to"]).rename_columns([*names, "until"]).to_pylist()
 
     def _pipelines_of_builds(self, state: SyncState, newest: TableVersion) -> list[dict[str, Any]]:
         """Return ids and slugs from builds, with the time of the last build, for pipelines in no list."""
-        rows = self._table("builds", state, newest).dataset().to_table(["pipeline_id", "pipeline", "created_at"])
-        latest = rows.group_by(["pipeline_id", "pipeline"]).aggregate([("created_at", "max")])
-        return latest.rename_columns(["id", "slug", "until"]).to_pylist()
+        names = ["pipeline_id", "pipeline", "organization"]
+        rows = self._table("builds", state, newest).dataset().to_table([*names, "created_at"])
+        latest = rows.group_by(names).aggregate([("created_at", "max")])
+        return latest.rename_columns(["id", "slug", "organization", "until"]).to_pylist()
 
     def _read_list(self, name: str, history: bool, suite: str | None = None) -> pd.DataFrame:
         state, newest = self._open()
@@ -471,6 +493,36 @@ class StoreReader:
         covers = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
         frame.attrs.update(covers=covers, table=name, source=self.url, as_of=state.as_of.text(), version=state.version)
         return frame
+
+
+def _named(pipelines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """
+    Return the pipelines with this id, or whose last slug this is; `until` is None for the current slug.
+
+    Several pipelines of an organization had a slug if one was deleted and created again. If no pipeline has the slug
+    last, the one that had it latest counts.
+    """
+    last: dict[str, dict[str, Any]] = {}
+    for row in pipelines:
+        before = last.get(row["id"])
+        if before is None or _end(row) > _end(before):
+            last[row["id"]] = row
+    found = [row for row in last.values() if name in (row["id"], row["slug"])]
+    if not found:
+        earlier = [row for row in pipelines if row["slug"] == name]
+        return [max(earlier, key=_end)] if earlier else []
+    current = [row for row in found if row["until"] is None]
+    if len({row["organization"] for row in current}) > 1:
+        ids = ", ".join(f"{row['id']} of {row['organization']}" for row in current)
+        raise BadInput(f"pipeline={show(name)} exists in several organizations. Pass its id: {ids}.")
+    newest = max(found, key=_end)
+    return [newest, *(row for row in found if row["organization"] == newest["organization"] and row is not newest)]
+
+
+def _end(row: dict[str, Any]) -> dt.datetime:
+    """Return until when a pipeline had a slug."""
+    until: dt.datetime | None = row["until"]
+    return dt.datetime.max.replace(tzinfo=dt.UTC) if until is None else until
 
 
 def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> SyncState:

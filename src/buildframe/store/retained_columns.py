@@ -50,12 +50,12 @@ _ARROW = arrow_types(large=False)
 _LIST_KEYS: dict[str, tuple[str, ...]] = {"flaky_tests": ("organization", "suite"), "members": ("organization",)}
 """Leading columns that identify the list of a row."""
 
-_DURATIONS_OF_JOBS = ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s")
+DURATIONS_OF_JOBS = ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s")
 _DAY: tuple[str, Any] = ("day", pa.date32())
 _VALIDITY: list[tuple[str, Any]] = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
 _COMPUTED = {
     "builds": [("wall_time_s", pa.float64()), (IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"]), _DAY],
-    "jobs": [*((name, pa.float64()) for name in _DURATIONS_OF_JOBS), _DAY],
+    "jobs": [*((name, pa.float64()) for name in DURATIONS_OF_JOBS), _DAY],
 }
 """Columns that the store adds to a table, at its end. Lists have `_VALIDITY`."""
 

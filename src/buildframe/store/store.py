@@ -308,7 +308,7 @@ class Store(StoreReader):
 
     def _count_files(self) -> int:
         with store_errors("read", self._location):
-            return sum(len(table.files()) for table in self._tables().values())
+            return sum(len(table.files()) for table in self._tables()[0].values())
 
 
 def _events(events: Iterable[Event]) -> Sequence[Event]:

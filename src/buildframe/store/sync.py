@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, Incomplete
+from buildframe.http.budget import RequestBudget
 from buildframe.spec import Moment, When, when
 from buildframe.spec.builds import OPEN_STATES
 from buildframe.spec.odd_values import OddCount
@@ -166,7 +167,12 @@ class Sync:
         """Request and commit data; the time before the coverage of the store comes last."""
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
-            self._start_state = self._known = SyncState() if builds is None else SyncState.newest(builds)
+            self._start_state = SyncState() if builds is None else SyncState.newest(builds)
+            if builds is not None and not self._start_state.unique_ids:
+                transactions.repair(self._location)
+                builds = TableVersion(self._location, "builds")
+                self._start_state = SyncState.newest(builds)
+            self._known = self._start_state
             self._tables: dict[str, TableVersion | None] = {}
             if builds is not None and builds.version == self._known.version:
                 self._tables["builds"] = builds
@@ -192,8 +198,18 @@ class Sync:
         self._commit(histories, lists=lists, gone=gone, coverage=coverage, base=basis)
         start = min(start, when(since, "since", self._clock.now))
         coverage = self._fetch_earlier(self._catch_up(coverage), start)
+        self._recompute()
         self._clock.warn_if_clocks_differ()
         return self._result(coverage)
+
+    def _recompute(self) -> None:
+        """Rewrite files of an earlier version of computed columns, so that other programs read the current ones."""
+        while not RequestBudget().is_expired:
+            done = transactions.recompute(self._location)
+            if done is None:
+                return
+            self._done.append(done)
+            self._known = done.state
 
     def _last_coverage(self) -> Coverage | None:
         """Return the coverage of the scope; for a pipeline also that of its organization if it lists the pipeline."""

@@ -61,6 +61,9 @@ class SyncState:
 
     `as_of` is the service time of the last sync, or `NEVER`. `local_time` is the local clock at `as_of`. `confirmed` is
     a time that the service had certainly reached by then. From version `ordered_from` on, `as_of` never decreases.
+
+    `unique_ids` is true if each build is stored once. Earlier versions of the package stored a build once for each day
+    on which it was said to be created, and did not write this field.
     """
 
     version: int = -1
@@ -73,6 +76,7 @@ class SyncState:
     local_time: Moment | None = None
     confirmed: Moment = NEVER
     ordered_from: int = 0
+    unique_ids: bool = False
 
     @classmethod
     def newest(cls, builds: TableVersion) -> Self:

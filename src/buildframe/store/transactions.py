@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from buildframe import metrics
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
-from buildframe.store import merge, retained_columns
-from buildframe.store.delta import CommitConflict, TableChange, TableVersion, distinct_days
+from buildframe.store import computed_columns, duplicates, merge, retained_columns
+from buildframe.store.delta import CommitConflict, Recomputation, TableChange, TableVersion, distinct_days
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
@@ -32,6 +32,7 @@ from buildframe.webhooks import WebhookFrames
 
 GRACE = dt.timedelta(days=1)  # minimum age of files that `clean` deletes: a running sync or reader may use younger ones
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
+_RECOMPUTED_ROWS = 200_000  # rows of a table that one commit rewrites because of older computed columns
 
 _AddColumns = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -101,8 +102,22 @@ def receive(location: Location, retention: Retention, received: WebhookFrames) -
 
 
 def compact(location: Location) -> CommitResult:
-    """Merge the files of each day into as few as possible; rows do not change."""
+    """Merge the files of each day into as few as possible, with the current version of computed columns."""
     return _commit_with_retries(location, Retention(), _Transaction.compact)
+
+
+def recompute(location: Location) -> CommitResult | None:
+    """Commit some files of older computed columns with the current ones; return None if there are none.
+
+    Each commit rewrites whole days of a limited size, so that a sync can stop after any of them.
+    """
+    done = _commit_with_retries(location, Retention(), _Transaction.recompute)
+    return done if done.bytes else None
+
+
+def repair(location: Location) -> None:
+    """Store each build once, as every commit does first."""
+    _commit_with_retries(location, Retention(), lambda transaction: CommitResult(transaction.state))
 
 
 def clean(location: Location, keep: dt.timedelta) -> int:
@@ -147,7 +162,8 @@ def _commit_with_retries(
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 with _Transaction(location, retention) as transaction:
-                    return commit(transaction)
+                    if not transaction.repair():
+                        return commit(transaction)
             except CommitConflict:
                 time.sleep(random.uniform(0, 0.05) * min(attempt, 20))  # noqa: S311
     raise StoreFailed(
@@ -163,26 +179,46 @@ class _Transaction(ExitStack):
         self._location, self._retention = location, retention
         schema = retention.schema("builds")
         builds = TableVersion.open_or_create(location, "builds", schema)
-        self._state = SyncState.newest(builds)
-        self._versions = dict(self._state.versions)
+        self.state = SyncState.newest(builds)
+        if self.state.version < 0:  # a new store
+            self.state = replace(self.state, unique_ids=True)
+        self._versions = dict(self.state.versions)
         self._builds = builds.add_columns(schema)
         self._changes: list[TableChange] = []
+
+    def repair(self) -> bool:
+        """Commit a version in which each build is stored once; return False if this is so already."""
+        if self.state.unique_ids:
+            return False
+        repeated = duplicates.repeated_ids(self._builds)
+        self.state = replace(self.state, unique_ids=True)
+        if not len(repeated):
+            return False
+        stored = self._builds.read_rows(self._days_of(repeated), "id", repeated)
+        days, newest = distinct_days(stored), merge.newest_builds(stored)
+        table = self._open_table("jobs")
+        jobs = merge.jobs_of_builds(table.read_rows(days, "build_id", repeated), newest)
+        self._new_change(table).replace(jobs, "build_id", repeated, days)
+        self._replace_builds(newest, days)
+        self._finish(self.state)
+        return True
 
     def sync(self, batch: SyncBatch) -> CommitResult:
         rows = self._rows(self._builds, batch.builds, lambda builds: retained_columns.builds(builds, batch.jobs))
         if batch.is_import:
             rows = merge.with_columns(rows, **{IS_OPEN: False})  # the service deletes builds that it exports
         marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in self._builds.schema.names else []
-        stored = self._stored_since(batch.base_state, distinct_days(rows), ["id", "fetched_at", *marker])
+        days = self._days_of(rows["id"].combine_chunks(), distinct_days(rows))
+        stored = self._stored_since(batch.base_state, days, ["id", "fetched_at", *marker])
         rows, superseded = merge.newer_builds(rows, stored), merge.superseded_builds(rows, stored)
         gone = self._gone(batch)
         later = [one for one in batch.lists if self._is_later(one, batch.base_state)]
         for name in dict.fromkeys(one.table for one in later):
             self._update_lists(name, [one for one in later if one.table == name])
-        jobs = self._replace_jobs(batch.jobs, rows, superseded)
-        self._replace_builds(pa.concat_tables([rows, gone]))
-        lists = {**self._state.lists, **{listed.name: listed.at for listed in later}}
-        between_syncs = batch.is_import and bool(self._state.coverage)
+        jobs = self._replace_jobs(batch.jobs, rows, superseded, days)
+        self._replace_builds(pa.concat_tables([rows, gone]), [*days, *distinct_days(gone)])
+        lists = {**self.state.lists, **{listed.name: listed.at for listed in later}}
+        between_syncs = batch.is_import and bool(self.state.coverage)
         state = replace(self._dated(batch), lists=lists, has_webhook_updates=between_syncs)
         if batch.scope is not None and batch.coverage is not None:
             state = state.with_coverage(batch.scope, batch.coverage, batch.base)
@@ -194,37 +230,52 @@ class _Transaction(ExitStack):
         """Store newer rows only; commit nothing if there are none."""
         self._builds = self._builds.add_columns(pa.schema([(HAS_WEBHOOK_UPDATE, pa.bool_())]))
         created = pd.concat([received.builds["created_at"], received.jobs["build_created_at"]])
-        days: list[str | None] = [str(day) for day in sorted(set(created.dt.date))]
         ids = pa.array(pd.concat([received.builds["id"], received.jobs["build_id"]]).unique(), pa.string())
+        days = self._days_of(ids, [str(day) for day in sorted(set(created.dt.date))])
         stored = self._builds.read_rows(days, "id", ids)
         rows = self._rows(self._builds, received.builds, metrics.with_seconds)
         rows = rows.filter(merge.newest_mask(rows, merge.dated_by_deletion(stored), EVENT_TIMES["builds"]))
         present = merge.upsert(rows, stored.filter(pc.is_null(stored[GONE_AT])))
         jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days)
         if not rows.num_rows + jobs.num_rows:
-            return CommitResult(self._state)
-        self._replace_builds(merge.builds_with_updates(present, rows, jobs))
-        return self._finish(replace(self._state, has_webhook_updates=True), rows.num_rows, jobs.num_rows)
+            return CommitResult(self.state)
+        self._replace_builds(merge.builds_with_updates(present, rows, jobs), days)
+        return self._finish(replace(self.state, has_webhook_updates=True), rows.num_rows, jobs.num_rows)
 
     def compact(self) -> CommitResult:
         for table in (self._open_table("jobs"), self._builds):
             self._new_change(table).compact_days()
-        is_compact = all(change.is_empty for change in self._changes)
-        return CommitResult(self._state) if is_compact else self._finish(self._state)
+        return self._finish_unless_empty()
+
+    def recompute(self) -> CommitResult:
+        """Rewrite some days with files of older computed columns."""
+        for table in (self._open_table("jobs"), self._builds):
+            self._new_change(table).recompute_days(_RECOMPUTED_ROWS)
+        return self._finish_unless_empty()
+
+    def _finish_unless_empty(self) -> CommitResult:
+        is_empty = all(change.is_empty for change in self._changes)
+        return CommitResult(self.state) if is_empty else self._finish(self.state)
 
     def forget(self, first: int) -> CommitResult:
         """Record that versions before this one can no longer be read."""
         self._new_change(self._builds)
-        return self._finish(replace(self._state, first=max(first, self._state.first)))
+        return self._finish(replace(self.state, first=max(first, self.state.first)))
 
     # --- the builds
 
-    def _replace_builds(self, rows: pa.Table) -> None:
-        self._new_change(self._builds).replace(rows, "id", rows["id"].combine_chunks(), distinct_days(rows))
+    def _replace_builds(self, rows: pa.Table, days: Collection[str | None]) -> None:
+        """Replace builds that are stored on these days, which include those of the rows."""
+        change = self._new_change(self._builds)
+        change.replace(rows, "id", rows["id"].combine_chunks(), list(dict.fromkeys(days)))
+
+    def _days_of(self, ids: pa.Array[Any], days: Collection[str | None] = ()) -> list[str | None]:
+        """Return these days and those on which the builds are stored: `created_at` of a build can move."""
+        return sorted({*days, *self._builds.days_with(ids)}, key=lambda day: (day is None, day or ""))
 
     def _stored_since(self, base_state: SyncState, days: Collection[str | None], columns: list[str]) -> pa.Table:
         """Return rows of these days that were stored after `base_state`."""
-        if base_state.version == self._state.version:
+        if base_state.version == self.state.version:
             days = []
         rows = self._builds.read_days(days, columns)
         earlier = base_state.table(self._location, "builds") if days else None
@@ -235,18 +286,18 @@ class _Transaction(ExitStack):
 
     def _is_later(self, listed: ListSnapshot, base_state: SyncState) -> bool:
         """Whether a list was read after the stored one, which is certain if the stored one has not changed since."""
-        stored = self._state.lists.get(listed.name, NEVER)
+        stored = self.state.lists.get(listed.name, NEVER)
         return stored == base_state.lists.get(listed.name, NEVER) or listed.at > stored
 
     def _dated(self, batch: SyncBatch) -> SyncState:
         """Return the state with the time of this sync, unless a concurrent sync has stored a later time."""
-        stored = self._state.as_of
+        stored = self.state.as_of
         is_earlier = batch.as_of < stored
         if is_earlier and stored != batch.base_state.as_of:
-            return self._state
-        ordered = self._builds.version + 1 if is_earlier else self._state.ordered_from
+            return self.state
+        ordered = self._builds.version + 1 if is_earlier else self.state.ordered_from
         return replace(
-            self._state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed, ordered_from=ordered
+            self.state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed, ordered_from=ordered
         )
 
     def _gone(self, batch: SyncBatch) -> pa.Table:
@@ -265,8 +316,8 @@ class _Transaction(ExitStack):
         table = TableVersion.open_or_create(self._location, name, schema)
         return (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
 
-    def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table) -> int:
-        """Replace the stored jobs of these builds and return the number of new rows.
+    def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table, days: list[str | None]) -> int:
+        """Replace the jobs of these builds that are stored on these days, and return the number of new rows.
 
         In superseded builds, jobs that a webhook delivery has updated since stay as they are.
         """
@@ -274,11 +325,12 @@ class _Transaction(ExitStack):
         ids = both["id"].combine_chunks()
         rows = self._rows(table, _jobs_of(jobs, ids), metrics.with_seconds)
         if superseded.num_rows:
-            days, theirs = distinct_days(superseded), superseded["id"].combine_chunks()
+            theirs = superseded["id"].combine_chunks()
             stored = table.read_rows(days, "build_id", theirs)
             rows = merge.upsert(merge.jobs_updated_since(stored, superseded), rows)
             rows = merge.with_build_columns(rows, self._builds.read_rows(days, "id", theirs))
-        self._new_change(table).replace(rows, "build_id", ids, distinct_days(both))
+            rows = computed_columns.recompute("jobs", rows)
+        self._new_change(table).replace(rows, "build_id", ids, days)
         return rows.num_rows
 
     def _receive_jobs(
@@ -292,6 +344,7 @@ class _Transaction(ExitStack):
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
         whole = merge.with_build_columns(merge.upsert(rows, stored), builds)
         theirs = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
+        theirs = computed_columns.recompute("jobs", theirs)
         self._new_change(table).replace(theirs, "build_id", touched, days if len(touched) else [])
         return rows
 
@@ -316,10 +369,21 @@ class _Transaction(ExitStack):
         return retained_columns.as_table(add_columns(frame), table.schema, excluded)
 
     def _new_change(self, table: TableVersion) -> TableChange:
-        change = TableChange(table)
+        change = TableChange(table, self._recomputation(table.name))
         self.callback(change.discard)
         self._changes.append(change)
         return change
+
+    def _recomputation(self, table: str) -> Recomputation | None:
+        """Return how rows of older files of a table get its current computed columns."""
+        if table not in computed_columns.VERSIONS:
+            return None
+
+        def recompute(rows: pa.Table, day: str | None) -> pa.Table:
+            builds = self._builds.read_days([day], [*computed_columns.BUILD_COLUMNS]) if table == "jobs" else None
+            return computed_columns.recompute(table, rows, builds)
+
+        return Recomputation(computed_columns.VERSIONS[table], recompute)
 
     def _finish(self, state: SyncState, builds: int = 0, jobs: int = 0, gone: int = 0) -> CommitResult:
         """Commit all changes after all files are written, the builds table last."""

@@ -1,0 +1,145 @@
+"""Columns that follow from others have a version, and rows of an older version get the current values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import buildframe as bf
+from buildframe.store import computed_columns, transactions
+from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
+from buildframe.store.store import Store
+from buildframe.store.transactions import SyncBatch
+from tests.store.batches import BEGIN, PLAIN, Build, batch
+from tests.store.scripted_service import Service
+
+END = BEGIN + dt.timedelta(hours=1)
+LACKING = ["queue_id", "retry_of_type", "retry_of_job_id", "build_finished_at"]
+COLUMNS = ["id", "step", "queue", "queue_time_s", *LACKING]
+
+EXPECTED = pd.DataFrame(
+    [
+        # The queue of a cluster whose rules name none; the second attempt was made by the retry of the first.
+        ("build-1/0", "unit", None, 30.0, "q-1", None, None, END),
+        ("build-1/1", "unit", None, 30.0, "q-1", "automatic", "build-1/0", END),
+        ("build-1/2", "lint", "default", 30.0, None, None, None, END),
+    ],
+    columns=COLUMNS,
+)
+
+
+class EarlierRetention(Retention):
+    """The columns of a store before some were added."""
+
+    def schema(self, table: str) -> pa.Schema:
+        return pa.schema([field for field in super().schema(table) if field.name not in LACKING])
+
+
+def commit(location: Location, build: Build, at: int, retention: Retention = PLAIN) -> None:
+    """Commit a build of three jobs."""
+    rows = batch([build], at)
+    start = BEGIN + dt.timedelta(seconds=build.key)
+    jobs = rows.jobs.assign(
+        step_key=pd.Series(["unit", "unit", "lint"], dtype="str"),
+        name=pd.Series(["Unit", "Unit", "Lint"], dtype="str"),
+        step_id=pd.Series(["s-1", "s-1", "s-2"], dtype="str"),
+        cluster_queue_id=pd.Series(["q-1", "q-1", None], dtype="str"),
+        retried_in_job_id=pd.Series([f"{build.id}/1", None, None], dtype="str"),
+        retry_type=pd.Series(["automatic", None, None], dtype="str"),
+        runnable_at=pd.Timestamp(start),
+        started_at=pd.Timestamp(start + dt.timedelta(seconds=30)),
+    )
+    builds = rows.builds.assign(finished_at=pd.Timestamp(END))
+    transactions.commit(location, retention, SyncBatch(builds, jobs, rows.as_of))
+
+
+def rewrite_as_before(location: Location) -> None:
+    """Let all files of jobs contain steps and queues of old rules."""
+    for path in Path(location.url, "jobs").rglob("day=*/*.parquet"):
+        rows = pq.read_table(path, partitioning=None)
+        for name in ("step", "queue"):
+            old = pa.array(["old rule"] * rows.num_rows, rows.schema.field(name).type)
+            rows = rows.set_column(rows.column_names.index(name), name, old)
+        pq.write_table(rows, path)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Store:
+    """A store that an earlier version wrote; its table of jobs lacks columns, too."""
+    location = Location.of(tmp_path / "store", None)
+    with mock.patch.dict(computed_columns.VERSIONS, builds=0, jobs=0):
+        for key in (1, 2):
+            commit(location, Build(key, 0, 0, jobs=(0, 1, 2)), 1, EarlierRetention())
+        with mock.patch.object(transactions, "Retention", EarlierRetention):
+            transactions.compact(location)  # into one file
+    rewrite_as_before(location)
+    return Store(location.url)
+
+
+def of_build(frame: pd.DataFrame, id: str = "build-1") -> pd.DataFrame:
+    rows = frame[frame["id"].str.startswith(id)].sort_values("id", ignore_index=True)[COLUMNS]
+    return rows.astype(object).where(rows.notna(), None)
+
+
+def check(frame: pd.DataFrame) -> None:
+    expected = EXPECTED.astype(object).where(EXPECTED.notna(), None)
+    pd.testing.assert_frame_equal(of_build(frame), expected, check_dtype=False)
+
+
+def test_readers_compute_older_rows_again(old: Store) -> None:
+    check(old.jobs(columns=COLUMNS))
+    check(old.jobs(columns=COLUMNS, created_from="2026-10-01", created_to="2026-10-02", pipeline="web"))
+    assert set(COLUMNS) - {"queue_time_s"} <= set(old.jobs())
+    for marker in ("", " -- copy"):  # read by DuckDB itself, and through Arrow
+        check(old.sql(f"SELECT * FROM jobs WHERE day = '2026-10-01'{marker}"))
+        assert old.sql(f"SELECT DISTINCT step FROM jobs ORDER BY 1{marker}")["step"].tolist() == ["lint", "unit"]
+
+
+def test_files_of_older_rows_are_reported_until_they_are_rewritten(old: Store) -> None:
+    with pytest.warns(UserWarning, match=r"1 file of jobs .* earlier version of buildframe.*store\.compact\(\)"):
+        paths = old.files("jobs")
+    assert set(pq.read_table(paths[0], partitioning=None)["step"].to_pylist()) == {"old rule"}
+    version = old.version
+    old.compact()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        paths = old.files("jobs")
+    check(pq.read_table(paths[0], partitioning=None).to_pandas())
+    check(old.jobs(columns=COLUMNS))
+    check(Store(old.url, as_of=version).jobs(columns=COLUMNS))
+
+
+def test_a_commit_rewrites_older_rows_of_the_files_that_it_changes(old: Store) -> None:
+    commit(Location.of(old.url, None), Build(2, 5, 0, jobs=(0, 1, 2)), at=6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frame = pd.concat([pq.read_table(path, partitioning=None).to_pandas() for path in old.files("jobs")])
+    assert sorted(frame["id"]) == [f"build-{build}/{job}" for build in (1, 2) for job in (0, 1, 2)]
+    check(frame)
+
+
+def test_a_sync_rewrites_older_files(service: Service, ws: bf.Workspace, store: Store) -> None:
+    service.add(1, "passed", 2)
+    service.add(2, "passed", 3)
+    with mock.patch.dict(computed_columns.VERSIONS, builds=0, jobs=0):
+        store.sync(ws, since="10d")
+    rewrite_as_before(Location.of(store.url, None))
+    with pytest.warns(UserWarning, match="2 files of jobs"):
+        assert len(store.files("jobs")) == 2
+    service.later(hours=1)
+    with mock.patch.object(transactions, "_RECOMPUTED_ROWS", 1):  # a commit for each file
+        done = store.sync(ws)
+    assert done.complete
+    assert done.version == store.version
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        queues = [pq.read_table(path, partitioning=None)["queue"].to_pylist() for path in store.files("jobs")]
+    assert sorted(queues) == [["default"], ["default"]]
