@@ -17,6 +17,7 @@ from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
 from buildframe.metrics.engines.storms import PLACES, STORM
 from buildframe.metrics.grouping import By, Key, join_keys
+from buildframe.metrics.queues import identify_queues
 from buildframe.metrics.rates import rate_columns, shares
 from buildframe.metrics.steps import step
 from buildframe.metrics.time_spans import sum_by_span
@@ -224,7 +225,7 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
     texts are slow to filter.
     """
-    jobs = check_states(jobs, "state")
+    jobs = identify_queues(check_states(jobs, "state"))
     groups = engine_of(jobs).nested_groups(jobs, [*_NEEDS, *needs], [STEP, COMMIT, VARIANT])
     flags = {
         "is_attempt": expressions.IS_ATTEMPT,

@@ -13,6 +13,7 @@ import pandas as pd
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.formatting import format_change, format_count, format_date, format_name, format_whole_seconds
+from buildframe.metrics.queues import with_queue_names
 from buildframe.report.explanations import (
     MIN_CHANGE_S,
     NAMELESS,
@@ -135,7 +136,7 @@ def explain_day(
     usual = Period.last(own.start, _DAYS_BEFORE, tz)
     usual = Period(max(usual.start, first), usual.end)
     builds, jobs = read_rows(snapshot, name, pipeline, usual.start, own.end)
-    ledger = ledger_by_cause(builds, jobs.assign(step=metrics.step(jobs)))
+    ledger = ledger_by_cause(builds, with_queue_names(jobs.assign(step=metrics.step(jobs))))
     before, after = (span.of(ledger, "build_created_at") for span in (usual, own))
     whose = "" if pipeline is None else f" of {format_name(pipeline)}"
     for segments, when in ((after, f"on day={day}"), (before, f"in the {_DAYS_BEFORE} days before day={day}")):

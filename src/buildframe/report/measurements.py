@@ -14,6 +14,7 @@ from buildframe import metrics
 from buildframe.metrics.discoveries import NIGHTLY, are_notable
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
+from buildframe.metrics.queues import with_queue_names
 from buildframe.report.explanations import MIN_CHANGE_S, explain_wall_times
 from buildframe.report.objectives import Objective, measure_objectives
 from buildframe.report.periods import Period
@@ -177,7 +178,7 @@ def measure(
     Measurements
         The tables.
     """
-    jobs = jobs.assign(step=metrics.step(jobs))  # before filtering, which may remove shards
+    jobs = with_queue_names(jobs.assign(step=metrics.step(jobs)))
     finished, own = period.history.of(jobs, "finished_at"), period.of(jobs, "finished_at")
     tables, n_tests = find_changes(builds, jobs, period, since)
     wall_times = reported(tables, "wall_time")

@@ -26,10 +26,10 @@ _BUILDS = (
 )  # fmt: skip
 _JOBS = (
     "id", "organization", "pipeline", "pipeline_id", "build_id", "build_number", "build_state", "build_created_at",
-    "branch", "commit", "type", "name", "label", "step_key", "group_key", "state", "queue", "agent_id", "exit_status",
-    "signal", "signal_reason", "soft_failed", "created_at", "runnable_at", "started_at", "finished_at", "retried",
-    "retried_in_job_id", "retries_count", "retry_type", "parallel_group_index", "parallel_group_total", "matrix",
-    "unblocked_at", "async", "fetched_at",
+    "branch", "commit", "type", "name", "label", "step_key", "group_key", "state", "queue", "queue_id", "cluster_id",
+    "agent_id", "exit_status", "signal", "signal_reason", "soft_failed", "created_at", "runnable_at", "started_at",
+    "finished_at", "retried", "retried_in_job_id", "retries_count", "retry_type", "parallel_group_index",
+    "parallel_group_total", "matrix", "unblocked_at", "async", "fetched_at",
 )  # fmt: skip
 _PIPELINES = ("id", "organization", "slug", "default_branch", "web_url")
 

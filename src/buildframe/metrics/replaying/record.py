@@ -22,6 +22,7 @@ from buildframe.metrics.columns import (
 )
 from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs
+from buildframe.metrics.queues import KnownQueue, name_queues
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES
@@ -105,7 +106,7 @@ class BuildRecord:
     pipelines: PipelineJobs
     table: pd.DataFrame
     build_of_row: Integers
-    queues: list[str]
+    queues: list[KnownQueue]
     queue_labels: list[str]
     agents: list[str]
     steps: list[tuple[str, str]]
@@ -129,13 +130,14 @@ def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     table = _table_of_jobs(jobs, keys, codes[1])
     pipelines = read_jobs(table)
     of_jobs, queues, agents = _read_jobs(pipelines, of_builds, builds)
+    known_queues = _known_queues(pipelines.rows, queues)
     steps = [(names[group], text) for group, text in pipelines.step_keys]
     start, end = _limits(builds, jobs, of_builds)
     ids = pd.Index(builds["id"].iloc[of_builds.row])
     build_of_row = ids.get_indexer(pd.Index(table["build_id"]))
     return BuildRecord(
-        of_builds, of_jobs, pipelines, table, build_of_row, [_name_of(full) for full in queues], _labels(queues),
-        agents, steps, _labels(full_names), start, end,
+        of_builds, of_jobs, pipelines, table, build_of_row, known_queues, _labels(queues), agents, steps,
+        _labels(full_names), start, end,
     )  # fmt: skip
 
 
@@ -197,7 +199,8 @@ def _table_of_jobs(jobs: pd.DataFrame, keys: list[str], pipeline: Integers) -> p
     columns |= {name: _optional(jobs, name, TIMESTAMP) for name in _OPTIONAL_TIMES}
     columns |= {"step": steps, "priority": _integers(jobs, "priority"), GROUP: pipeline, ROW: np.arange(len(jobs))}
     owner = columns[keys[0]].astype("str").fillna("") if len(keys) > 1 else pd.Series("", jobs.index)
-    columns[_QUEUE] = owner + "\n" + columns["queue"].astype("str")
+    columns[_QUEUE] = owner + "\n" + name_queues(jobs).astype("str")
+    columns["queue_id"] = _optional(jobs, "queue_id", "str").astype("str")
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
@@ -262,6 +265,16 @@ def _read_jobs(
     replaces = np.where(jobs.replaces >= 0, inverse[jobs.replaces], -1)[order]
     taken: dict[str, Any] = {name: np.asarray(values)[order] for name, values in fields.items()}
     return RecordedJobs(from_pipeline=order, replaces=replaces, **taken), [*map(str, queues)], [*agents]
+
+
+def _known_queues(rows: pd.DataFrame, full_names: list[str]) -> list[KnownQueue]:
+    """Return the name, key, id and organization of each queue."""
+    first = rows.drop_duplicates(_QUEUE).set_index(_QUEUE).reindex(full_names)
+    keys, ids = (first[name].astype(object).where(first[name].notna(), None) for name in ("queue", "queue_id"))
+    return [
+        KnownQueue(_name_of(full), key, id, full.rsplit("\n", 1)[0])
+        for full, key, id in zip(full_names, keys, ids, strict=True)
+    ]
 
 
 def _child_ids(rows: pd.DataFrame) -> pd.Series[Any]:
