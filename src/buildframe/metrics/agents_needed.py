@@ -12,6 +12,7 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import NAT
+from buildframe.metrics.queues import find_queues
 from buildframe.metrics.replaying.description import describe_replay, mean_number
 from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
@@ -131,13 +132,21 @@ def agents_needed(
     if not isinstance(target, float) or not 0 < target < 1:
         raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
     prepared = prepare(builds, jobs)
-    if (known := prepared.record.queues) and queue not in known:
-        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, sorted(known)[:20]))}.")
-    if known.count(queue) > 1:
-        raise BadInput(f"{known.count(queue)} organizations have the queue {queue!r}. Pass the frames of one of them.")
-    rows, found = _try_fleets(prepared, known.index(queue), limit, target) if known else ({}, {})
+    known = prepared.record.queues
+    places = find_queues(queue, known, "queue")
+    if known and not places:
+        names = sorted(one.name for one in known)
+        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, names[:20]))}.")
+    if len(places) > 1:
+        raise BadInput(f"{len(places)} organizations have the queue {queue!r}. Pass the frames of one of them.")
+    rows, found = _try_fleets(prepared, places[0], limit, target) if known else ({}, {})
     result = pd.DataFrame([rows[n] for n in sorted(rows)], columns=[*_COLUMNS]).astype(_COLUMNS)
-    attrs = {"queue": queue, "within_s": limit, "target": target, "days": _hours(prepared) / 24}
+    attrs = {
+        "queue": known[places[0]].name if known else queue,
+        "within_s": limit,
+        "target": target,
+        "days": _hours(prepared) / 24,
+    }
     attrs |= {"today": None, "smallest": None, "smallest_with_margin": None}
     result.attrs |= attrs | found | describe_replay(prepared)
     return result

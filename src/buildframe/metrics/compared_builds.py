@@ -13,6 +13,7 @@ from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list, find_groups
 from buildframe.metrics.predecessors import pipeline_keys
+from buildframe.metrics.queues import BY_QUEUE
 from buildframe.metrics.time_buckets import to_zone
 
 N_SIDES = 2
@@ -53,8 +54,9 @@ class ComparedBuilds:
         tables = [_read_ledger(*side, columns) for side in (("before", before), ("after", after))]
         pipeline = pipeline_keys(*tables)
         names = [*dict.fromkeys(one for name in columns for one in (pipeline if name == "pipeline" else [name]))]
-        keys = ["kind", *pipeline, "step", "queue"]
-        table = pd.concat(tables, ignore_index=True)
+        has_ids = any("queue_id" in table for table in tables)
+        keys = ["kind", *pipeline, "step", *(BY_QUEUE if has_ids else ["queue"])]
+        table = pd.concat(tables, ignore_index=True)  # an id that one side lacks is null there
         codes, ids = pd.factorize(table["build_id"], sort=True)
         _, first = np.unique(codes, return_index=True)
         side = np.repeat([0, 1], [len(one) for one in tables])
@@ -152,7 +154,7 @@ def _read_ledger(argument: str, ledger: Frame, by: list[str]) -> pd.DataFrame:
     """Read the columns of an argument; raise BadInput if it is no ledger or empty."""
     needs = list(dict.fromkeys([*_NEEDS, *by]))
     try:
-        table = engine_of(ledger).collect_columns(ledger, needs, [*{"organization"}.difference(needs)])
+        table = engine_of(ledger).collect_columns(ledger, needs, [*{"organization", "queue_id"}.difference(needs)])
         created = timestamps(table, "build_created_at")
     except BadInput as wrong:
         raise BadInput(f"{argument}: {wrong} Pass a ledger from metrics.time_ledger.") from None

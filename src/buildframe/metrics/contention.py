@@ -15,6 +15,7 @@ from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.job_ends import SEEN_UNTIL
 from buildframe.metrics.predecessors import pipeline_keys
+from buildframe.metrics.queues import BY_QUEUE
 from buildframe.metrics.shared_waits import ENDS, HAS_QUEUE, KEY, divide_waits
 
 _NEEDS = ("type", "queue", "runnable_at", "started_at", "finished_at", "fetched_at")
@@ -111,8 +112,9 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
         raise BadInput(f"by={by!r} is not one key. Use one column such as 'pipeline', or a function.")
     engine = engine_of(jobs)
     frame, key = engine.with_key_column(engine.with_ends(jobs), by)
-    needs = dict.fromkeys((*_NEEDS, *_STAMPS, key))
-    rows = engine.group_rows(frame, [*needs], [*pipeline_keys(jobs)[:-1], "queue"])
+    of_queue = [name for name in BY_QUEUE if name in engine.column_names(jobs)]
+    needs = dict.fromkeys((*_NEEDS, *_STAMPS, *of_queue, key))
+    rows = engine.group_rows(frame, [*needs], [*pipeline_keys(jobs)[:-1], *of_queue])
     intervals = _with_intervals(rows, key)
     result = engine.map_groups(intervals, [KEY, HAS_QUEUE, *ENDS], divide_waits)
     result.attrs |= _count_waits(intervals)
@@ -124,8 +126,11 @@ def _with_intervals(rows: GroupedRows, key: str) -> GroupedRows:
     engine = rows.engine
     rows = engine.filter_groups(rows, expressions.IS_SCRIPT).with_micros(_STAMPS)
     runnable, started, seen_until = (nw.col(micros_column(name)) for name in _STAMPS)
+    has_queue = ~nw.col("queue").is_null()
+    if "queue_id" in rows.frame.collect_schema().names():
+        has_queue |= ~nw.col("queue_id").is_null()
     return rows.with_columns(
-        **{KEY: nw.col(key), HAS_QUEUE: ~nw.col("queue").is_null(), _IS_OPEN: started.is_null()},
+        **{KEY: nw.col(key), HAS_QUEUE: has_queue, _IS_OPEN: started.is_null()},
         wait_from=runnable,
         wait_to=nw.coalesce(started, seen_until),
         held_from=started,

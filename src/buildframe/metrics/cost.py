@@ -12,8 +12,10 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
+from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list
+from buildframe.metrics.queues import BY_QUEUE
 from buildframe.metrics.waste import waste
 
 OTHERS = "*"
@@ -37,8 +39,8 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with `queue` and the columns that `waste` needs,
         fetched with `include_retried_jobs=True` and with unique ids.
     rates : mapping of str to float
-        Price of a minute by queue, in any currency. The rate `"*"` is that of all other queues, and of jobs without a
-        queue.
+        Price of a minute by key or `queue_id` of a queue, in any currency. If both are given, that of the id counts.
+        The rate `"*"` is that of all other queues, and of jobs without a queue.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
 
@@ -94,15 +96,18 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     """
     prices = _check_rates(rates)
     keys = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]
-    every = [*as_key_list(by), *([] if "queue" in keys else ["queue"])]
-    spent = waste(jobs, every)
+    has_id = "queue_id" in engine_of(jobs).column_names(jobs)
+    of_queue = [name for name in (BY_QUEUE if has_id else ("queue",)) if name not in keys]
+    spent = waste(jobs, [*as_key_list(by), *of_queue])
     names = [str(name) for name in spent][: len(keys)]
-    queue = spent["queue"].astype(object).where(spent["queue"].notna(), None)
-    rate = np.array([prices.get(name, prices.get(OTHERS, np.nan)) for name in queue], np.float64)
-    priced = spent.assign(**_price(spent, rate))
+    rate = pd.Series(prices.get(OTHERS, np.nan), spent.index, dtype="float64")
+    for name in BY_QUEUE if has_id else ("queue",):  # an id, which is more precise, comes last
+        rate = spent[name].map(prices).astype("float64").fillna(rate)
+    priced = spent.assign(**_price(spent, rate.to_numpy()))
     ran = priced[priced["n"] > 0]
     summary = _sum_groups(priced, names)
-    summary.attrs["unused_rates"] = sorted({*prices} - {OTHERS} - {*ran["queue"].dropna()})
+    used = {queue for name in BY_QUEUE if name in ran for queue in ran[name].dropna()}
+    summary.attrs["unused_rates"] = sorted({*prices} - {OTHERS} - used)
     return summary
 
 

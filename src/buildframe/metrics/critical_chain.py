@@ -62,16 +62,19 @@ def split_wall_time(table: pd.DataFrame) -> pd.DataFrame:
 def _to_frame(segments: _ChainSegments, builds: pd.DataFrame, jobs: PipelineJobs) -> pd.DataFrame:
     build, _, kind, job, start, stop = segments
     of_build = builds[[GROUP, *_OF_BUILD]].rename(columns=_OF_BUILD).take(build).reset_index(drop=True)
-    job_id, queue = (jobs.rows[name].array.take(job, allow_fill=True) for name in ("id", "queue"))
+    of_job = {
+        column: jobs.rows[name].array.take(job, allow_fill=True)
+        for column, name in (("job_id", "id"), ("queue", "queue"), ("queue_id", "queue_id"))
+        if name in jobs.rows
+    }
     step = np.where(job >= 0, jobs.step[job], -1) if len(jobs.rows) else job
     first = np.flatnonzero(np.diff(build, prepend=-1))
     position = np.arange(len(build)) - np.repeat(first, np.diff(first, append=len(build)))
     return of_build.assign(
         position=pd.array(position, "Int64"),
         kind=pd.Series(KINDS, dtype="str").take(kind).array,
-        job_id=job_id,
         step=jobs.steps.array.take(step, allow_fill=True),
-        queue=queue,
+        **of_job,
         started_at=_as_times(start),
         finished_at=_as_times(stop),
         duration_s=(stop - start) / 1e6,

@@ -70,7 +70,8 @@ def explain(
         One row per kind, pipeline, step and queue that occurs, largest change first:
 
         ============================ ======= ==========================================================================
-        kind, pipeline, step, queue  str     what the time was spent on, as in `time_ledger`
+        kind, pipeline, step, queue, str     what the time was spent on, as in `time_ledger`; `queue_id` only
+        queue_id                             if a ledger has it
         before_s, after_s            float64 mean seconds per build; with `by`, see Notes
         change_s                     float64 `after_s - before_s`
         low_s, high_s                float64 95 % interval of `change_s`; NaN with too few builds or days

@@ -14,6 +14,7 @@ from buildframe.metrics.engines.intervals import AT, LEVEL, FrameCoverage, Inter
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.job_ends import SEEN_UNTIL
+from buildframe.metrics.queues import BY_QUEUE, queue_keys
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.spec.times import Moment, When
 
@@ -22,7 +23,7 @@ _WAITING = IntervalKind("waiting", "runnable_at", ("started_at", "finished_at", 
 
 
 @checked_names
-def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: When | None = None) -> pd.DataFrame:
+def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: When | None = None) -> pd.DataFrame:
     """
     Count how many script jobs ran at once over time, as a step function.
 
@@ -35,8 +36,9 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `started_at`,
         `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at` and `build_finished_at` if the
         frame has them. Ids must be unique.
-    by : str, function or list of these, default "queue"
-        Keys that define the groups, as in `percentiles`. None puts all rows into one group.
+    by : str, function or list of these, default ("queue", "queue_id")
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By default queues of one
+        key in several clusters are groups of their own; a frame without `queue_id` is grouped by `queue` alone.
     start, end : datetime, date, str or timedelta, optional
         Limits of the time window, as in `created_from`. An age such as "7d" counts back from the latest `fetched_at`.
         By default the window covers all runs.
@@ -94,7 +96,7 @@ def concurrency(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 
 
 @checked_names
-def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: When | None = None) -> pd.DataFrame:
+def queue_depth(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: When | None = None) -> pd.DataFrame:
     """
     Count how many script jobs waited for an agent at once over time, as a step function.
 
@@ -104,8 +106,9 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `runnable_at`, `started_at`,
         `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at` and `build_finished_at` if the
         frame has them. Ids must be unique.
-    by : str, function or list of these, default "queue"
-        Keys that define the groups, as in `percentiles`. None puts all rows into one group.
+    by : str, function or list of these, default ("queue", "queue_id")
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By default queues of one
+        key in several clusters are groups of their own; a frame without `queue_id` is grouped by `queue` alone.
     start, end : datetime, date, str or timedelta, optional
         Limits of the time window, as in `concurrency`.
 
@@ -155,7 +158,7 @@ def queue_depth(jobs: Frame, by: By = "queue", start: When | None = None, end: W
 
 
 @checked_names
-def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
+def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
     """
     Compute the share of agents' time that these script jobs used.
 
@@ -166,9 +169,10 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     jobs : DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `agent_id`, `type`, `started_at`
         and `finished_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must be unique.
-    by : str, function or list of these, default "queue"
-        Keys that define the groups, as in `percentiles`. None puts all rows into one group. An agent in several groups
-        counts in each, with its jobs there.
+    by : str, function or list of these, default ("queue", "queue_id")
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By default queues of one
+        key in several clusters are groups of their own; a frame without `queue_id` is grouped by `queue` alone. An
+        agent in several groups counts in each, with its jobs there.
 
     Returns
     -------
@@ -211,7 +215,8 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
     2   docker       2        0.02
     3    macos       1        0.27
     """
-    agents = engine_of(jobs).agent_sums(jobs, by)
+    engine = engine_of(jobs)
+    agents = engine.agent_sums(jobs, queue_keys(by, engine.column_names(jobs)))
     busy_s, seen_s = (agents.sums[name].to_numpy(np.float64) / 1e6 for name in ("busy", "seen"))
     used = np.divide(busy_s, seen_s, out=np.full(len(seen_s), np.nan), where=seen_s > 0)
     columns = {"agents": agents.sums["agents"], "busy_s": busy_s, "seen_s": seen_s, "share_used": used}
@@ -222,7 +227,8 @@ def utilization(jobs: Frame, by: By = "queue") -> pd.DataFrame:
 
 def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None, end: When | None) -> pd.DataFrame:
     engine = engine_of(jobs)
-    intervals, coverage = engine.intervals(engine.with_ends(jobs), by, kind)
+    keys = queue_keys(by, engine.column_names(jobs))
+    intervals, coverage = engine.intervals(engine.with_ends(jobs), keys, kind)
     limits = resolve_window(start, end, None if coverage.latest is None else Moment.from_us(coverage.latest))
     keys, levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
     at = levels[AT].to_numpy(np.int64)

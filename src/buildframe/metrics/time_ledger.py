@@ -22,7 +22,7 @@ from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES
 
 _COLUMNS = [
-    "build_number", "branch", "build_created_at", "position", "kind", "job_id", "step", "queue",
+    "build_number", "branch", "build_created_at", "position", "kind", "job_id", "step", "queue", "queue_id",
     "started_at", "finished_at", "duration_s",
 ]  # fmt: skip
 _NEEDS = ["id", "number", "branch", "state", "created_at", "finished_at"]
@@ -69,6 +69,7 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
         job_id           str                 job that waited or ran; null after the last job
         step             str                 step of that job
         queue            str                 queue of that job; null for trigger and block steps
+        queue_id         str                 id of that queue; missing if the jobs have no such column
         started_at       datetime64[us, UTC] begin, which is the end of the segment before
         finished_at      datetime64[us, UTC] end
         duration_s       float64             seconds; negative if clocks disagree
@@ -159,11 +160,12 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     keys = pipeline_keys(builds, jobs)
     check_have_kinds(engine.column_names(jobs))
     of_builds, attrs = _select_builds(engine, builds, keys)
-    of_jobs = engine.select_columns(engine.with_steps(jobs), [*keys, *NEEDS, "queue"], WANTS)
+    of_jobs = engine.select_columns(engine.with_steps(jobs), [*keys, *NEEDS, "queue"], [*WANTS, "queue_id"])
     rows = engine.append(of_jobs, of_builds)
     names = [name for name in engine.column_names(rows) if name not in keys]
     groups = engine.group_rows(rows, names, keys)
-    result = engine.map_groups(groups, names, split_wall_time)[["build_id", *keys, *_COLUMNS]]
+    columns = [name for name in _COLUMNS if name != "queue_id" or name in names]
+    result = engine.map_groups(groups, names, split_wall_time)[["build_id", *keys, *columns]]
     result.attrs |= attrs | {"n_negative": int((result["duration_s"] < 0).sum())}
     return result
 

@@ -11,6 +11,7 @@ from buildframe.formatting import format_count, label_steps
 from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.durations import RowMetric, is_script, span_of
 from buildframe.metrics.grouping import Key, compute_key
+from buildframe.metrics.queues import name_queues
 from buildframe.plots import theme
 from buildframe.plots.names import NO_NAME, drawable, unique_labels
 from buildframe.terminal import nearest_name, show
@@ -133,6 +134,6 @@ def check_key(frame: pd.DataFrame, key: Any, argument: str) -> None:
 def key_texts(frame: pd.DataFrame, key: Key, argument: str) -> pd.Series[str]:
     """Return the key of each row as text; raise BadInput for a key that the frame does not have."""
     check_key(frame, key, argument)
-    values = compute_key(frame, key)
+    values = name_queues(frame) if key == "queue" else compute_key(frame, key)
     values = (label_steps(values) if values.name == "step" else values).astype("object")
     return values.map(lambda value: NO_NAME if pd.isna(value) else str(value)).astype("str")

@@ -20,6 +20,7 @@ from buildframe.formatting import (
     format_whole_seconds,
     label_steps,
 )
+from buildframe.metrics.queues import with_queue_names
 from buildframe.report.explanations import (
     MIN_CHANGE_S,
     NAMELESS,
@@ -142,7 +143,8 @@ def explain_day(
     usual = Period.last(own.start, _DAYS_BEFORE, tz)
     usual = Period(max(usual.start, first), usual.end)
     builds, jobs = read_rows(snapshot, name, pipeline, usual.start, own.end)
-    ledger = ledger_by_cause(builds, jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"])))
+    labeled = jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"]))
+    ledger = ledger_by_cause(builds, with_queue_names(labeled))
     before, after = (span.of(ledger, "build_created_at") for span in (usual, own))
     whose = "" if pipeline is None else f" of {format_name(pipeline)}"
     for segments, when in ((after, f"on day={day}"), (before, f"in the {_DAYS_BEFORE} days before day={day}")):

@@ -15,6 +15,7 @@ from buildframe.formatting import label_steps
 from buildframe.metrics.discoveries import NIGHTLY, are_notable
 from buildframe.metrics.durations import RowMetric, is_blocked
 from buildframe.metrics.grouping import Key
+from buildframe.metrics.queues import with_queue_names
 from buildframe.report.explanations import MIN_CHANGE_S, explain_wall_times
 from buildframe.report.objectives import Objective, measure_objectives
 from buildframe.report.periods import Period
@@ -178,8 +179,8 @@ def measure(
     Measurements
         The tables.
     """
-    # Once for all tables, so that a step is called the same in each of them.
-    jobs = jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"]))
+    # Once for all tables, so that a step and a queue are called the same in each of them.
+    jobs = with_queue_names(jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"])))
     finished, own = period.history.of(jobs, "finished_at"), period.of(jobs, "finished_at")
     tables, n_tests = find_changes(builds, jobs, period, since)
     wall_times = reported(tables, "wall_time")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
+from buildframe.metrics.queues import with_queue_names
 from buildframe.metrics.replaying.blind_error import blind_error
 from buildframe.metrics.replaying.description import list_steps, mean_number
 from buildframe.metrics.replaying.prepared import prepare
@@ -55,7 +56,7 @@ class PreparedRecord:
     def __init__(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> None:
         self._builds, self._jobs, self._prepared = builds, jobs, prepare(builds, jobs)
         self.errors = blind_error(self._prepared)
-        fleets = dict(zip(self._prepared.record.queues, self._prepared.fleets, strict=True))
+        fleets = dict(zip((queue.name for queue in self._prepared.record.queues), self._prepared.fleets, strict=True))
         self.agents = {queue: max(round(mean_number(self._prepared, fleet)), 1) for queue, fleet in fleets.items()}
         self.by_hour = [queue for queue, fleet in fleets.items() if not isinstance(fleet.agents, int)]
         self.steps = list_steps(self._prepared)
@@ -71,7 +72,7 @@ def summarize(builds: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     parts = [
         metrics.percentiles(builds, of=metrics.wall_time).assign(duration=WALL, group=ALL),
         metrics.percentiles(builds, of=metrics.wall_time, by="pipeline").assign(duration=WALL),
-        metrics.percentiles(jobs, of=metrics.queue_time, by="queue").assign(duration=QUEUE),
+        metrics.percentiles(with_queue_names(jobs), of=metrics.queue_time, by="queue").assign(duration=QUEUE),
     ]
     named = [part.rename(columns={"pipeline": "group", "queue": "group"}) for part in parts]
     rows = pd.concat([part[["duration", "group", "p50_s", "p95_s"]] for part in named])

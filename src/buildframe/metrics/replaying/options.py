@@ -13,6 +13,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import Floats
+from buildframe.metrics.queues import find_queues
 from buildframe.metrics.replaying.fleets import HOURS_OF_WEEK, UNLIMITED, Fleet
 from buildframe.metrics.replaying.prepared import PreparedReplay
 from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
@@ -57,12 +58,18 @@ def read_fleets(agents: Agents | None, prepared: PreparedReplay) -> list[Fleet]:
         return prepared.fleets
     if not isinstance(agents, Mapping):
         return [_fleet(agents)] * len(prepared.fleets)
-    for queue in agents:
-        _check_known(queue, prepared.record.queues, "agents", "queue")
-    return [
-        _fleet(agents[queue]) if queue in agents else own
-        for queue, own in zip(prepared.record.queues, prepared.fleets, strict=True)
-    ]
+    known, fleets = prepared.record.queues, [*prepared.fleets]
+    given: dict[int, Any] = {}
+    for queue, own in agents.items():
+        places = find_queues(queue, known, "agents")
+        if not places:
+            _check_known(queue, [one.name for one in known], "agents", "queue")
+        if twice := given.keys() & {*places}:
+            raise BadInput(f"agents names the queue {known[min(twice)].name!r} twice, by {queue!r}, too. Name it once.")
+        given |= dict.fromkeys(places, queue)
+        for place in places:
+            fleets[place] = _fleet(own)
+    return fleets
 
 
 def _fleet(agents: Any) -> Fleet:

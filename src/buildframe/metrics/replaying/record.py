@@ -24,6 +24,7 @@ from buildframe.metrics.columns import (
 )
 from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs, with_build_ends
+from buildframe.metrics.queues import KnownQueue, name_queues
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES
@@ -109,7 +110,7 @@ class BuildRecord:
     pipelines: PipelineJobs
     table: pd.DataFrame
     build_of_row: Integers
-    queues: list[str]
+    queues: list[KnownQueue]
     queue_labels: list[str]
     agents: list[str]
     steps: list[tuple[str, str]]
@@ -133,13 +134,14 @@ def read_record(builds: pd.DataFrame, jobs: pd.DataFrame) -> BuildRecord:
     table = _table_of_jobs(jobs, keys, codes[1])
     pipelines = read_jobs(with_build_ends(table, builds))
     of_jobs, queues, agents = _read_jobs(pipelines, of_builds, builds)
+    known_queues = _known_queues(pipelines.rows, queues)
     steps = [(names[group], text) for group, text in pipelines.step_keys]
     start, end = _limits(builds, jobs, of_builds)
     ids = pd.Index(builds["id"].iloc[of_builds.row])
     build_of_row = ids.get_indexer(pd.Index(table["build_id"]))
     return BuildRecord(
-        of_builds, of_jobs, pipelines, table, build_of_row, [_name_of(full) for full in queues], _labels(queues),
-        agents, steps, _labels(full_names), start, end,
+        of_builds, of_jobs, pipelines, table, build_of_row, known_queues, _labels(queues), agents, steps,
+        _labels(full_names), start, end,
     )  # fmt: skip
 
 
@@ -202,7 +204,8 @@ def _table_of_jobs(jobs: pd.DataFrame, keys: list[str], pipeline: Integers) -> p
     columns |= {"exit_status": _integers(jobs, "exit_status"), "priority": _integers(jobs, "priority")}
     columns |= {"step": steps, GROUP: pipeline, ROW: np.arange(len(jobs))}
     owner = columns[keys[0]].astype("str").fillna("") if len(keys) > 1 else pd.Series("", jobs.index)
-    columns[_QUEUE] = owner + "\n" + columns["queue"].astype("str")
+    columns[_QUEUE] = owner + "\n" + name_queues(jobs).astype("str")
+    columns["queue_id"] = _optional(jobs, "queue_id", "str").astype("str")
     return pd.DataFrame(columns).reset_index(drop=True)
 
 
@@ -280,6 +283,16 @@ def _have_lost_agents(rows: pd.DataFrame) -> Flags:
     is_gone = (rows["exit_status"] == failure_causes.LOST) | (rows["signal_reason"] == "agent_stop").fillna(False)
     is_lost: Flags = ((causes == failure_causes.INFRASTRUCTURE) & is_gone).to_numpy(np.bool_)
     return is_lost
+
+
+def _known_queues(rows: pd.DataFrame, full_names: list[str]) -> list[KnownQueue]:
+    """Return the name, key, id and organization of each queue."""
+    first = rows.drop_duplicates(_QUEUE).set_index(_QUEUE).reindex(full_names)
+    keys, ids = (first[name].astype(object).where(first[name].notna(), None) for name in ("queue", "queue_id"))
+    return [
+        KnownQueue(_name_of(full), key, id, full.rsplit("\n", 1)[0])
+        for full, key, id in zip(full_names, keys, ids, strict=True)
+    ]
 
 
 def _child_ids(rows: pd.DataFrame) -> pd.Series[Any]:

@@ -1,0 +1,109 @@
+"""Tell queues apart: two clusters may each have a queue of one key. Knows columns of jobs, not their times."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import pandas as pd
+
+from buildframe.errors import BadInput
+from buildframe.metrics.columns import typed_column
+from buildframe.metrics.grouping import By
+
+BY_QUEUE: tuple[str, str] = ("queue", "queue_id")
+"""Default keys of functions of queues: the key of a queue, and what separates queues of one key."""
+
+_SEPARATOR = " · "
+_SHORT = 8
+"""Characters of an id that are shown."""
+
+
+def queue_keys(by: By, columns: Collection[str]) -> By:
+    """Return the keys; of the default ones only `queue` if the columns are those of an older frame."""
+    return "queue" if by == BY_QUEUE and "queue_id" not in columns else by
+
+
+def identify_queues(frame: Any) -> Any:
+    """Return a frame of any engine whose `queue` separates queues: the id, or the key if there is no id."""
+    if isinstance(frame, pd.DataFrame):
+        return frame if "queue_id" not in frame else frame.assign(queue=_identities(frame))
+    rows = nw.from_native(frame)
+    if "queue_id" not in rows.collect_schema().names():
+        return frame
+    return rows.with_columns(queue=nw.coalesce(nw.col("queue_id"), nw.col("queue"))).to_native()
+
+
+def _identities(jobs: pd.DataFrame) -> pd.Series[str]:
+    return typed_column(jobs, "queue_id").fillna(typed_column(jobs, "queue"))
+
+
+def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
+    """
+    Return a distinct name of each job's queue for display: its key, unless two queues have the key.
+
+    These have the first characters of their cluster's id after the key, such as "default · 0186a3f2". A queue whose
+    key is unknown is named by the first characters of its id.
+    """
+    keys = typed_column(jobs, "queue")
+    if "queue_id" not in jobs or jobs["queue_id"].isna().all():
+        return keys
+    identities = _identities(jobs)
+    clusters = typed_column(jobs, "cluster_id") if "cluster_id" in jobs else typed_column(jobs, "queue_id")
+    queues = pd.DataFrame({"key": keys, "cluster": clusters, "identity": identities})
+    queues = queues.dropna(subset="identity").drop_duplicates("identity")
+    names = name_distinctly(queues["key"], queues["cluster"].fillna(queues["identity"]), queues["identity"])
+    return identities.map(dict(zip(queues["identity"], names, strict=True))).astype("str").rename("queue")
+
+
+def name_distinctly(keys: Sequence[Any], clusters: Sequence[Any], identities: Sequence[str]) -> list[str]:
+    """Return a distinct name of each of these queues: see `name_queues`. Missing keys are null."""
+    known = pd.Series(list(keys), dtype="str")
+    is_shared = known.duplicated(keep=False)
+    names = []
+    for key, cluster, identity, shared in zip(known, clusters, identities, is_shared, strict=True):
+        if pd.isna(key):
+            names.append(str(identity)[:_SHORT])
+        elif shared and identity != key:
+            names.append(f"{key}{_SEPARATOR}{str(cluster)[:_SHORT]}")
+        else:
+            names.append(str(key))
+    alike = pd.Series(names, dtype="str").duplicated(keep=False)
+    return [
+        f"{'' if pd.isna(key) else key + _SEPARATOR}{identity}" if same and identity != key else name
+        for key, identity, name, same in zip(known, identities, names, alike, strict=True)
+    ]
+
+
+def with_queue_names(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return jobs whose `queue` is the name for display, so that groups by queue separate clusters."""
+    if "queue_id" not in jobs or jobs["queue_id"].isna().all():
+        return jobs
+    return jobs.assign(queue=name_queues(jobs))
+
+
+class KnownQueue(NamedTuple):
+    """A queue of a record: its name for display, its key and id if they are known, and its organization."""
+
+    name: str
+    key: str | None
+    id: str | None
+    organization: str
+
+
+def find_queues(queue: Any, known: Sequence[KnownQueue], option: str) -> list[int]:
+    """Return the positions of queues with this name, id or key: one at most of each organization.
+
+    Raise BadInput if a key is that of several queues of one organization.
+    """
+    exact = [place for place, one in enumerate(known) if queue in (one.id, one.name) and queue != one.key]
+    found = exact or [place for place, one in enumerate(known) if queue == one.key]
+    organizations = [known[place].organization for place in found]
+    if len(set(organizations)) < len(found):
+        ids = ", ".join(repr(known[place].id or known[place].key) for place in found)
+        raise BadInput(
+            f"{option}: {len(found)} queues have the key {queue!r}, in several clusters. "
+            f"Pass the queue_id of one of them: {ids}."
+        )
+    return found

@@ -1,0 +1,114 @@
+"""Queues of one key in two clusters are two queues, in every function of queues."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from buildframe import metrics, plots
+from buildframe.errors import BadInput
+from buildframe.metrics.queues import name_queues
+
+BUSY, IDLE = "0192aaaa-busy-queue", "0192bbbb-idle-queue"
+CLUSTERS = {BUSY: "c1c1c1c1-0000-7000", IDLE: "c2c2c2c2-0000-7000"}
+START = pd.Timestamp("2026-03-09T08:00", tz="UTC")
+
+
+def minutes(*values: float) -> pd.Series:
+    return pd.Series(START + pd.to_timedelta(list(values), unit="min")).astype("datetime64[us, UTC]")
+
+
+def two_clusters() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """40 jobs on the only agent of a cluster, and 40 on forty agents of another; each runs for ten minutes.
+
+    Of the busy agent's jobs, 19 pairs come at once, so the second job of a pair waits for ten minutes. Two jobs come
+    alone. So 21 of 40 jobs start within five minutes, a share of 0.525.
+    """
+    pairs = [60.0 * k for k in range(19) for _ in range(2)]
+    runnable = [*pairs, 60.0 * 19, 60.0 * 20] * 2
+    waits = [0.0, 10.0] * 19 + [0.0] * 42
+    started = [at + wait for at, wait in zip(runnable, waits, strict=True)]
+    n = len(runnable)
+    ids = [f"{k:03}" for k in range(n)]
+    queue_id = [BUSY] * 40 + [IDLE] * 40
+    builds = pd.DataFrame(
+        {
+            "id": ids, "number": range(n), "organization": "acme", "pipeline": "web", "branch": "main",
+            "state": "passed", "blocked": False, "created_at": minutes(*runnable),
+            "finished_at": minutes(*[at + 10 for at in started]), "fetched_at": minutes(*[60.0 * 48] * n),
+        }
+    )  # fmt: skip
+    jobs = pd.DataFrame(
+        {
+            "id": [f"j{k}" for k in ids], "build_id": ids, "organization": "acme", "pipeline": "web",
+            "build_created_at": builds["created_at"], "type": "script", "state": "passed", "soft_failed": False,
+            "step_key": "test", "name": "test", "step": "test", "queue": "default", "queue_id": queue_id,
+            "cluster_id": [CLUSTERS[id] for id in queue_id],
+            "agent_id": ["busy"] * 40 + [f"idle-{k}" for k in range(40)],
+            "created_at": minutes(*runnable), "runnable_at": minutes(*runnable), "started_at": minutes(*started),
+            "finished_at": builds["finished_at"], "unblocked_at": pd.Series(pd.NaT, range(n), "datetime64[us, UTC]"),
+            "retried": False, "retried_in_job_id": pd.Series(None, range(n), "str"), "exit_status": 0,
+            "fetched_at": builds["fetched_at"],
+        }
+    )  # fmt: skip
+    return builds, jobs
+
+
+def test_the_share_of_one_cluster_is_not_that_of_both() -> None:
+    builds, jobs = two_clusters()
+    needed = metrics.agents_needed(builds, jobs, BUSY, within="5min", target=0.9)
+    assert needed.attrs["today"]["share_within"] == pytest.approx(21 / 40)
+    assert metrics.agents_needed(builds, jobs, IDLE, within="5min").attrs["today"]["share_within"] == 1.0
+    assert needed.attrs["queue"] == "default · c1c1c1c1"
+
+
+def test_an_ambiguous_key_is_refused() -> None:
+    builds, jobs = two_clusters()
+    with pytest.raises(BadInput, match=f"2 queues have the key 'default'.*{BUSY}.*{IDLE}"):
+        metrics.agents_needed(builds, jobs, "default")
+    with pytest.raises(BadInput, match="2 queues have the key 'default'"):
+        metrics.replay(builds, jobs, agents={"default": 2})
+    with pytest.raises(BadInput, match="twice"):
+        metrics.replay(builds, jobs, agents={BUSY: 2, "default · c1c1c1c1": 3})
+    replayed = metrics.replay(builds, jobs, agents={BUSY: 2})[1]
+    assert metrics.queue_time(replayed).max() == pd.Timedelta(0)
+
+
+def test_a_key_of_one_cluster_is_accepted() -> None:
+    builds, jobs = two_clusters()
+    of_busy = jobs["queue_id"] == BUSY
+    needed = metrics.agents_needed(builds[of_busy], jobs[of_busy], "default", within="5min", target=0.9)
+    assert needed.attrs["queue"] == "default"
+    assert needed.attrs["today"]["share_within"] == pytest.approx(21 / 40)
+
+
+def test_functions_of_queues_separate_them_by_default() -> None:
+    builds, jobs = two_clusters()
+    running = metrics.concurrency(jobs).groupby(["queue", "queue_id"])["running"].max()
+    assert running.to_dict() == {("default", BUSY): 1, ("default", IDLE): 2}
+    waiting = metrics.queue_depth(jobs).groupby("queue_id")["waiting"].max()
+    assert waiting.to_dict() == {BUSY: 1, IDLE: 0}
+    assert metrics.utilization(jobs)["agents"].tolist() == [1, 40]
+    waits = metrics.contention(jobs).groupby("queue_id")["wait_s"].sum()
+    assert waits.to_dict() == {BUSY: 19 * 600.0, IDLE: 0.0}
+    cost = metrics.cost(jobs, {BUSY: 1.0, "default": 0.5})
+    assert cost["cost"].tolist() == [40 * 10 * 1.0 + 40 * 10 * 0.5]
+    ledger = metrics.time_ledger(builds, jobs)
+    assert ledger.groupby("queue_id")["duration_s"].sum().to_dict() == {BUSY: 19 * 600.0 + 40 * 600.0, IDLE: 40 * 600.0}
+
+
+def test_an_older_frame_is_grouped_by_key() -> None:
+    _, jobs = two_clusters()
+    old = jobs.drop(columns=["queue_id", "cluster_id"])
+    assert metrics.utilization(old)["queue"].tolist() == ["default"]
+    assert name_queues(old).unique().tolist() == ["default"]
+
+
+def test_names_are_short_and_distinct() -> None:
+    _, jobs = two_clusters()
+    assert name_queues(jobs).unique().tolist() == ["default · c1c1c1c1", "default · c2c2c2c2"]
+    assert name_queues(jobs[:40]).unique().tolist() == ["default"]
+    unknown = jobs.assign(queue=jobs["queue"].where(jobs["queue_id"] == BUSY))
+    assert name_queues(unknown).unique().tolist() == ["default", "0192bbbb"]
+    titles = [ax.get_title(loc="left") for ax in plots.concurrency(jobs)]
+    assert sorted(titles) == ["default · c1c1c1c1", "default · c2c2c2c2"]
