@@ -28,9 +28,9 @@ _BUILDS = (
 )  # fmt: skip
 _JOBS = (
     "id", "organization", "pipeline", "pipeline_id", "build_id", "build_number", "build_state", "build_created_at",
-    "branch", "commit", "type", "label", "step", "state", "queue", "queue_id", "cluster_id",
-    "agent_id", "exit_status", "signal", "signal_reason", "soft_failed", "created_at", "runnable_at", "started_at", "finished_at", "retried",
-    "retried_in_job_id", "retries_count", "retry_type", "retry_source", "retry_of_job_id", "retry_of_type",
+    "branch", "commit", "type", "label", "step", "state", "queue", "queue_id", "cluster_id", "agent_id",
+    "exit_status", "signal", "signal_reason", "soft_failed", "created_at", "runnable_at", "started_at", "finished_at",
+    "retried", "retried_in_job_id", "retries_count", "retry_type", "retry_source", "retry_of_job_id", "retry_of_type",
     "parallel_group_index", "matrix", "unblocked_at", "async", "expired_at", "build_finished_at", "fetched_at",
 )  # fmt: skip
 _PIPELINES = ("id", "organization", "slug", "default_branch", "repository", "web_url")
