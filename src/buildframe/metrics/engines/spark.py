@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.metrics import job_ends
 from buildframe.metrics.columns import DAY_LENGTH, require_columns
 from buildframe.metrics.durations import BLOCKED, SPANS, RowMetric
 from buildframe.metrics.engines import expressions, group_map
@@ -24,6 +25,7 @@ _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
 _BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
 _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
 
+_RECORDED_END = "finished_at as recorded"
 _MAX_BROADCAST = 2_000_000
 """Rows that are collected to be broadcast. Two million ids of builds fit into Spark's default heap of 1 GiB."""
 
@@ -109,10 +111,14 @@ class SparkEngine(CountingEngine):
         stamps = sorted({stamp for span in spans.values() for stamp in (span.start, span.end)})
         needs = [*stamps, *(("build_created_at", "type", "step") if of_jobs else ())]
         require_columns(schema, needs)
-        wants = [] if of_jobs else [name for name in BLOCKED if name in schema]
-        typed_rows = self.with_micros(rows.with_columns(*typed_columns(schema, [*needs, *wants])), stamps)
+        wants = [name for name in (job_ends.COLUMNS if of_jobs else BLOCKED) if name in schema]
+        typed_rows = rows.with_columns(*typed_columns(schema, dict.fromkeys([*needs, *wants])))
+        typed_rows = typed_rows.with_columns(**{_RECORDED_END: nw.col("finished_at")})
+        if of_jobs:
+            typed_rows = typed_rows.with_columns(finished_at=job_ends.ended_at(wants))
         seconds = {f"{name}_s": expressions.seconds_of(span, schema) for name, span in spans.items()}
-        native = typed_rows.with_columns(**seconds).drop(map(micros_column, stamps)).to_native()
+        measured = self.with_micros(typed_rows, stamps).with_columns(**seconds, finished_at=nw.col(_RECORDED_END))
+        native = measured.drop(_RECORDED_END, *map(micros_column, stamps)).to_native()
         return native.withColumns({"day": _utc_day(created)})
 
 
