@@ -200,7 +200,7 @@ class PageDecoder:
                         setattr(job, MORE, self._jobs.read(part, document))
         return page
 
-    def new_rows(self, page: protocol.Page) -> list[Any]:
+    def new_rows(self, page: protocol.Page) -> Sequence[Any]:
         """Return the rows of a page, after its values that could not be decoded are added to `odd`."""
         rows_of_page = set(map(id, page.rows)) if page.odd else ()  # not those of earlier pages, which are left out
         for odd in page.odd:

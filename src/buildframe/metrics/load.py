@@ -227,8 +227,8 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
 
 def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None, end: When | None) -> pd.DataFrame:
     engine = engine_of(jobs)
-    keys = queue_keys(by, engine.column_names(jobs))
-    intervals, coverage = engine.intervals(engine.with_ends(jobs), keys, kind)
+    by = queue_keys(by, engine.column_names(jobs))
+    intervals, coverage = engine.intervals(engine.with_ends(jobs), by, kind)
     limits = resolve_window(start, end, None if coverage.latest is None else Moment.from_us(coverage.latest))
     keys, levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
     at = levels[AT].to_numpy(np.int64)

@@ -53,27 +53,27 @@ def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
     clusters = typed_column(jobs, "cluster_id") if "cluster_id" in jobs else typed_column(jobs, "queue_id")
     queues = pd.DataFrame({"key": keys, "cluster": clusters, "identity": identities})
     queues = queues.dropna(subset="identity").drop_duplicates("identity")
-    names = name_distinctly(queues["key"], queues["cluster"].fillna(queues["identity"]), queues["identity"])
-    return identities.map(dict(zip(queues["identity"], names, strict=True))).astype("str").rename("queue")
+    names = dict(zip(queues["identity"], _name_distinctly(queues), strict=True))
+    return identities.map(names).astype("str").rename("queue")
 
 
-def name_distinctly(keys: Sequence[Any], clusters: Sequence[Any], identities: Sequence[str]) -> list[str]:
-    """Return a distinct name of each of these queues: see `name_queues`. Missing keys are null."""
-    known = pd.Series(list(keys), dtype="str")
-    is_shared = known.duplicated(keep=False)
+def _name_distinctly(queues: pd.DataFrame) -> list[str]:
+    """Return a distinct name of each queue, by its `key`, `cluster` and `identity`."""
+    is_shared = queues["key"].duplicated(keep=False)
     names = []
-    for key, cluster, identity, shared in zip(known, clusters, identities, is_shared, strict=True):
-        if pd.isna(key):
-            names.append(str(identity)[:_SHORT])
-        elif shared and identity != key:
-            names.append(f"{key}{_SEPARATOR}{str(cluster)[:_SHORT]}")
+    for queue, shared in zip(queues.itertuples(), is_shared, strict=True):
+        if pd.isna(queue.key):
+            names.append(str(queue.identity)[:_SHORT])
+        elif shared and queue.identity != queue.key:
+            cluster = queue.identity if pd.isna(queue.cluster) else queue.cluster
+            names.append(f"{queue.key}{_SEPARATOR}{str(cluster)[:_SHORT]}")
         else:
-            names.append(str(key))
+            names.append(str(queue.key))
     alike = pd.Series(names, dtype="str").duplicated(keep=False)
-    return [
-        f"{'' if pd.isna(key) else key + _SEPARATOR}{identity}" if same and identity != key else name
-        for key, identity, name, same in zip(known, identities, names, alike, strict=True)
-    ]
+    for place, (queue, same) in enumerate(zip(queues.itertuples(), alike, strict=True)):
+        if same and queue.identity != queue.key:  # the first characters of two clusters are the same
+            names[place] = f"{'' if pd.isna(queue.key) else queue.key + _SEPARATOR}{queue.identity}"
+    return names
 
 
 def with_queue_names(jobs: pd.DataFrame) -> pd.DataFrame:

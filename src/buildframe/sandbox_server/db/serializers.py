@@ -297,8 +297,7 @@ class Serializer:
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
             signature = {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
-        no_cluster = dict.fromkeys(_CLUSTER_KEYS) if entry.pipeline.cluster_id is None else {}
-        return no_cluster | {
+        return self._cluster_fields(entry, slot.step.queue) | {
             "step": {"id": step_id, "signature": signature},
             "log_url": f"{url}/log",
             "raw_log_url": f"{url}/log.txt",
@@ -359,9 +358,19 @@ class Serializer:
             name = self.random.choice([*shapes], build.id, "shape of retries")
         return dict(zip(("retry_type", "retry_source"), shapes[name], strict=True))
 
-    def queue_id(self, organization: Organization, queue: str) -> str:
-        """Return the UUID of a queue in the only cluster of an organization."""
-        return self.random.uuid("queue", organization.slug, queue)
+    def queue_id(self, organization: Organization, cluster: str, queue: str) -> str:
+        """Return the UUID of a queue in a cluster of an organization."""
+        is_first = cluster == cluster_id(self.random, organization.slug)
+        return self.random.uuid("queue", organization.slug if is_first else cluster, queue)
+
+    def _cluster_fields(self, entry: PipelineEntry, queue: str) -> JsonObject:
+        """Return the fields of a job's cluster and queue, null if the pipeline is in no cluster."""
+        cluster, url = entry.pipeline.cluster_id, self._cluster_url(entry)
+        if cluster is None:
+            return dict.fromkeys(_CLUSTER_KEYS)
+        id = self.queue_id(entry.organization, cluster, queue) if queue in entry.organization.agents else None
+        queue_url = f"{url}/queues/{id}" if id else None
+        return dict(zip(_CLUSTER_KEYS, (cluster, url, id, queue_url), strict=True))
 
     def _fields_by_slot(self, organization: Organization, plan: Plan) -> dict[str, JsonObject]:
         """Return the fields that all jobs of a slot share, by slot id."""
@@ -380,9 +389,6 @@ class Serializer:
         if step.kind == "trigger":
             is_async = step.trigger is not None and step.trigger.is_async
             return {"type": "trigger", "name": step.label or None, "step_key": step_key, "async": is_async}
-        cluster = cluster_id(self.random, organization.slug)
-        queue = self.queue_id(organization, step.queue) if step.queue in organization.agents else None
-        cluster_url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{cluster}"
         return {
             "type": "script",
             "name": _fill_placeholders(step.label, slot) or None,
@@ -397,10 +403,6 @@ class Serializer:
             "parallel_group_index": slot.index,
             "parallel_group_total": slot.total,
             "matrix": slot.matrix,
-            "cluster_id": cluster,
-            "cluster_url": cluster_url,
-            "cluster_queue_id": queue,
-            "cluster_queue_url": f"{cluster_url}/queues/{queue}" if queue else None,
         }
 
 

@@ -12,7 +12,7 @@ from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, graphql
 from buildframe.sandbox_server.error_responses import get_first_or_404
 from buildframe.sandbox_server.handlers import lookup, routes
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
-from buildframe.sandbox_server.world.pipeline_settings import cluster_id
+from buildframe.sandbox_server.world.pipelines import organization_clusters
 from buildframe.spec import list_emojis
 
 IN_TEXT = re.compile(r":([\w+-]+):", re.ASCII)
@@ -75,12 +75,16 @@ class OrganizationHandlers(HandlerGroup):
     def _clusters(self, request: ApiRequest) -> list[JsonObject]:
         """Serialize the clusters of an organization."""
         organization = lookup.find_organization(self._db, request.path)
-        if not organization.has_cluster:
-            return []
-        id = cluster_id(self._db.serializer.random, organization.slug)
-        url = f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}"
-        name = f"{organization.name}'s agents"
-        return [{"id": id, "graphql_id": graphql_id("Cluster", id), "name": name, "url": url}]
+        names = f"{organization.name}'s agents", f"{organization.name}'s other agents"
+        return [
+            {
+                "id": id,
+                "graphql_id": graphql_id("Cluster", id),
+                "name": name,
+                "url": f"{ORIGIN}/v2/organizations/{organization.slug}/clusters/{id}",
+            }
+            for id, name in zip(organization_clusters(self._db.serializer.world, organization), names, strict=False)
+        ]
 
     def _find_cluster(self, request: ApiRequest) -> JsonObject:
         id = request.path["cluster"].lower()
@@ -89,7 +93,8 @@ class OrganizationHandlers(HandlerGroup):
     def _queues(self, request: ApiRequest, cluster: JsonObject) -> list[JsonObject]:
         """Serialize the queues of a cluster."""
         organization = lookup.find_organization(self._db, request.path)
-        ids = {key: self._db.serializer.queue_id(organization, key) for key in organization.agents}
+        serializer, keys = self._db.serializer, organization.agents
+        ids = {key: serializer.queue_id(organization, cluster["id"], key) for key in keys}
         return [
             {
                 "id": id,

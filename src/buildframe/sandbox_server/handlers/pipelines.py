@@ -13,8 +13,8 @@ from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles, refuse_viewers
 from buildframe.sandbox_server.pipeline_yaml.pipeline_rules import PipelineContext, change_pipeline, new_pipeline
 from buildframe.sandbox_server.world.model import Organization
-from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, cluster_id, template_uuid
-from buildframe.sandbox_server.world.pipelines import PipelineEntry
+from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, template_uuid
+from buildframe.sandbox_server.world.pipelines import PipelineEntry, organization_clusters
 from buildframe.spec.pipelines import SELF_HOSTED
 
 
@@ -69,7 +69,7 @@ class PipelineHandlers(HandlerGroup):
         return PipelineContext(
             names=frozenset(pipeline.name for pipeline in others),
             slugs=frozenset(pipeline.slug for pipeline in others),
-            clusters=frozenset({cluster_id(random, slug)} if organization.has_cluster else ()),
+            clusters=frozenset(organization_clusters(self._db.serializer.world, organization)),
             templates=frozenset({template_uuid(random, slug)}),
         )
 

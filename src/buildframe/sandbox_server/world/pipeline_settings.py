@@ -87,9 +87,10 @@ _LEGACY_CREATED = 1_378_214_678 * 1_000_000  # 2013-09-03
 
 
 def initial_record(
-    pipeline: PipelineRecord, organization: str, has_cluster: bool, random: SeededRandom, start: int
+    pipeline: PipelineRecord, organization: str, clusters: tuple[str, ...], random: SeededRandom, start: int
 ) -> PipelineRecord:
-    """Complete a pipeline of the catalog for a world that starts at `start`."""
+    """Complete a pipeline of the catalog for a world that starts at `start`, in one of these clusters."""
+    cluster = clusters[-1 if pipeline.slug in _IN_SECOND_CLUSTER else 0] if clusters else None
     id = random.uuid("pipeline", f"{organization}/{pipeline.slug}")
     created = start - int(random.uniform_between(100, 900, id, "made") * _DAY)
     return msgspec.structs.replace(
@@ -97,14 +98,23 @@ def initial_record(
         repository=f"git@git.example.com:{organization}/{pipeline.slug}.git",
         provider="private" if pipeline.legacy else "github",
         has_webhook=not pipeline.legacy,
-        cluster_id=cluster_id(random, organization) if has_cluster else None,
+        cluster_id=cluster,
         pipeline_template_uuid=template_uuid(random, organization) if pipeline.nightly_hour is not None else None,
         created_at=_LEGACY_CREATED if pipeline.legacy else created,
     )
 
 
+_IN_SECOND_CLUSTER = ("data", "docs")
+
+
+def cluster_ids(organization: str, random: SeededRandom, *, has_cluster: bool, is_odd: bool) -> tuple[str, ...]:
+    """Return the UUIDs of an organization's clusters: none, one, or in an odd world two."""
+    second = (random.uuid("second cluster", organization),) if is_odd else ()
+    return (cluster_id(random, organization), *second) if has_cluster else ()
+
+
 def cluster_id(random: SeededRandom, organization: str) -> str:
-    """Return the UUID of an organization's only cluster."""
+    """Return the UUID of an organization's first cluster."""
     return random.uuid("cluster", organization)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import Organization, World
-from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, initial_record
+from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord, cluster_ids, initial_record
 from buildframe.sandbox_server.world.steps import Plan
 
 
@@ -70,10 +70,17 @@ class PipelineRegistry(UserDict[str, PipelineEntry]):
             raise
 
 
+def organization_clusters(world: World, organization: Organization) -> tuple[str, ...]:
+    """Return the UUIDs of the clusters of an organization."""
+    random, has_cluster = SeededRandom(world.seed), organization.has_cluster
+    return cluster_ids(organization.slug, random, has_cluster=has_cluster, is_odd=world.is_odd)
+
+
 def initial_pipelines(world: World) -> Iterator[PipelineEntry]:
     """Yield the pipelines of a new world."""
     random = SeededRandom(world.seed)
     for organization in world.organizations:
+        clusters = organization_clusters(world, organization)
         for pipeline in organization.pipelines:
-            record = initial_record(pipeline, organization.slug, organization.has_cluster, random, world.start)
+            record = initial_record(pipeline, organization.slug, clusters, random, world.start)
             yield PipelineEntry(f"{organization.slug}/{pipeline.slug}", organization, record)
