@@ -139,14 +139,13 @@ def test_all_pages_of_a_service_that_allows_fewer_rows_are_read(scripted: Any) -
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 67
 
 
-@pytest.mark.parametrize("method", ["pipelines", "members"])
-def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: Any, method: str) -> None:
+def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: Any) -> None:
     server = scripted(says(rows(1, 100), Link=None))
     ws = bf.connect("acme", base_url=server.url, token=TOKEN)
     with pytest.raises(
         bf.Incomplete, match=r"Page 2 of the list is not the last.*drops links or ignores `page`"
     ) as caught:
-        getattr(ws, method)()
+        ws.pipelines()
     assert "100 rows in 2 " in caught.value.__notes__[0]
     assert len(server.requests) == 2
 

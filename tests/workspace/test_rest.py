@@ -20,6 +20,7 @@ from tests.conftest import Scripted, says
 from tests.http.test_client import connected
 
 Start = Callable[..., Scripted]
+Responder = Callable[[Any], None]
 AGENTS = "/organizations/acme/agents"
 
 
@@ -215,6 +216,90 @@ def test_records_without_an_id_are_compared_whole(scripted: Start) -> None:
         says(b'[{"name":"b"},{"name":"c"},4]', Link='</v2/x?page=1>; rel="prev"'),
     )
     assert connected(server).get("/x") == [{"name": "a"}, {"name": "b"}, {"name": "c"}, 4]
+
+
+def test_pages_in_envelopes_are_read_along_their_links(scripted: Start) -> None:
+    """The shape of the newer lists: items and links in an object, cursors, absolute URLs of the same host."""
+
+    def page(ids: list[int], **links: str | None) -> Responder:
+        document = {"items": [{"id": id, "state": "passed"} for id in ids], "links": links}
+        return lambda handler: says(json.dumps(document).replace("HOST", server.url).encode())(handler)
+
+    def pages() -> list[Responder]:
+        path = "HOST/v2/organizations/acme/pipelines/web/builds/1/jobs?per_page=100"
+        return [
+            page([1, 2, 3], self=path, next=f"{path}&after=Mw", first=path),
+            page([4, 5, 6], self=f"{path}&after=Mw", next=f"{path}&after=Ng", prev=f"{path}&before=NA"),
+            page([7], self=f"{path}&after=Ng", next=None, prev=f"{path}&before=Nw"),
+        ]
+
+    path = "/organizations/acme/pipelines/web/builds/1/jobs"
+    server = scripted(*pages(), *pages())
+    frame = connected(server).table(path)
+    assert list(frame["id"]) == [1, 2, 3, 4, 5, 6, 7]
+    assert frame.attrs["complete"]
+    assert frame.attrs["requests"] == 3
+    assert server.requests == [f"/v2{path}?per_page=100{cursor}" for cursor in ("", "&after=Mw", "&after=Ng")]
+    assert [record["id"] for record in connected(server).get(path)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("items", [[], [{"id": 1}], [1, 1, 2]])
+def test_an_envelope_without_a_next_page_is_the_whole_list(scripted: Start, items: list[Any]) -> None:
+    document = {"items": items, "links": {"self": "/v2/x"}}
+    server = scripted(says(json.dumps(document).encode()))
+    assert connected(server).get("/x") == items
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"links": None},
+        {"links": "/v2/x?after=b"},
+        {"links": [{"rel": "next", "href": "/v2/x?after=b"}]},
+        {"links": {"next": {"href": "/v2/x?after=b"}}},
+        {"links": {"after": "b"}},
+        {"next_cursor": "b"},
+        {"pagination": {"next": 2}},
+    ],
+)
+def test_an_object_that_looks_like_a_page_of_a_list_is_not_complete(scripted: Start, more: dict[str, Any]) -> None:
+    document = {"items": [{"id": 1}], **more}
+    server = scripted(says(json.dumps(document).encode()))
+    with pytest.warns(UserWarning, match="looks like a page of a list"):
+        frame = connected(server).table("/x")
+    assert len(frame) == 1
+    assert frame.attrs["complete"] is False
+    assert "looks like a page of a list" in frame.attrs["why"]
+    with pytest.warns(UserWarning, match="Incomplete"):
+        assert connected(server).get("/x") == document
+
+
+def test_an_object_with_items_of_its_own_is_one_record(scripted: Start) -> None:
+    server = scripted(says(b'{"id":"o","items":["a","b"],"links":3}'), says(b'{"id":"o","items":["a","b"]}'))
+    ws = connected(server)
+    with pytest.warns(UserWarning):
+        ws.table("/x")
+    assert ws.table("/x").attrs["complete"]
+
+
+@pytest.mark.parametrize(
+    ("following", "error"),
+    [
+        ("https://example.com/v2/x?after=b", bf.Malformed),
+        ("//example.com/v2/x", bf.Malformed),
+        ("/v2/x?per_page=100", Incomplete),
+    ],
+)
+def test_a_next_link_that_cannot_be_followed_is_an_error(
+    scripted: Start, following: str, error: type[Exception]
+) -> None:
+    server = scripted(says(json.dumps({"items": [{"id": 1}], "links": {"next": following}}).encode()))
+    for read in (connected(server).get, connected(server).table):
+        with pytest.raises(error):
+            read("/x")
+    assert len(server.requests) <= 4
 
 
 def test_numpy_values_are_encoded_like_python_values(scripted: Start) -> None:

@@ -17,6 +17,7 @@ from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError, Incomplete, Malformed
 from buildframe.fetching import arrow
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
+from buildframe.fetching.jobs_of_builds import BuildsWithoutJobs, JobsOfBuilds
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial, warn_of_odd
 from buildframe.fetching.options import CheckedOptions, check_options
 from buildframe.fetching.ordering import Batch, newest_first
@@ -28,9 +29,10 @@ from buildframe.fetching.time_ranges import TimeRange, merge_ranges
 from buildframe.fetching.workers import WorkerPool
 from buildframe.http import protocol
 from buildframe.http.budget import Canceled, RequestBudget, value_within, within_deadline
+from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
-from buildframe.http.retry import fetch
+from buildframe.http.retry import fetch, is_overload
 from buildframe.spec import Build, Job, Moment
 from buildframe.spec.times import check_time
 
@@ -90,12 +92,29 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
     """Fetch a single build; return its frame, and the frame of its jobs."""
     decoder, budget = PageDecoder(Build, ColumnSelection("builds"), ColumnSelection("jobs")), RequestBudget()
     with redacted_errors(source.client):
-        read = _reader_of_one(decoder)
-        build, jobs = decoder.frames([decoder.tables(fetch(source.client, request, read, budget))])
+        page = _fetch_one(source.client, request, decoder, budget)
+        build, jobs = decoder.frames([decoder.tables(page)])
     odd = decoder.odd.entries(source.client.redact)
     warn_of_odd(odd)
     metadata = ListingMetadata(source.client.base_url + request.target, budget, odd=odd)
     return metadata.attach(build, "builds"), metadata.attach(jobs, "jobs")
+
+
+def _fetch_one(client: Client, request: Request, decoder: PageDecoder, budget: RequestBudget) -> Page:
+    """Fetch a single build with its jobs; by their own list if the service cannot send all in one response."""
+    read = _reader_of_one(decoder)
+    try:
+        return fetch(client, request, read, budget)
+    except BuildframeError as failure:
+        if not is_overload(failure) or "job_states" in request.target:
+            raise
+    has_all = "include_retried_jobs=false" not in request.target
+    in_pages = JobsOfBuilds(client, decoder.read, budget, {"include_retried_jobs": has_all})
+
+    def read_builds(request: Request, response: Response) -> BuildsWithoutJobs:
+        return BuildsWithoutJobs(read(request, response), [response.body])
+
+    return in_pages.add_jobs(fetch(client, protocol.without_jobs(request), read_builds, budget))
 
 
 def _reader_of_one(decoder: PageDecoder) -> Callable[[Request, Response], Page]:
@@ -158,7 +177,7 @@ class _Listing:
         self._time_filters = source.time_filters(filters)
         self._filters = dict(filters) | _absolute_times(self._time_filters, source, self._budget)
         self._counted_from = self._budget.time.at
-        self._pages = BuildPages(source, self._filters, decoder, self._budget, options.workers)
+        self._pages = BuildPages(source, self._filters, decoder, self._budget, options.workers, options.page_size)
         self._changing = sorted(_CHANGING & {name for name, value in filters.items() if value is not None})
         chosen = TimeRange(self._filters.get("created_from"), self._filters.get("created_to"))
         if chosen.is_empty:
@@ -168,6 +187,7 @@ class _Listing:
             overlap=options.overlap,
             is_steady=not self._changing,
             only_grows=self._changing == ["finished_from"] and chosen.end is not None,
+            limits=source.client.page_limits,
         )
         self._why: str | None = None
         self._reported = 0  # batches that were passed to `on_rows`

@@ -8,9 +8,10 @@ from collections.abc import Generator, Hashable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from buildframe.errors import Incomplete, Malformed
+from buildframe.errors import BuildframeError, Incomplete, Malformed
 from buildframe.fetching.link_pagination import unseen
 from buildframe.fetching.time_ranges import TRUNCATION, TimeRange
+from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 from buildframe.spec.times import VALID_YEARS
@@ -21,11 +22,19 @@ _MAX = Moment.of(dt.datetime.max.replace(tzinfo=dt.UTC))
 
 
 class PageQuery(NamedTuple):
-    """A page of a list of builds in a time range; `only_count` if its rows do not matter."""
+    """A page of a list of builds in a time range; `only_count` if its rows do not matter.
+
+    `size` is the number of rows of the pages that `number` counts; None if it does not matter.
+    """
 
     range: TimeRange
     number: int = 1
     only_count: bool = False
+    size: int | None = None
+
+
+class PagesShrunk(BuildframeError):
+    """The service cannot send a page of the size that a query names. The next pages have fewer rows."""
 
 
 class NewRows(NamedTuple):
@@ -65,10 +74,19 @@ class ListingState:
 
     `created` are the timestamps of its builds, `page_size` the rows of the longest page, `disorder` by how much a page
     was out of order, `stalled` how many responses since the last new row, `active_readers` how many readers wait for
-    a response. `unverified` are time ranges that may lack builds, each with the reason.
+    a response. `unverified` are time ranges that may lack builds, each with the reason. `limits` is what is known about
+    the pages of the service.
     """
 
-    def __init__(self, whole: TimeRange, overlap: dt.timedelta, is_steady: bool, only_grows: bool = False) -> None:
+    def __init__(
+        self,
+        whole: TimeRange,
+        overlap: dt.timedelta,
+        is_steady: bool,
+        only_grows: bool = False,
+        limits: PageLimits | None = None,
+    ) -> None:
+        self.limits = limits or PageLimits()
         self.whole = whole
         self.overlap = overlap
         self.is_steady = is_steady
@@ -112,6 +130,7 @@ class ListingState:
     def accept(self, query: PageQuery, page: Page) -> ReceivedPage:
         """Take a page into account; raise Malformed if it cannot be a response to the query."""
         self.requests += 1
+        page = self.limits.settle(page)
         if query.only_count:
             self._check_progress(has_new_rows=False)
             return ReceivedPage(page, [], NewRows([], []))
@@ -136,7 +155,15 @@ class ListingState:
 
     def ends_with(self, page: Page) -> bool:
         """Whether no build is below a page. One without a link that is shorter than another one is not full."""
-        return page.is_last or (page.next is None and len(page.rows) < self.page_size)
+        return page.is_last or (page.next is None and len(page.rows) < self.rows_of_full(page))
+
+    def rows_of_full(self, page: Page) -> int:
+        """Return how many rows a full page of the same request has: those of the longest page, or fewer."""
+        return self.page_size if page.size is None else min(self.page_size, page.size)
+
+    def confirm_whole(self) -> None:
+        """Take into account that the first page contains the whole list."""
+        self.has_pages, self.disorder = False, dt.timedelta(0)
 
     def _set_bound(self, page: Page, created: list[Moment]) -> None:
         newest = max(created)

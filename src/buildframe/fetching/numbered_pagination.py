@@ -14,6 +14,7 @@ from buildframe.fetching.listing_state import (
     MAX_STALLED,
     ListingState,
     PageQuery,
+    PagesShrunk,
     ReceivedPage,
     Steps,
 )
@@ -51,6 +52,7 @@ class NumberedPagination:
 
     def __init__(self, state: ListingState, time_range: TimeRange, may_grow: bool) -> None:
         self._state, self._range, self._may_grow = state, time_range, may_grow
+        self._size: int | None = None  # requested rows of the pages that numbers refer to
         self._page_size = state.page_size
         self._number = 0  # of the page that was requested last
         self._last = 0  # number of the last page
@@ -73,6 +75,8 @@ class NumberedPagination:
                         f"the service refuses to list them by page numbers ({refusal.message})"
                     ) from None
                 is_whole, was_refused = False, True  # perhaps the list has become shorter
+            except PagesShrunk:
+                is_whole = False
             if self._last == 1 or (is_whole and self._is_complete and (self._may_grow or self._is_confirmed)):
                 return
             is_backward = is_whole and not (is_backward and self._is_complete)
@@ -88,7 +92,9 @@ class NumberedPagination:
         is_linked = False
         while True:
             number += 1
-            page = (yield from self._request(number)).page
+            page = (yield from self._request(number, self._size if number > 1 else None)).page
+            if number == 1:
+                self._adopt_size(page)
             self._page_size = max(self._page_size, _count(page))
             equal_pages = equal_pages + 1 if ids.issuperset(_ids(page)) else 0
             ids.update(_ids(page))
@@ -108,7 +114,7 @@ class NumberedPagination:
         ids: set[Hashable] = set()
         rows, has_new_rows, before = 0, False, list[Hashable]()
         for number in range(self._last, 0, -1):
-            page, _, new = yield from self._request(number)
+            page, _, new = yield from self._request(number, self._size)
             if number == self._last:
                 if not _ends(page, self._page_size):
                     return False
@@ -134,9 +140,15 @@ class NumberedPagination:
         rows, ids = self._forward
         return rows == self._rows and ids <= self._ids
 
-    def _request(self, number: int) -> Generator[PageQuery, ReceivedPage, ReceivedPage]:
+    def _adopt_size(self, first: Page) -> None:
+        """Forget what was read by pages of another size than the first page of this reading."""
+        if first.size != self._size:
+            self._size, self._page_size = first.size, self._state.rows_of_full(first)
+            self._rows, self._ids = None, set()
+
+    def _request(self, number: int, size: int | None) -> Generator[PageQuery, ReceivedPage, ReceivedPage]:
         self._number = number
-        received = yield PageQuery(self._range, number)
+        received = yield PageQuery(self._range, number, size=size)
         if self._state.stalled >= min(_MAX_STALLED, MAX_STALLED - self._state.active_readers):
             raise CannotVerify("they are too many to read their pages twice")
         return received

@@ -19,6 +19,9 @@ MIN_OVERLAP = dt.timedelta(seconds=1)
 
 MAX_OVERLAP = dt.timedelta(days=365)
 
+MAX_PAGE_SIZE = 100
+"""The most rows of a page that the service allows."""
+
 MAX_WORKERS = 64
 """Each worker is a thread with a connection. The service's rate limit is reached with far fewer."""
 
@@ -48,6 +51,7 @@ class ListOptions(CommonOptions, total=False):
         Extra | None, 'additional text columns by path or keys, such as {"team": "meta_data.team"} of builds'
     ]
     raw: Annotated[bool, "add a column `raw` with each record as JSON text (False)"]
+    page_size: Annotated[int | None, "rows to request per page, from 1 to 100 (100); fewer if the service fails"]
 
 
 @keywords
@@ -67,21 +71,26 @@ class CheckedOptions(NamedTuple):
     partial: bool
     workers: int
     overlap: dt.timedelta
+    page_size: int | None
 
 
 def check_options(options: Mapping[str, Any]) -> CheckedOptions:
     """Return `ListOptions` or `BuildListOptions` with their defaults; raise BadInput for invalid values."""
-    every: dict[str, Any] = {**dict.fromkeys(CommonOptions.__annotations__), **DEFAULTS, **options}
+    optional = dict.fromkeys([*CommonOptions.__annotations__, "page_size"])
+    every: dict[str, Any] = {**optional, **DEFAULTS, **options}
     _check_number("workers", every["workers"], most=MAX_WORKERS)
     if every["max_requests"] is not None:
         _check_number("max_requests", every["max_requests"])
+    page_size = every["page_size"]
+    if page_size is not None:
+        _check_number("page_size", page_size, most=MAX_PAGE_SIZE)
     overlap = parse_duration(every["overlap"], "overlap")
     if not MIN_OVERLAP <= overlap <= MAX_OVERLAP:
         text = show(every["overlap"])
         raise BadInput(f"overlap={text}: pass 1 s (timestamps may be truncated to seconds) to 365 days.")
     seconds = None if every["deadline"] is None else seconds_of(every["deadline"], "deadline")
     return CheckedOptions(
-        every["progress"], every["max_requests"], seconds, every["partial"], every["workers"], overlap
+        every["progress"], every["max_requests"], seconds, every["partial"], every["workers"], overlap, page_size
     )
 
 

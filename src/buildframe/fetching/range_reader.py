@@ -6,11 +6,13 @@ import datetime as dt
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from buildframe.errors import BuildframeError
+from buildframe.errors import BuildframeError, ServiceError
 from buildframe.fetching.listing_state import (
+    DEEP_PAGE_STATUSES,
     ListingState,
     NewRows,
     PageQuery,
+    PagesShrunk,
     ReceivedPage,
     Steps,
     disorder_of,
@@ -85,7 +87,7 @@ class RangeReader(Reader):
         while not self.remaining.is_empty:
             requested = self.remaining
             page, created, _ = received = yield PageQuery(requested)
-            if self._state.ends_with(page):
+            if self._state.ends_with(page) or (yield from self._is_confirmed_last(requested, page)):
                 return
             self.remaining = yield from self._rest_below(received)
             self._page_span = (requested.end or max(created)) - min(created)
@@ -93,6 +95,25 @@ class RangeReader(Reader):
                 self.pages = page.of - 1 if page.of else None
             elif self.pages is not None:  # its older part was split off in the meantime
                 self.pages = max(self.pages - 1, 1)
+
+    def _is_confirmed_last(self, requested: TimeRange, page: Page) -> Generator[PageQuery, ReceivedPage, bool]:
+        """Whether no page follows one with fewer rows than requested and without links; False if that is unknown."""
+        if not page.short:
+            return False
+        try:
+            following = yield PageQuery(requested, 2, size=page.size)
+        except PagesShrunk:
+            return False
+        except ServiceError as refusal:
+            if refusal.status not in DEEP_PAGE_STATUSES:
+                raise
+            return False
+        is_followed = bool(following.page.rows)
+        if following.new.rows or not is_followed:
+            self._state.limits.confirm(len(page.rows), is_followed=is_followed)
+        if not is_followed and requested == self._state.whole:
+            self._state.confirm_whole()
+        return not is_followed
 
     def _rest_below(self, received: ReceivedPage) -> Generator[PageQuery, ReceivedPage, TimeRange]:
         """Return the time range below a page, after builds that are tied or out of order with its builds were read."""

@@ -12,8 +12,10 @@ import pandas as pd
 from buildframe.errors import BuildframeError
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.fetching.link_pagination import LinkPagination
+from buildframe.fetching.listing_state import PagesShrunk
 from buildframe.fetching.metadata import ListingMetadata, reason_for_partial, warn_of_odd
 from buildframe.fetching.options import check_options
+from buildframe.fetching.page_size import PageSize
 from buildframe.fetching.progress import ProgressBar
 from buildframe.fetching.source import ListSource, redacted_errors
 from buildframe.fetching.time_ranges import TimeRange
@@ -56,13 +58,12 @@ def list_pages(
     chosen, checked, tables, why = filters or {}, check_options(options), [], None
     with redacted_errors(source.client), ProgressBar(source.name, checked.progress) as bar:
         budget = RequestBudget(max_requests=checked.max_requests, seconds=checked.seconds, on_wait=bar.wait)
-        pagination = LinkPagination(key)
+        pagination = LinkPagination(key, source.client.page_limits)
+        list_page = _ListPages(source, chosen, read, budget, pagination, checked.page_size)
         try:
             while pagination.next is not None:
-                link, number = pagination.next
-                request = source.client.follow(source.page({}), link) if link else source.page(chosen, number)
                 # No variable holds the page: an error in it passes this frame, and the page may echo the token.
-                tables.append(convert(pagination.take(fetch(source.client, request, read, budget))))
+                tables.append(convert(pagination.take(list_page.fetch())))
                 bar.show(pagination.rows, pagination.requests, pagination.share)
             bar.end()
         except (BuildframeError, KeyboardInterrupt) as error:
@@ -74,6 +75,49 @@ def list_pages(
     note = _BY_NUMBER if pagination.requests > 1 else None
     remaining = [TimeRange()] if why else []
     return tables, ListingMetadata(source.url(chosen), budget, note, why and source.client.redact(why), remaining)
+
+
+class _ListPages:
+    """Fetches the next page of a pagination by links, with fewer rows if the service cannot send so many."""
+
+    def __init__(
+        self,
+        source: ListSource,
+        filters: Mapping[str, Any],
+        read: Decode[Page],
+        budget: RequestBudget,
+        pagination: LinkPagination,
+        page_size: int | None,
+    ) -> None:
+        self._source, self._filters, self._read, self._budget = source, filters, read, budget
+        self._pagination = pagination
+        self._first_size = page_size or source.page_size
+        self._size = PageSize(self._first_size)
+
+    def fetch(self) -> Page:
+        """Fetch the next page."""
+        client, is_up = self._source.client, False
+        while True:
+            request = self._next_request()
+            rows = protocol.rows_per_page(request)
+            if rows is None or rows == 1:
+                return fetch(client, request, self._read, self._budget)
+            probe = self._source.page(self._filters, per_page=1)
+            try:
+                return self._size.fetch(client, request, self._read, self._budget, rows=rows, probe=probe, is_up=is_up)
+            except PagesShrunk:
+                is_up = True
+                if protocol.has_page_number(request):
+                    self._pagination.shrink_pages(self._size.rows)
+
+    def _next_request(self) -> Request:
+        assert self._pagination.next is not None
+        link, number = self._pagination.next
+        if link is None:
+            return self._source.page(self._filters, number, per_page=self._size.rows)
+        request = self._source.client.follow(self._source.page({}), link)
+        is_smaller = self._size.rows < self._first_size and not protocol.has_page_number(request)
+        return protocol.with_page_size(request, self._size.rows) if is_smaller else request
 
 
 def record(client: Client, request: Request, kind: type[R], advice: str = "", *, deadline: Deadline = None) -> R:

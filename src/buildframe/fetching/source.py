@@ -9,20 +9,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from buildframe.errors import Malformed
+from buildframe.errors import BuildframeError, Malformed
 from buildframe.fetching.decoder import PageDecoder
-from buildframe.fetching.listing_state import NewRows, PageQuery
+from buildframe.fetching.jobs_of_builds import JobsOfBuilds
+from buildframe.fetching.listing_state import NewRows, PageQuery, PagesShrunk
 from buildframe.fetching.ordering import Batch
+from buildframe.fetching.page_size import PageSize
 from buildframe.guards.secrets import without_frames
 from buildframe.http import protocol
 from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
-from buildframe.http.retry import fetch
+from buildframe.http.retry import fetch, is_overload
 from buildframe.spec import Endpoint
 
 PAGE_SIZE = 100
+_FEWEST_ROWS = 2  # builds with jobs on a page: pages of one row overlap completely, so they take many requests
 _RANGE_FILTERS = {"created_from", "created_to"}
 
 
@@ -38,6 +41,11 @@ class ListSource:
     def name(self) -> str:
         """What the list contains, such as "builds"."""
         return self.endpoint.name.removeprefix("list_").replace("_", " ")
+
+    @property
+    def page_size(self) -> int:
+        """Rows per page, unless an option says otherwise."""
+        return PAGE_SIZE
 
     def url(self, filters: Mapping[str, Any]) -> str:
         """Return the URL of the list with these filters."""
@@ -77,18 +85,65 @@ class BuildPages:
     """
 
     def __init__(
-        self, source: ListSource, filters: Mapping[str, Any], decoder: PageDecoder, budget: RequestBudget, workers: int
+        self,
+        source: ListSource,
+        filters: Mapping[str, Any],
+        decoder: PageDecoder,
+        budget: RequestBudget,
+        workers: int,
+        page_size: int | None = None,
     ) -> None:
         self.budget = budget
         self._source, self._decoder, self._workers = source, decoder, workers
         self._filters = {name: value for name, value in filters.items() if name not in _RANGE_FILTERS}
         self._decoding = threading.Lock()
+        self._has_jobs = filters.get("exclude_jobs") is not True
+        self._page_size = PageSize(page_size or PAGE_SIZE, _FEWEST_ROWS if self._has_jobs else 1)
+        job_filters = {name: value for name, value in filters.items() if name == "include_retried_jobs"}
+        self._jobs = JobsOfBuilds(source.client, self._decode, budget, job_filters)
 
     def fetch(self, query: PageQuery) -> Page:
-        """Fetch and decode the page of a query."""
-        filters = {**self._filters, **query.range.filters(), **({"exclude_jobs": True} if query.only_count else {})}
-        request = self._source.page(filters, query.number, per_page=1 if query.only_count else None)
-        return fetch(self._source.client, request, self._decode, self.budget)
+        """Fetch and decode the page of a query. If the service cannot send it, shrink pages.
+
+        If the query names the size of its page, raise PagesShrunk then. If a page has few builds already, their jobs
+        are fetched by their own lists.
+        """
+        filters = {**self._filters, **query.range.filters()}
+        without_jobs = {**filters, "exclude_jobs": True}
+        client, is_up = self._source.client, False
+        if query.only_count:
+            request = self._source.page(without_jobs, query.number, per_page=1)
+            return fetch(client, request, self._decode, self.budget)
+        probe = self._source.page(without_jobs, per_page=1)
+        while True:
+            rows = query.size or self._page_size.rows
+            request = self._source.page(filters, query.number, per_page=rows)
+            if rows == 1 and not self._has_jobs:
+                return fetch(client, request, self._decode, self.budget)
+            try:
+                return self._page_size.fetch(
+                    client, request, self._decode, self.budget, rows=rows, probe=probe, is_up=is_up
+                )
+            except PagesShrunk:
+                is_up = True
+                if self._has_jobs and rows <= _FEWEST_ROWS:
+                    page = self._fetch_in_parts(self._source.page(without_jobs, query.number, per_page=rows), rows)
+                    if page is not None:
+                        return page
+                if query.size is not None:
+                    raise
+
+    def _fetch_in_parts(self, request: Request, rows: int) -> Page | None:
+        """Fetch a page of builds without jobs, and their jobs; None if even such a page has too many rows."""
+        client, budget = self._source.client, self.budget
+        try:
+            builds = fetch(client, request, self._jobs.read, budget, tries=1 if rows > 1 else None)
+        except BuildframeError as failure:
+            if rows == 1 or not is_overload(failure):
+                raise
+            self._page_size.rows = 1
+            return None
+        return self._jobs.add_jobs(builds)
 
     def _decode(self, request: Request, response: Response) -> Page:
         with self._decoding:

@@ -16,6 +16,7 @@ from buildframe.fetching.link_pagination import progress
 from buildframe.fetching.listing_state import ListingState
 from buildframe.fetching.range_reader import RangeReader, Reader
 from buildframe.fetching.time_ranges import TRUNCATION, TimeRange, merge_ranges
+from buildframe.http.page_limits import PageLimits
 
 _MAX_STALLED_TO_SPLIT = 20  # responses in a row without a new row: then more readers would only repeat more rows
 
@@ -25,8 +26,8 @@ class TimePagination:
 
     `start` returns readers, which may be used at the same time; `end` takes each back when it has finished. `is_steady`
     says that no build starts or stops matching the filters during the listing, `only_grows` that builds start to match
-    and hardly any stops. `state` is what was found, and `check` compares it with the number of builds that the service
-    reports.
+    and hardly any stops. `limits` is what is known about the pages of the service. `state` is what was found, and
+    `check` compares it with the number of builds that the service reports.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class TimePagination:
         overlap: dt.timedelta = dt.timedelta(seconds=1),
         is_steady: bool = True,
         only_grows: bool = False,
+        limits: PageLimits | None = None,
     ) -> None:
-        self.state = ListingState(time_range, overlap, is_steady, only_grows)
+        self.state = ListingState(time_range, overlap, is_steady, only_grows, limits)
         self.check = CountCheck(self.state)
         self._first: Reader | None = RangeReader(self.state, time_range)
         self._active: list[Reader] = []

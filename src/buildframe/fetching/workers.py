@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from buildframe.errors import ServiceError
-from buildframe.fetching.listing_state import NewRows, PageQuery
+from buildframe.fetching.listing_state import NewRows, PageQuery, PagesShrunk
 from buildframe.fetching.ordering import Batch
 from buildframe.fetching.range_reader import Reader
 from buildframe.fetching.source import BuildPages
@@ -112,7 +112,7 @@ class WorkerPool:
         while (query := reader.query) is not None:
             try:
                 page = self._pages.fetch(query)
-            except ServiceError as refusal:
+            except (ServiceError, PagesShrunk) as refusal:
                 with self._changed:
                     self._check_open()
                     reader.refuse(refusal)

@@ -17,6 +17,7 @@ from buildframe.guards.forks import reset_in_children
 from buildframe.guards.secrets import without_frames
 from buildframe.http import urls
 from buildframe.http.budget import Canceled, RequestBudget
+from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import VERSION_HEADER, Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
 from buildframe.http.response import ACCEPTED, Response, read_body
@@ -34,9 +35,9 @@ _CLOSED = "This workspace is closed. Connect again."
 class Client:
     """A session with one service: `send` sends a request and returns its response. Threads may share it.
 
-    `rate_limiter` knows the service's limits for this token. If `sends_token` is False, requests are anonymous.
-    `timeout` is how many seconds a request may take, from sending it to the last byte of its response; `log_timeout`,
-    one for a log.
+    `rate_limiter` knows the service's limits for this token, and `page_limits` what the service does with pages. If
+    `sends_token` is False, requests are anonymous. `timeout` is how many seconds a request may take, from sending it to
+    the last byte of its response; `log_timeout`, one for a log.
     """
 
     base_url = "unknown"  # for tracebacks that print a client whose URL was refused
@@ -63,6 +64,7 @@ class Client:
         self.timeout, self.log_timeout = timeout, log_timeout
         key = token.digest(_SALT, self.base_url) if sends_token else self.base_url.encode()
         self.rate_limiter = _RATE_LIMITERS.get(key)
+        self.page_limits = PageLimits()
         self._others: dict[tuple[str, bool], Client] = {}
         self._idle: list[Client] = []
         self._lock = threading.Lock()
@@ -94,7 +96,10 @@ class Client:
             raise BadInput(_CLOSED)
         tls, sends_token = None if base_url else self._tls, sends_token and self._sends_token
         limits = {"timeout": self.timeout, "log_timeout": self.log_timeout}
-        return Client(base_url or self.base_url, self._token, sends_token=sends_token, tls=tls, **limits)
+        client = Client(base_url or self.base_url, self._token, sends_token=sends_token, tls=tls, **limits)
+        if base_url is None:
+            client.page_limits = self.page_limits
+        return client
 
     @contextmanager
     def borrowed_copy(self) -> Iterator[Client]:
@@ -135,6 +140,7 @@ class Client:
 
     def follow(self, request: Request, link: str) -> Request:
         """Return the request for a link in the response to `request`. Links to other places raise Malformed."""
+        link = self._token.redact_query(link)
         try:
             url = urls.join(self.base_url + request.target, link)
         except ValueError as why:

@@ -65,6 +65,8 @@ class Page:
 
     `of` is the number of pages, if the service reports it. `open` marks a page that may not be the last although it
     has no link to a next one: a proxy may have dropped its `Link` header. `odd` are values of the rows that do not fit.
+    `size` is the number of rows that were requested, if that can show which page is the last, and `short` marks an open
+    page without links that has fewer.
     """
 
     rows: Sequence[Any]
@@ -73,6 +75,8 @@ class Page:
     of: int | None = None
     open: bool = False
     odd: Sequence[OddValue] = ()
+    size: int | None = None
+    short: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -121,6 +125,30 @@ def check_version(version: str | dt.date | None) -> str | None:
     except ValueError:
         pass
     raise BadInput(f"version={show(version)} is not a version of the API. Pass its date, such as '2026-08-01'.")
+
+
+_PER_PAGE = re.compile(r"(?<=[?&]per_page=)[0-9]+(?=&|$)")
+
+
+def rows_per_page(request: Request) -> int | None:
+    """Return the number of rows per page that a request names; None if it names none."""
+    return _number_in(request.target, "per_page")
+
+
+def has_page_number(request: Request) -> bool:
+    """Whether a request names a page by its number, not by a cursor."""
+    return _number_in(request.target, "page") is not None
+
+
+def with_page_size(request: Request, rows: int) -> Request:
+    """Return a request with another number of rows per page, if it names one."""
+    return request._replace(target=_PER_PAGE.sub(str(rows), request.target))
+
+
+def without_jobs(request: Request) -> Request:
+    """Return a request for builds that asks for them without their jobs."""
+    joint = "&" if "?" in request.target else "?"
+    return request._replace(target=f"{request.target}{joint}exclude_jobs=true")
 
 
 HALF_SURROGATE = "contains half of a surrogate pair, which a URL cannot contain. Remove it."
@@ -288,8 +316,12 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     """Return a page of a list; raise the ServiceError of an error status, and Malformed for anything unreadable."""
     check(request, response)
     decoded, of = _decode(request, response, rows.decode), _number_in(response.last, "page")
-    is_open = not request.endpoint.enveloped and _is_open(request, response, len(decoded), of)
-    return Page(decoded, response.next or None, date_of(response), of, is_open)
+    endpoint = request.endpoint
+    has_size = endpoint.paginated and not (endpoint.enveloped or endpoint.ends_without_link)
+    size = _number_in(request.target, "per_page") if has_size else None
+    is_open = _is_open(request, response, len(decoded), of)
+    is_short = is_open and len(decoded) < (size or 1) and not _has_other_last_page(request, of)
+    return Page(decoded, response.next or None, date_of(response), of, is_open, size, is_short)
 
 
 _PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)
@@ -301,13 +333,20 @@ def _is_open(request: Request, response: Response, rows: int, of: int | None) ->
     A proxy may drop links, so a full page may not be the last. Neither may a page that has a different number than the
     last one, nor a page without the `Link` header: the service sends it with each page and may choose the page size.
     """
-    if response.next or not request.endpoint.paginated or not rows:
+    endpoint = request.endpoint
+    has_whole_list = not endpoint.paginated or endpoint.enveloped or endpoint.ends_without_link
+    if response.next or has_whole_list or not rows:
         return False
-    if of is not None and of != (_number_in(request.target, "page") or 1):
+    if _has_other_last_page(request, of):
         return True
     header = response.headers.get("link")
     has_links = header is not None and (not header.strip() or _PAGE_LINK.search(header))
     return not has_links or rows >= (_number_in(request.target, "per_page") or 1)
+
+
+def _has_other_last_page(request: Request, of: int | None) -> bool:
+    """Whether the list has another number of pages than the requested page's number."""
+    return of is not None and of != (_number_in(request.target, "page") or 1)
 
 
 def _number_in(address: str | None, name: str) -> int | None:

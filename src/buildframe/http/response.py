@@ -21,6 +21,12 @@ from buildframe.spec import Moment
 from buildframe.spec.times import VALID_YEARS
 
 
+class TooLarge(Malformed):
+    """A body has more bytes than are read. The next response to the same request would be as large."""
+
+    retryable = False
+
+
 class Response(NamedTuple):
     """A response as it came: header names in lower case; `next` and `last` are links as the server wrote them."""
 
@@ -50,8 +56,9 @@ _PIECE = 2**20
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) -> bytes:
+def read_body(pieces: Iterable[bytes], encoding: str, largest: int | None = None) -> bytes:
     """Return the whole body; raise Malformed if it is larger, encoded in another way, or cut off."""
+    largest = LARGEST if largest is None else largest
     encoding = encoding.strip().lower()
     if encoding not in {"", "identity", "gzip", "x-gzip"}:
         raise Malformed(f"The response has encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED}).")
@@ -59,7 +66,7 @@ def read_body(pieces: Iterable[bytes], encoding: str, largest: int = LARGEST) ->
     for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
         size += len(piece)
         if size > largest:
-            raise refused(
+            raise TooLarge(
                 f"The response has more than {largest:,} bytes after decompression, and the rest was not read. "
                 "Request less at once: a shorter time range, fewer builds, or builds without jobs."
             )

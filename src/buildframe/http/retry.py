@@ -23,7 +23,7 @@ from buildframe.http.budget import RequestBudget
 from buildframe.http.client import Client, lost_response, sent_note
 from buildframe.http.protocol import Request
 from buildframe.http.rate_limit import LONGEST_WAIT, USED_UP
-from buildframe.http.response import Response, refused
+from buildframe.http.response import Response, TooLarge, refused
 from buildframe.http.suggestions import with_suggestion
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def fetch(
     *,
     advice: str = "",
     timeout: float | None = None,
+    tries: int | None = None,
 ) -> T:
     """Send a request and return its decoded response.
 
@@ -52,13 +53,14 @@ def fetch(
     5xx, if there is no response in time, and if its body is no JSON: a proxy may have cut it. A body that is JSON but
     was refused would be the same again. The waits are the server's if it names one, else they grow, with jitter. The
     attempts are limited; `budget` counts them and may end them with Canceled or DeadlineExceeded. In these cases a
-    request that is not repeatable raises OutcomeUnknown, with `advice` on how to check what happened.
+    request that is not repeatable raises OutcomeUnknown, with `advice` on how to check what happened. With
+    `tries`, fetch gives up after so many responses with 5xx, or after one that is not in time.
     """
     import tenacity  # with asyncio and, if it is installed, tornado: connect() does not need them
 
     budget, advice = budget or RequestBudget(), advice or _CHECK_FIRST
     interrupts.begin_request(None if request.repeatable else f"{sent_note(request)}\n{advice}")
-    attempts = _Attempts(budget)
+    attempts = _Attempts(budget, tries)
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(attempts.is_worth_another),
         wait=_seconds_to_wait,
@@ -102,11 +104,19 @@ def _fetch_once(client: Client, request: Request, decode: Decode[T], budget: Req
     raise failure
 
 
+def is_overload(error: BaseException | None) -> bool:
+    """Whether a smaller response may not fail: after 5xx, if one was not in time, or if one was too large."""
+    is_timeout = isinstance(error, Unreachable) and error.sent and not error.in_time
+    return is_timeout or isinstance(error, Unavailable | TooLarge)
+
+
 class _Attempts:
     """The attempts of one request: whether to make another one, when, and when to give up."""
 
-    def __init__(self, budget: RequestBudget) -> None:
+    def __init__(self, budget: RequestBudget, tries: int | None) -> None:
         self._budget = budget
+        self._tries = tries
+        self._overloads = 0
         self._began = time.monotonic()
         self._without_response = 0
 
@@ -121,6 +131,9 @@ class _Attempts:
         is_without_response = isinstance(error, Unreachable) and not (error.sent and error.in_time)
         self._without_response = self._without_response + 1 if is_without_response else 0
         are_used_up = state.attempt_number >= MAX_ATTEMPTS or self._without_response >= MAX_CONNECTS
+        if self._tries is not None and is_overload(error):
+            self._overloads += self._tries if isinstance(error, Unreachable) else 1
+            are_used_up = are_used_up or self._overloads >= self._tries
         return are_used_up and not self._budget.is_expired  # the wait for another attempt raises DeadlineExceeded
 
     def wait(self, state: tenacity.RetryCallState) -> None:

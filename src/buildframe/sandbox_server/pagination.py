@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 Item = TypeVar("Item")
@@ -12,6 +12,10 @@ Query = list[tuple[str, str]]
 _DEFAULT_SIZE = 30
 _MAX_PAGE_SIZE = 100
 _MAX_PAGE_NUMBER = 10**12  # larger numbers do not fit the database's integers
+
+
+PAGE_ROWS = "buildframe.page_rows"
+"""Key of an ASGI scope: the most rows of a page, or None for all rows of the list."""
 
 
 class PageRequest(NamedTuple):
@@ -35,6 +39,14 @@ def parse_page(query: Query) -> PageRequest:
     parameters = dict(query)
     size = parse_number(parameters.get("per_page")) or _DEFAULT_SIZE
     return PageRequest(min(parse_number(parameters.get("page")) or 1, _MAX_PAGE_NUMBER), min(size, _MAX_PAGE_SIZE))
+
+
+def limit_page(page: PageRequest, scope: MutableMapping[str, Any]) -> PageRequest:
+    """Return the page with at most as many rows as the scope of its request says."""
+    if PAGE_ROWS not in scope:
+        return page
+    rows = scope[PAGE_ROWS]
+    return PageRequest(1, _MAX_PAGE_NUMBER) if rows is None else page._replace(size=min(page.size, rows))
 
 
 def parse_number(text: str | None) -> int | None:

@@ -37,7 +37,13 @@ class Member(Resource):
     role: Annotated[str | None, "role in the organization", PLAIN] = None
 
 
-@endpoint("GET /organizations/{org}/members", returns=Member, scope="read_organizations", paginated=True)
+@endpoint(
+    "GET /organizations/{org}/members",
+    returns=Member,
+    scope="read_organizations",
+    paginated=True,
+    ends_without_link=True,
+)
 def list_members(org: Name, /) -> None:
     """Members of an organization."""
 

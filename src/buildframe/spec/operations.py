@@ -174,6 +174,8 @@ class Endpoint:
         Whether the API document lists the operation.
     enveloped : bool
         Whether a page is an object with `items` and `links`, whose `next` is the next page.
+    ends_without_link : bool
+        Whether a response without a link to a next page ends the list, however many rows it has.
     version : str or None
         Version of the API that the request asks for, as a date; None for none.
     """
@@ -195,6 +197,7 @@ class Endpoint:
     documented: bool
     enveloped: bool = False
     version: str | None = None
+    ends_without_link: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.method} {self.path}>"
@@ -250,6 +253,7 @@ def endpoint(
     tag: str | None = None,
     enveloped: bool = False,
     version: str | None = None,
+    ends_without_link: bool = False,
 ) -> Callable[[Callable[..., None]], Endpoint]:
     """
     Declare and register an operation by a function without a body.
@@ -285,6 +289,9 @@ def endpoint(
         Whether a page is an object with `items` and `links` instead of a list.
     version : str, optional
         Version of the API that the request asks for in a header, as a date such as "2026-08-01".
+    ends_without_link : bool, default False
+        Whether a response without a link to a next page ends the list, however many rows it has. The document of such
+        a list does not say that it has pages.
 
     Returns
     -------
@@ -326,6 +333,7 @@ def endpoint(
             documented=documented,
             enveloped=enveloped,
             version=version,
+            ends_without_link=ends_without_link,
         )
         _REGISTERED.append((function.__module__, declared))
         return declared

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
 import msgspec
@@ -21,11 +22,12 @@ from buildframe.fetching import arrow, records
 from buildframe.fetching.metadata import ListingMetadata
 from buildframe.fetching.options import BuildListOptions
 from buildframe.fetching.source import PAGE_SIZE, ListSource
+from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http import protocol
 from buildframe.http.client import Client
-from buildframe.http.protocol import Page, Request
+from buildframe.http.protocol import API, Page, Request
 from buildframe.http.response import Response
-from buildframe.spec import when
+from buildframe.spec import ENDPOINTS, when
 from buildframe.spec.operations import endpoint
 from buildframe.terminal import show
 
@@ -47,7 +49,9 @@ def get(
 ) -> Any:
     """Return all records of the list at a path, or the object."""
     reader = _RecordReader()
-    records, _ = _records(_PathSource.of(client, path, parameters, version), reader, progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
+    if metadata.why is not None:
+        warnings.warn(f"Incomplete: {metadata.why}.", stacklevel=4)
     return records if reader.is_list or len(records) != 1 else records[0]
 
 
@@ -56,12 +60,16 @@ def table(
 ) -> pd.DataFrame:
     """Return the records at a path as a frame with a column for each key; an object is one row."""
     records, metadata = _records(_PathSource.of(client, path, parameters, version), _RecordReader(), progress)
+    if metadata.why is not None:
+        warnings.warn(f"Incomplete: {metadata.why}. See attrs['why'] of the frame.", stacklevel=4)
     return metadata.attach(frame_of(records), path)
 
 
 def _records(source: ListSource, reader: _RecordReader, progress: bool | None) -> tuple[list[Any], ListingMetadata]:
     options, convert, key = {"progress": progress}, attrgetter("rows"), attrgetter("identity")
     pages, metadata = records.list_pages(source, reader.read, convert, key, options)
+    if reader.is_unknown_page:
+        metadata = replace(metadata, why=_UNKNOWN_PAGE, remaining=[TimeRange()])
     return [row.record for rows in pages for row in rows], metadata
 
 
@@ -105,12 +113,20 @@ class _PathSource(ListSource):
         """Return the URL without page numbers."""
         return self.client.base_url + protocol.with_query(self.path, self.query)
 
+    @property
+    def page_size(self) -> int:
+        """Rows per page: the parameter `per_page`, or the usual number."""
+        return next((int(text) for name, text in self.query if name == "per_page"), super().page_size)
+
     def page(self, filters: Mapping[str, Any], number: int = 1, per_page: int | None = None) -> Request:
         """Return the request for a page."""
-        has_size = any(name == "per_page" for name, _ in self.query)
-        paging = [("page", str(number))] * (number > 1) + [("per_page", str(per_page or PAGE_SIZE))] * (not has_size)
-        target = protocol.with_query(self.path, [*self.query, *paging])
-        return Request(get_path, target, version=self.version)
+        paging = [("page", str(number))] if number > 1 else []
+        if all(name != "per_page" for name, _ in self.query):
+            paging.append(("per_page", str(self.page_size)))
+        request = Request(get_path, protocol.with_query(self.path, [*self.query, *paging]), version=self.version)
+        if per_page is None or per_page == self.page_size:
+            return request
+        return protocol.with_page_size(request, per_page)
 
 
 _OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "deadline"}
@@ -186,11 +202,14 @@ _PLAIN_KINDS = {*"biufOU"}  # of dtypes: bool, numbers, str and objects; NumPy's
 class _RecordReader:
     """Reads pages of JSON. A page that is not a list counts as one record; see `is_list`.
 
-    An undeclared list may have no pages. Then the request for the second page returns the first one again.
+    A page may also be an object with `items` and `links`, whose `next` is the next page. `is_unknown_page` says that an
+    object looks like a page of a list, but does not say how to get the next one. An undeclared list may have no pages.
+    Then the request for the second page returns the first one again.
     """
 
     def __init__(self) -> None:
         self.is_list = False
+        self.is_unknown_page = False
         self._probed: list[_Row] | None = None
 
     def read(self, request: Request, response: Response) -> Page:
@@ -198,6 +217,13 @@ class _RecordReader:
         protocol.check(request, response)
         if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
+        envelope = _read_envelope(response.body)
+        if isinstance(envelope, _Envelope):
+            self.is_list = True
+            opened = response._replace(body=bytes(envelope.items), next=envelope.next, last=None)
+            page = protocol.read_page(request, opened, _DECODER)
+            return replace(page, rows=_with_identity(page.rows), open=False, size=None, short=False)
+        self.is_unknown_page = envelope is not None
         self.is_list = response.body.lstrip().startswith(b"[")
         body = response.body if self.is_list or not response.body.strip() else b"[" + response.body + b"]"
         page = protocol.read_page(request, response._replace(body=body), _DECODER)
@@ -205,10 +231,65 @@ class _RecordReader:
         rows, size = _with_identity(page.rows), sizes[0].lstrip("0") if sizes else ""
         if rows and rows == self._probed:
             return replace(page, rows=[], open=False)
-        is_open = page.open and self.is_list
+        is_open = page.open and self.is_list and not _has_whole_list(request)
         has_own_size = is_open and str(len(rows)) != size  # the service chooses the page size, or has no pages
         self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
-        return replace(page, rows=rows, open=is_open)
+        return replace(page, rows=rows, open=is_open, short=page.short and is_open)
+
+
+_UNKNOWN_PAGE = (
+    "the response is an object that looks like a page of a list, and its links to other pages are not known; it is"
+    " returned as one record"
+)
+_ITEMS = ("items", "data", "results", "records", "entries", "values")
+_LINKS = {"self", "next", "prev", "previous", "first", "last"}
+_PAGING_KEYS = {
+    "links", "_links", "next", "next_page", "next_url", "next_cursor", "cursor", "cursors", "page", "page_info",
+    "pageInfo", "paging", "pagination", "meta", "has_more",
+}  # fmt: skip
+
+
+class _Envelope(NamedTuple):
+    """The items of a page, as JSON, and the link to the next page."""
+
+    items: msgspec.Raw
+    next: str | None
+
+
+def _read_envelope(body: bytes) -> _Envelope | Literal["unknown"] | None:
+    """Return the page in an object with `items` and `links`; "unknown" if its links have another form; else None."""
+    if not body.lstrip().startswith(b"{"):
+        return None
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # the error is raised when the whole body is decoded
+    lists = {name for name in _ITEMS if bytes(fields.get(name, b"")).lstrip().startswith(b"[")}
+    if "items" not in lists or "links" not in fields:
+        is_page = bool(lists) and (len(fields) == 1 or bool(fields.keys() & _PAGING_KEYS))
+        return "unknown" if is_page else None
+    try:
+        links = msgspec.json.decode(fields["links"], type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return "unknown"
+    following = links.get("next")
+    is_known = not links or bool(links.keys() & _LINKS)
+    if not is_known or not isinstance(following, str | None):
+        return "unknown"
+    return _Envelope(fields["items"], following or None)
+
+
+_WHOLE_LISTS = [
+    re.compile(API + re.sub(r"{\w+}", "[^/]+", endpoint.path) + "/?")
+    for endpoint in ENDPOINTS
+    if endpoint.method == "GET" and endpoint.lists and (endpoint.ends_without_link or not endpoint.paginated)
+]
+
+
+def _has_whole_list(request: Request) -> bool:
+    """Whether a path is that of a list whose response without a link to a next page contains all rows."""
+    path = request.target.partition("?")[0]
+    return any(pattern.fullmatch(path) for pattern in _WHOLE_LISTS)
 
 
 _DECODER = msgspec.json.Decoder(list[Any])

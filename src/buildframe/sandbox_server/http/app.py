@@ -37,7 +37,7 @@ from buildframe.sandbox_server.handlers.sql_filters import parse_filters
 from buildframe.sandbox_server.http import rate_limit
 from buildframe.sandbox_server.pages.pages import WebPages
 from buildframe.sandbox_server.pages.push_webhooks import PushRoutes
-from buildframe.sandbox_server.pagination import format_link_header, parse_page
+from buildframe.sandbox_server.pagination import format_link_header, limit_page, parse_page
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Endpoint
@@ -151,7 +151,7 @@ def _request(endpoint: Endpoint, http: HttpRequest, access: Access, raw_body: by
         endpoint=endpoint,
         path=http.path_params,
         filters=parse_filters(endpoint.filters, query),
-        page=parse_page(query),
+        page=limit_page(parse_page(query), http.scope),
         access=access,
         body=parse_object(raw_body) if endpoint.properties else {},
         query=query,

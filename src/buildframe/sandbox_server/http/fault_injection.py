@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import responses
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.responses import HTMLResponse, Response
@@ -18,7 +19,8 @@ from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers.registry import JSON
 from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
 from buildframe.sandbox_server.http import rate_limit
-from buildframe.sandbox_server.http.faults import CHANGES, Fault, FaultInjector, WorldChanges
+from buildframe.sandbox_server.http.faults import CHANGES, SHAPES, Fault, FaultInjector, WorldChanges
+from buildframe.sandbox_server.pagination import PAGE_ROWS, parse_page
 
 CLOSE_CONNECTION = "buildframe.close_connection"
 """Key of an ASGI extension: a function that closes the connection after sending."""
@@ -41,7 +43,12 @@ class FaultMiddleware:
                 await asyncio.sleep(active.fault.wait)
             elif active.fault.kind in CHANGES and not await asyncio.to_thread(self._changes.apply, active.fault, path):
                 active.happened -= 1  # there was nothing to change
-        spoils = [active.fault for active in drawn if active.fault.kind not in ("latency", *CHANGES)]
+        faults = [active.fault for active in drawn]
+        rows = parse_page(parse_qsl(scope["query_string"].decode("latin-1"))).size
+        overloads = [fault for fault in faults if fault.kind == "overloaded" and rows > fault.n]
+        no_spoils = ("latency", "overloaded", *CHANGES, *SHAPES)
+        spoils = [*overloads, *(fault for fault in faults if fault.kind not in no_spoils)]
+        send = self._shape(faults, scope, send)
         left = self._faults.refuses_until - time.monotonic()
         if left > 0:
             await _limited(left)(scope, receive, send)
@@ -49,6 +56,25 @@ class FaultMiddleware:
             await self._spoil(spoils[0], scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    def _shape(self, faults: Sequence[Fault], scope: Scope, send: Send) -> Send:
+        """Limit the rows of a page, and return `send` with another `Link` header, as faults say."""
+        for fault in faults:
+            if fault.kind in ("clamped", "whole"):
+                scope[PAGE_ROWS] = fault.n if fault.kind == "clamped" else None
+        kinds = {fault.kind for fault in faults}
+        if not kinds & {"whole", "no_link", "empty_link"}:
+            return send
+        link = [(b"link", b"")] if "empty_link" in kinds else []
+
+        async def send_shaped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [pair for pair in message["headers"] if pair[0].lower() != b"link"]
+                is_list = len(headers) < len(message["headers"])
+                message = {**message, "headers": [*headers, *(link if is_list else [])]}
+            await send(message)
+
+        return send_shaped
 
     async def _spoil(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._spoiled(fault, scope, receive)
@@ -73,6 +99,9 @@ class FaultMiddleware:
             self._faults.refuses_until = time.monotonic() + fault.wait
             response.headers.update({"RateLimit-Remaining": "0", "RateLimit-Reset": str(math.ceil(fault.wait))})
         elif fault.kind == "status":
+            return _failure(fault)
+        elif fault.kind == "overloaded":
+            await asyncio.sleep(fault.seconds or 0.0)
             return _failure(fault)
         elif fault.kind == "garbage":
             return Response(b'[{"id": "', media_type=JSON)

@@ -28,11 +28,15 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 Kind = Literal[
     "latency", "arrive", "finish", "vanish",
+    "clamped", "whole", "no_link", "empty_link", "overloaded",
     "limited", "exhausted", "too_deep", "status", "reset", "cut", "garbage",
 ]  # fmt: skip
 
 CHANGES = ("arrive", "finish", "vanish")
 """The kinds that change the world before a normal response."""
+
+SHAPES = ("clamped", "whole", "no_link", "empty_link")
+"""The kinds that change the pages of lists or their `Link` header. Another fault can spoil the same response."""
 
 _RANGES = {"rate": (0, 1), "seconds": (0, 86_400), "n": (1, 1000), "times": (1, 1_000_000), "status": (500, 599)}
 _FINISH_STEP = dt.timedelta(minutes=1)
@@ -59,6 +63,11 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         - ``vanish``: before the response, delete its `n` newest builds that are over.
         - ``finish``: before the response, advance the clock until `n` of the requested active builds have finished or
           are blocked, for 12 hours at most; with `seconds`, by exactly that duration.
+        - ``clamped``: send at most `n` rows per page, whatever the request says.
+        - ``whole``: send all rows of a list in one response without a ``Link`` header, whatever the request says.
+        - ``no_link``: send no ``Link`` header.
+        - ``empty_link``: send an empty ``Link`` header.
+        - ``overloaded``: respond with `status` to requests for pages of more than `n` rows, after `seconds` if given.
         - ``limited``: respond with 429 and a limit that is reset after `seconds`.
         - ``exhausted``: respond normally, report that no requests remain, then respond with 429 for `seconds`.
         - ``too_deep``: respond with the 400 of pages that are too deep.
@@ -75,13 +84,13 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds : float, optional
         Duration, up to 86,400. By default 1, except for ``finish``.
     status : int, default 503
-        Status from 500 to 599.
+        Status from 500 to 599, of ``status`` and ``overloaded``.
     html : bool, default False
         Whether ``status`` responds with an HTML page instead of JSON.
     before : bool, default False
         Whether the request is lost before the service executes it.
     n : int, default 1
-        Number of builds, from 1 to 1000.
+        Number of builds, or of rows per page, from 1 to 1000.
 
     Raises
     ------
