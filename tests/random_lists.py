@@ -27,6 +27,7 @@ class Shuffled(InMemoryService):
     chance: random.Random = field(default_factory=random.Random)
     sorts_by: int | None = None  # microseconds that the service sorts by; None: in a stable order
     drops: float = 0.0  # the share of responses without `Link`
+    requested: int | None = None  # rows of a requested page, of which the service allows only `size`
 
     def list(self, window: TimeRange) -> list[Build]:
         found = super().list(window)
@@ -37,9 +38,16 @@ class Shuffled(InMemoryService):
 
     def respond(self, query: PageQuery) -> Page | Invalid:
         page = super().respond(query)
-        if isinstance(page, Invalid) or self.chance.random() >= self.drops:
+        if isinstance(page, Invalid):
             return page
-        return replace(page, next=None, of=None, open=len(page.rows) >= (1 if query.only_count else self.size))
+        requested = self.size if self.requested is None else self.requested
+        rows = 1 if query.only_count else requested
+        page = replace(page, size=rows)
+        if self.chance.random() >= self.drops:
+            return page
+        is_limited = requested > self.size and not query.only_count
+        is_open = bool(page.rows) and (is_limited or len(page.rows) >= rows)
+        return replace(page, next=None, of=None, open=is_open, short=is_open and len(page.rows) < rows)
 
     def steps_back(self, window: TimeRange) -> int:
         """Return by how many microseconds at most a build is newer than one listed before it."""
@@ -70,7 +78,7 @@ class Listed:
 def settings_of(chance: random.Random) -> dict[str, Any]:
     """Settings of a random listing."""
     choice = chance.choice
-    return {
+    settings = {
         "size": choice([1, 2, 3, 3, 5, 7, 10]),
         "builds": chance.randrange(60),
         "ties": choice([0.2, 0.6, 0.95]),
@@ -85,12 +93,15 @@ def settings_of(chance: random.Random) -> dict[str, Any]:
         "arrivals": choice([0.0, 0.0, 0.0, 0.1, 0.5]),
         "deletions": choice([0.0, 0.0, 0.0, 0.05, 0.3]),
     }
+    # A deletion between the first two requests can hide that the service allows fewer rows; see docs/design.md.
+    is_limited = settings["drops"] == 1.0 and not settings["deletions"] and choice([True, False])
+    return settings | {"requested": 100 if is_limited else None}
 
 
 class _Listing:
     def __init__(self, chance: random.Random, settings: dict[str, Any]) -> None:
         self.chance, self.settings = chance, settings
-        names = ("size", "grain", "jitter", "by_stamp", "reports_pages", "deepest", "sorts_by", "drops")
+        names = ("size", "grain", "jitter", "by_stamp", "reports_pages", "deepest", "sorts_by", "drops", "requested")
         self.service = Shuffled(chance=chance, **{name: settings[name] for name in names})
         for _ in range(settings["builds"]):
             self._arrive()

@@ -30,6 +30,9 @@ DAY = 86_400
 LAG = 240
 """Seconds by which a list may lag behind the service's time: within what a sync requests again."""
 
+MOST_ROWS = 6
+"""Of a page that does not take too long."""
+
 ELSEWHERE = "elsewhere.example.com"
 
 
@@ -127,6 +130,12 @@ def status_502(it: Exchange) -> None:
 
 def status_503(it: Exchange) -> None:
     it.refuse(503, b'{"message": "Down"}', Retry_After=it.chance.choice(["1", "30", "0", "-5", "soon", "90"]))
+
+
+def large_pages(it: Exchange) -> None:
+    """Pages of more rows than this take too long."""
+    if int((re.findall(r"[?&]per_page=(\d+)", it.target) or ["1"])[0]) > MOST_ROWS:
+        it.refuse(504, b'{"message": "upstream request timeout"}')
 
 
 def limited(it: Exchange) -> None:
@@ -274,14 +283,15 @@ BEFORE: dict[str, Fault] = {fault.__name__: fault for fault in (stale, lagging, 
 AFTER: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
-        doubled, status_500, status_502, status_503, limited, odd_limits, redirect, portal, garbage, empty,
+        doubled, large_pages, status_500, status_502, status_503, limited, odd_limits, redirect, portal, garbage, empty,
         no_link, no_next, no_last, wrong_last, link_elsewhere, no_date, odd_date, date_ahead, date_behind,
         zipped, zipped_badly, slow, cut, cut_unseen, no_length, dropped, hangs, trickles, endless,
     )
 }  # fmt: skip
 LOSSES = frozenset({
-    "status_500", "status_502", "status_503", "limited", "redirect", "portal", "garbage", "empty", "no_date",
-    "odd_date", "zipped_badly", "cut", "cut_unseen", "dropped", "hangs", "trickles", "endless", "link_elsewhere",
+    "large_pages", "status_500", "status_502", "status_503", "limited", "redirect", "portal", "garbage", "empty",
+    "no_date", "odd_date", "zipped_badly", "cut", "cut_unseen", "dropped", "hangs", "trickles", "endless",
+    "link_elsewhere",
 })  # fmt: skip
 """Faults after which a request may have to be sent again."""
 

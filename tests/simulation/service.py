@@ -185,7 +185,11 @@ class Service:
         return Answer(200, headers | ({} if links is None else {"Link": links}), rows)
 
     def _found(self, parts: list[str], query: dict[str, list[str]], moment: int) -> tuple[bytes, str | None] | None:
-        if parts[0] == "analytics" or parts[-1] == "members":
+        if parts[-1] == "members":  # a list without pages
+            rows = self._others("members")
+            self.sent = {id for id, _ in rows}
+            return _array(rows), None
+        if parts[0] == "analytics":
             return self._page(parts, query, self._others(parts[-1]))
         if parts[-1] == "pipelines":
             return self._page(parts, query, [(f"p{i}", self._pipeline(i)) for i in range(len(self.pipelines))])
@@ -236,7 +240,7 @@ class Service:
         links += [to(pages, "last")] if number < pages and self.has_last else []
         chosen = rows[(number - 1) * size : number * size]
         self.sent = {id for id, _ in chosen}
-        return b"[" + b",".join(body for _, body in chosen) + b"]", ", ".join(links)
+        return _array(chosen), ", ".join(links)
 
     # --- bodies
 
@@ -273,6 +277,10 @@ class Service:
 
     def _others(self, kind: str) -> list[Row]:
         return [(name, json.dumps({"id": name, "name": f"{kind} {name}"}).encode()) for name in self.members]
+
+
+def _array(rows: list[Row]) -> bytes:
+    return b"[" + b",".join(body for _, body in rows) + b"]"
 
 
 _TIMES = {"created_from", "created_to", "finished_from"}

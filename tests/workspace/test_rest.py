@@ -279,7 +279,7 @@ def test_an_object_that_looks_like_a_page_of_a_list_is_not_complete(scripted: St
 def test_an_object_with_items_of_its_own_is_one_record(scripted: Start) -> None:
     server = scripted(says(b'{"id":"o","items":["a","b"],"links":3}'), says(b'{"id":"o","items":["a","b"]}'))
     ws = connected(server)
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="looks like a page"):
         ws.table("/x")
     assert ws.table("/x").attrs["complete"]
 

@@ -90,6 +90,7 @@ class Store(StoreReader):
         env: bool = False,
         progress: bool | None = None,
         deadline: Deadline = None,
+        page_size: int | None = None,
     ) -> SyncResult:
         """
         Fetch what is new or changed on the service and store it.
@@ -113,6 +114,8 @@ class Store(StoreReader):
             Show a progress bar. By default only in an interactive session.
         deadline : str or timedelta, optional
             Stop after this duration, such as ``"2h"``. A commit that has started is finished.
+        page_size : int, optional
+            Builds to request per page, from 1 to 100. By default 100, and fewer if the service cannot send so many.
 
         Returns
         -------
@@ -141,7 +144,7 @@ class Store(StoreReader):
         names = _suites(suites, ci)
         check_time(since, "since")
         with within_deadline(deadline):
-            sync = Sync(self._location, ci, Retention(personal, env), progress)
+            sync = Sync(self._location, ci, Retention(personal, env), progress, page_size)
             try:
                 return sync.run(since, names)
             except DeadlineExceeded as late:

@@ -135,13 +135,19 @@ class Sync:
     """One sync of a store with an organization, or with one of its pipelines."""
 
     def __init__(
-        self, location: Location, ci: Workspace | PipelineWorkspace, retention: Retention, progress: bool | None
+        self,
+        location: Location,
+        ci: Workspace | PipelineWorkspace,
+        retention: Retention,
+        progress: bool | None,
+        page_size: int | None = None,
     ) -> None:
         if not isinstance(ci, Workspace | PipelineWorkspace):
             raise BadInput(f"ci is a {type(ci).__name__}. Pass a workspace or one of its pipelines.")
         if ci.organization is None:
             raise BadInput('A sync needs an organization: connect("acme"), or set BUILDFRAME_ORG.')
         self._location, self._retention, self._progress = location, retention, progress
+        self._page_size = page_size
         self._ci, self._organization = ci, ci.organization
         self._workspace = ci if isinstance(ci, Workspace) else None
         self._pipeline_id = ci.get().id if isinstance(ci, PipelineWorkspace) else None
@@ -389,7 +395,9 @@ class Sync:
         """Fetch builds with their jobs. Incomplete results are stored, but do not extend the coverage."""
         progress = False if is_quiet else self._progress
         began = self._clock.elapsed
-        found = (of or self._ci).history(progress=progress, max_requests=max_requests, **filters)
+        found = (of or self._ci).history(
+            progress=progress, max_requests=max_requests, page_size=self._page_size, **filters
+        )
         self._clock.read_listing(self._count_requests(found.builds), began)
         if len(found.builds):
             self._jobs_per_build = len(found.jobs) / len(found.builds)

@@ -47,6 +47,34 @@ def happened(sandbox):
     return [fault["happened"] for fault in httpx.get(f"{sandbox.url}/sandbox/faults", headers=headers).json()]
 
 
+def test_pages_of_every_shape(spoilt, http):
+    """Few rows, a whole list, no `Link` header or an empty one, and failures of large pages."""
+    whole = ids(http.get(BUILDS, params={"per_page": 100}))
+    spoilt.fault(Fault("clamped", n=7))
+    clamped = http.get(BUILDS, params={"per_page": 50})
+    assert ids(clamped) == whole[:7]
+    assert ids(http.get(clamped.links["next"]["url"])) == whole[7:14]
+    spoilt.fault(Fault("no_link"))
+    second = http.get(BUILDS, params={"per_page": 50, "page": 2})
+    assert ids(second) == whole[7:14]
+    assert "Link" not in second.headers
+    spoilt.clear_faults()
+    spoilt.fault(Fault("empty_link"))
+    assert http.get(BUILDS).headers["Link"] == ""
+    assert len(ids(http.get(BUILDS))) == 30
+    spoilt.clear_faults()
+    spoilt.fault(Fault("whole", route="list_builds"))
+    response = http.get(BUILDS, params={"per_page": 5, "page": 3})
+    assert ids(response)[:100] == whole
+    assert len(ids(response)) > 100
+    assert "Link" not in response.headers
+    spoilt.clear_faults()
+    spoilt.fault(Fault("overloaded", n=40, status=504))
+    assert [http.get(BUILDS, params={"per_page": rows}).status_code for rows in (40, 41, 100)] == [200, 504, 504]
+    assert http.get(BUILDS).status_code == 200
+    assert happened(spoilt) == [2]
+
+
 @pytest.mark.slow
 def test_latency_delays_the_response_and_leaves_it_as_it_is(spoilt, http):
     before = ids(http.get(BUILDS))

@@ -43,11 +43,13 @@ class FaultMiddleware:
                 await asyncio.sleep(active.fault.wait)
             elif active.fault.kind in CHANGES and not await asyncio.to_thread(self._changes.apply, active.fault, path):
                 active.happened -= 1  # there was nothing to change
-        faults = [active.fault for active in drawn]
         rows = parse_page(parse_qsl(scope["query_string"].decode("latin-1"))).size
-        overloads = [fault for fault in faults if fault.kind == "overloaded" and rows > fault.n]
-        no_spoils = ("latency", "overloaded", *CHANGES, *SHAPES)
-        spoils = [*overloads, *(fault for fault in faults if fault.kind not in no_spoils)]
+        for active in [active for active in drawn if active.fault.kind == "overloaded"]:
+            if rows <= active.fault.n:
+                active.happened -= 1
+                drawn.remove(active)
+        faults = [active.fault for active in drawn]
+        spoils = [fault for fault in faults if fault.kind not in ("latency", *CHANGES, *SHAPES)]
         send = self._shape(faults, scope, send)
         left = self._faults.refuses_until - time.monotonic()
         if left > 0:

@@ -67,7 +67,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         - ``whole``: send all rows of a list in one response without a ``Link`` header, whatever the request says.
         - ``no_link``: send no ``Link`` header.
         - ``empty_link``: send an empty ``Link`` header.
-        - ``overloaded``: respond with `status` to requests for pages of more than `n` rows, after `seconds` if given.
+        - ``overloaded``: respond with `status` to requests for more than `n` rows per page, after `seconds` if given.
         - ``limited``: respond with 429 and a limit that is reset after `seconds`.
         - ``exhausted``: respond normally, report that no requests remain, then respond with 429 for `seconds`.
         - ``too_deep``: respond with the 400 of pages that are too deep.
