@@ -72,7 +72,7 @@ def show_hostile_text_escaped(page: Page, ci: Workspace) -> None:
 
 def search(page: Page, ci: Workspace) -> None:
     """Search with Enter, and sort by another column."""
-    expected = ci.flaky_tests("rspec", search="tax", branch="main", progress=False)
+    expected = ci.flaky_tests("rspec", period="28days", search="tax", branch="main", progress=False)
     field(page, "Name or scope contains").fill("tax")
     field(page, "Branch").fill("main")
     field(page, "Branch").press("Enter")
@@ -101,7 +101,9 @@ def filter_by_status(page: Page) -> None:
 def select_by_keyboard(page: Page, ci: Workspace, store: bf.Store) -> None:
     """Select the test that changed most, and open its states with Enter."""
     states = store.flaky_tests("rspec", history=True)
-    matching = states[states["id"].isin(ci.flaky_tests("rspec", search="tax", branch="main", progress=False)["id"])]
+    matching = states[
+        states["id"].isin(ci.flaky_tests("rspec", period="28days", search="tax", branch="main", progress=False)["id"])
+    ]
     id, number = next(iter(matching["id"].value_counts().items()))
     test = matching[matching["id"] == id].iloc[-1]
     place = next(n for n, row in enumerate(page.rows()) if row[1].endswith(test["name"]) and row[7] == test["location"])
@@ -110,7 +112,7 @@ def select_by_keyboard(page: Page, ci: Workspace, store: bf.Store) -> None:
         page.page.keyboard.press(key)
     page.find(".bf-properties td", has_text=test["location"]).wait_for()
     link = page.find(".bf-properties a")
-    now = ci.flaky_tests("rspec", progress=False).set_index("id")
+    now = ci.flaky_tests("rspec", period="28days", progress=False).set_index("id")
     assert link.get_attribute("href") == now.loc[id, "web_url"]
     assert number > 1
     expect(page.find(".bf-history-chart circle")).to_have_count(number)  # arrives after the properties
@@ -131,7 +133,7 @@ def survive_a_server_outage(page: Page, ci: Workspace, folder: Path) -> None:
     page.take_screenshots("flaky-board-no-server")
     with bf.sandbox(path=folder / "sandbox.db", port=port) as again:
         page.press("Search")
-        page.wait(f"{len(again.flaky_tests('rspec', search='tax', progress=False))} flaky tests", 60)
+        page.wait(f"{len(again.flaky_tests('rspec', period='28days', search='tax', progress=False))} flaky tests", 60)
         page.wait("History from the store", 60)
         page.find(".bf-body .bf-row").first.wait_for()
 

@@ -71,7 +71,7 @@ def test_a_board_by_hand():
         ((3, 90, None), (4, 150, 120), "came_back", 1),  # resolved between the lists
         ((3, 90, 50), (4, 150, 120), "came_back", 1),
         ((3, 90, 95), (4, 150, 170), "resolved", 1),
-        ((3, 90, None), None, "resolved", None),
+        ((3, 90, None), None, "quiet", None),
         ((3, 90, 95), None, "resolved", None),
     ],
 )
@@ -95,9 +95,9 @@ def test_a_test_that_is_gone_keeps_what_was_known_of_it():
     assert of(board, "last_seen_s") == {"gone": 7200, "a": 600}
 
 
-def test_an_empty_list_resolves_all_and_has_no_time():
+def test_an_empty_list_has_no_time():
     board = flaky_board(listed(), listed(("a", 1, 50, None)))
-    assert board["status"].tolist() == ["resolved"]
+    assert board["status"].tolist() == ["quiet"]
     assert board[["last_seen_s", "age_at_least_s"]].isna().all(axis=None)
 
 
@@ -162,7 +162,7 @@ def test_each_test_is_there_once_whatever_the_order(now, then, random):
     shuffled = tests.iloc[random.sample(range(len(tests)), len(tests))]
     pd.testing.assert_frame_equal(flaky_board(shuffled, before.iloc[::-1]), board)
     gone = set(before["id"]) - set(tests["id"])
-    assert {of(board, "status")[id] for id in gone} <= {"resolved"}
+    assert {of(board, "status")[id] for id in gone} <= {"resolved", "quiet"}
     absent = board[~board["id"].isin(before["id"]) | ~board["id"].isin(tests["id"])]
     assert absent["new_instances"].isna().all()
 
@@ -180,7 +180,7 @@ def test_two_lists_of_the_service():
         ci.sandbox.clock.advance(dt.timedelta(days=5))
         tests = ci.flaky_tests(suite="rspec")
     board = flaky_board(tests, before)
-    assert set(board["status"]) == {"new", "still", "resolved", "came_back"}
+    assert set(board["status"]) == {"new", "still", "quiet", "resolved", "came_back"}
     assert len(board) == len(set(tests["id"]) | set(before["id"]))
     assert (board.loc[board["status"] == "came_back", "latest_occurrence_at"] > before["fetched_at"].max()).all()
     assert not board.loc[board["status"].isin(["new", "still", "came_back"]), "is_resolved"].any()

@@ -54,22 +54,23 @@ OLD: State = ("old", 0, None, 9, 39, None)
         ([(35, None, 3, 38, None)], "new", 35, 0),
         ([(33, None, 3, 38, None)], "new", 33, 0),
         ([(32, None, 3, 38, None)], "active", 32, 0),
-        ([(0, None, 3, 25, None)], "dormant", 39, 0),
+        ([(0, None, 3, 25, None)], "quiet", 25, 0),
         ([(0, None, 3, 26, None)], "active", 0, 0),
         ([(35, None, 3, None, None)], "new", 35, 0),
         ([(0, None, 3, 20, 21)], "resolved", 21, 0),
-        ([(0, 30, 3, 20, None)], "resolved", 30, 0),  # no longer listed
+        ([(0, 30, 3, 20, None)], "quiet", 20, 0),  # no longer listed
         ([(0, 30, 3, 20, None), (30, None, 3, 20, 29)], "resolved", 29, 0),
         ([(0, 30, 3, 20, 21), (30, None, 4, 29.5, 21)], "reopened", 29.5, 1),
         ([(0, 30, 3, 20, 21), (36, None, 4, 35.5, 21)], "reopened", 35.5, 1),
-        ([(0, 30, 3, 29, None), (36, None, 4, 35.5, None)], "reopened", 35.5, 1),  # it was missing for six days
+        ([(0, 30, 3, 29, None), (36, None, 4, 35.5, None)], "active", 0, 0),  # it was missing for six days
         ([(0, 30, 3, 29, None), (30, None, 4, 30, 29.5)], "reopened", 30, 1),  # resolved between two readings
-        ([(0, 30, 3, 29, None), (36, None, 4, 29, None)], "reopened", 36, 1),  # without an occurrence since
+        ([(0, 30, 3, 29, None), (36, None, 4, 29, None)], "active", 0, 0),  # without an occurrence since
+        ([(0, 30, 3, None, None)], "quiet", 30, 0),  # it was seen before this reading
         ([(35, None, 4, 38, 34)], "reopened", 35, 1),  # resolved before it was known
         ([(0, 30, 3, 29, None), (30, None, 4, 30, None)], "active", 0, 0),
         ([(0, 10, 3, 9, 9.5), (10, 20, 4, 10, 9.5), (20, 30, 4, 10, 19), (30, None, 5, 29, 19)], "reopened", 29, 2),
         ([(0, 30, 3, 20, 21), (30, 36, 4, 20.5, 21), (36, None, 5, 37.5, 21)], "reopened", 36, 1),  # once
-        ([(0, 10, 3, 9, 9.5), (10, None, 4, 10, 9.5)], "dormant", 24, 1),
+        ([(0, 10, 3, 9, 9.5), (10, None, 4, 10, 9.5)], "quiet", 10, 1),
         ([(0, 10, 3, 9, 9.5), (10, 30, 4, 10, 9.5), (30, None, 4, 10, 29)], "resolved", 29, 1),
     ],
 )
@@ -83,7 +84,7 @@ def test_what_became_of_a_test(states, status, since, reopened):
     ("states", "status", "since", "known"),
     [
         ([(10, None, 3, 38, None)], "active", 10, True),
-        ([(0, None, 3, 24, None)], "dormant", 38, True),
+        ([(0, None, 3, 24, None)], "quiet", 24, True),
         ([(0, None, 3, -1, None)], "active", -1, False),  # not later than its latest occurrence
         ([(0, None, 3, -1, -2)], "reopened", -1, False),  # before the first reading
         ([(0, 30, 3, -1, -2), (30, None, 4, 20, 10)], "reopened", 20, True),
@@ -91,10 +92,48 @@ def test_what_became_of_a_test(states, status, since, reopened):
     ],
 )
 def test_a_status_that_may_be_older_than_the_first_reading_is_marked(states, status, since, known):
-    dormant = "14d" if status == "dormant" else "99d"
-    result = flaky_lifecycle(kept(OLD, *(("a", *state) for state in states)), dormant=dormant)
+    quiet = "14d" if status == "quiet" else "99d"
+    result = flaky_lifecycle(kept(OLD, *(("a", *state) for state in states)), quiet=quiet)
     test = result.set_index("id").loc["a"]
     assert (test["status"], test["since"], test["known_since"]) == (status, at(since * DAY)[0], known)
+
+
+@pytest.mark.parametrize(
+    ("resolved_after", "states", "status", "since", "reopened"),
+    [
+        ("34d", [(0, 12, 3, 5, None)], "resolved", 39, 0),  # 35 days of silence at the last reading
+        ("35d", [(0, 12, 3, 5, None)], "quiet", 5, 0),
+        ("13d", [(0, 12, 3, 5, None), (20, 30, 4, 19, None), (30, None, 5, 29, None)], "reopened", 19, 1),
+        ("14d", [(0, 12, 3, 5, None), (20, 30, 4, 19, None), (30, None, 5, 29, None)], "active", 0, 0),
+    ],
+)
+def test_long_silence_resolves_a_test(resolved_after, states, status, since, reopened):
+    history = kept(OLD, *(("a", *state) for state in states))
+    test = flaky_lifecycle(history, quiet="99d", resolved_after=resolved_after).set_index("id").loc["a"]
+    if status == "quiet":  # not listed
+        assert test["quiet_s"] == 35 * 86400
+    assert (test["status"], test["since"], test["n_reopened"]) == (status, at(since * DAY)[0], reopened)
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_a_test_that_flakes_every_eight_days_is_never_resolved_or_reopened(is_listed):
+    """Lists of 7 days, read every day, show it for 7 days and lack it for one."""
+    states = [("a", day, day + 7, 1 + day // 8, day, None) for day in (0, 8, 16, 24, 32)]
+    states += [("a", 40, None, 6, 40, None)] if is_listed else []
+    test = flaky_lifecycle(kept(OLD, *states)).set_index("id").loc["a"]
+    assert (test["status"], test["n_reopened"]) == ("active" if is_listed else "quiet", 0)
+    assert test["quiet_s"] == (0 if is_listed else 8 * 86400)
+    last, before = (kept(("other", 0, None, 1, 39, None)), kept(states[0]).assign(fetched_at=at(DAY)))
+    assert flaky_board(last, before).set_index("id")["status"].to_dict() == {"a": "quiet", "other": "new"}
+
+
+def test_silence_must_be_longer_than_the_period_of_the_lists():
+    history = kept(OLD)
+    assert len(flaky_lifecycle(history, resolved_after="8d")) == 1  # 7 days by default
+    with pytest.raises(BadInput, match=r"resolved_after is 28 days .* not longer than the period of a list, 28days"):
+        flaky_lifecycle(history.assign(period="28days"), resolved_after="28d")
+    with pytest.raises(BadInput, match="not longer than the period of a list, 7days"):
+        flaky_board(history, history, resolved_after="7d")
 
 
 def test_owners_are_those_of_the_last_state():
@@ -113,10 +152,11 @@ def test_other_columns():
     assert result["listed_until"].tolist() == at(30 * DAY, READ, READ).tolist()
     assert result["instances"].tolist() == [3, 2, 9]
     assert result["latest_occurrence_at"].tolist() == at(29 * DAY, 39 * DAY, 39 * DAY).tolist()
+    assert (result["quiet_s"] / 86400).tolist() == [11, 1, 1]
     assert {name: str(dtype) for name, dtype in result.dtypes.items()} == {
         "suite": "str", "id": "str", "scope": "str", "name": "str", "location": "str", "status": "str", "since": UTC,
         "known_since": "boolean", "first_listed_at": UTC, "known_start": "boolean", "listed_until": UTC,
-        "instances": "Int64", "latest_occurrence_at": UTC, "n_reopened": "Int64",
+        "instances": "Int64", "latest_occurrence_at": UTC, "quiet_s": "float64", "n_reopened": "Int64",
     }  # fmt: skip
 
 
@@ -173,7 +213,7 @@ def test_two_lists_and_their_history_agree(lists):
         states += [(id, day + 1.0, None if until is None else until + 1.0, *values) for id, values in tests.items()]
     if len(lists) < 2 or not lists[-1] or not lists[-2]:
         return
-    result = flaky_lifecycle(kept(*states).sample(frac=1, random_state=1), new="0s", dormant="900d").set_index("id")
+    result = flaky_lifecycle(kept(*states).sample(frac=1, random_state=1), new="0s", quiet="900d").set_index("id")
     last, before = (
         kept(*((id, day, None, *values) for id, values in lists[day - 1].items()))
         for day in (len(lists), len(lists) - 1)

@@ -144,10 +144,10 @@ def test_the_board_marks_new_reopened_and_resolved_tests():
     before = now.iloc[1:].assign(fetched_at=START, latest_occurrence_at=START, last_resolved_at=pd.NaT)
     gone = flaky_tests(1, id="gone", fetched_at=START, latest_occurrence_at=START, instances=pd.array([9], "Int64"))
     ax = plots.flaky_board(now, before=pd.concat([before, gone]).astype(now.dtypes))
-    assert legend(ax) == ["new", "came back", "still flaky", "resolved"]
+    assert legend(ax) == ["new", "came back", "still flaky", "quiet", "resolved"]
     assert widths(ax) == [4, 3, 1, 9, 2]
     assert title(ax) == "3 flaky tests, 8 instances"
-    assert note(ax) == "label: time since last flake; 1 new, 1 came back, 1 still flaky, 2 resolved"
+    assert note(ax) == "label: time since last flake; 1 new, 1 came back, 1 still flaky, 1 quiet, 1 resolved"
     assert legend(plots.flaky_board(now)) == ["still flaky", "resolved"]
 
 

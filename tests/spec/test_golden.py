@@ -187,6 +187,8 @@ def choices_of(parameter: dict[str, Any]) -> set[str]:
         return set()
     if parameter["values"] == "job":
         return set(golden.HOSTED["states"]["job"])
+    if parameter["values"] in golden.HOSTED["choices"]:
+        return set(golden.HOSTED["choices"][parameter["values"]])
     return {*golden.STATES[parameter["values"]], *golden.HOSTED["states"]["build"]}
 
 

@@ -64,7 +64,7 @@ def column(board: FlakyBoard, title: str) -> list[object]:
 
 
 def test_it_ranks_like_the_metric_with_active_tests_first(ci: Workspace, board: FlakyBoard) -> None:
-    tests = ci.flaky_tests("rspec", progress=False)
+    tests = ci.flaky_tests("rspec", period="28days", progress=False)
     ranked = metrics.flaky_board(tests)
     expected = pd.concat([ranked[~ranked["is_resolved"]], ranked[ranked["is_resolved"]]], ignore_index=True)
     assert expected["id"].tolist() != ranked["id"].tolist()
@@ -100,7 +100,7 @@ def test_the_filter_shows_active_or_resolved_tests(board: FlakyBoard) -> None:
 
 def test_owners_have_the_names_of_teams(ci: Workspace, board: FlakyBoard) -> None:
     names = {id: name for name, id in ci.sandbox.teams().items()}
-    tests = ci.flaky_tests("rspec", progress=False).set_index("id").loc[board.board["id"]]
+    tests = ci.flaky_tests("rspec", period="28days", progress=False).set_index("id").loc[board.board["id"]]
     expected = [", ".join(names[id] for id in json.loads(ids)) for ids in tests["ownership_team_ids"]]
     assert column(board, "Owner") == expected
     assert len(set(expected)) > 1
@@ -157,7 +157,7 @@ def test_without_a_store_it_says_how_to_record_history(board: FlakyBoard) -> Non
 
 def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
     assert "Select a test" in visible_text(board.properties)
-    tests = ci.flaky_tests("rspec", progress=False).set_index("id")
+    tests = ci.flaky_tests("rspec", period="28days", progress=False).set_index("id")
     board.table.selected = 5
     test = tests.loc[board.board["id"].iloc[5]]
     share = test["instances"] / tests["instances"].sum()
@@ -173,10 +173,12 @@ def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
 @pytest.mark.slow
 def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
     branches = ci.builds(progress=False)["branch"].unique()
-    lists = ((branch, ci.flaky_tests("rspec", branch=branch, progress=False)) for branch in branches)
+    lists = ((branch, ci.flaky_tests("rspec", period="28days", branch=branch, progress=False)) for branch in branches)
     branch, of_branch = next((branch, tests) for branch, tests in lists if 1 < len(tests) < len(board.board) / 2)
     search = str(of_branch["scope"].iloc[0])
-    expected = metrics.flaky_board(ci.flaky_tests("rspec", search=search, branch=branch, progress=False))
+    expected = metrics.flaky_board(
+        ci.flaky_tests("rspec", period="28days", search=search, branch=branch, progress=False)
+    )
     assert 0 < len(expected) < len(of_branch)
     ask(board, search=search, branch=branch)
     assert board.board["id"].tolist() == expected["id"].tolist()
@@ -190,7 +192,7 @@ def test_enter_searches(ci: Workspace, board: FlakyBoard) -> None:
     board.search.value = "tax"
     board.search._handle_custom_msg({"event": "submit"}, [])
     wait_for(board._tasks)
-    assert len(board.table.rows) == len(ci.flaky_tests("rspec", search="tax", progress=False))
+    assert len(board.table.rows) == len(ci.flaky_tests("rspec", period="28days", search="tax", progress=False))
 
 
 def test_an_empty_result_names_the_search(board: FlakyBoard) -> None:

@@ -255,8 +255,9 @@ def _text(entry: Filter, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadInput(f"{entry.name}={show(value)}: pass a str that is not empty.")
     if entry.choices and value not in entry.choices:
-        of = "a job" if entry.choices == get_args(JobState) else "a build"
-        raise BadInput(f"{entry.name}={show(value)} is not a state of {of}.{nearest(value, entry.choices)}")
+        states = "state of a job" if entry.choices == get_args(JobState) else "state of a build"
+        kind = states if entry.name in ("state", "job_states") else entry.name
+        raise BadInput(f"{entry.name}={show(value)} is not a {kind}.{nearest(value, entry.choices)}")
     if entry.check == Check("uuid"):
         return _uuid(value, f"{entry.name}={show(value)} is not a UUID. Take one from the column `{entry.name}_id`.")
     return _sha(entry.name, value) if entry.check == Check("sha") else value

@@ -1,6 +1,7 @@
 """Rank the flaky tests of a suite, compare two lists of them, and derive the lifecycle of each from a stored history.
 
-Knows the service's lists, not runs of tests.
+Knows the service's lists, not runs of tests. A list shows the tests that flaked within a period. A test that is not in
+it was quiet for that long, which does not mean that it is resolved.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame
+from buildframe.spec.flaky_tests import DEFAULT_PERIOD, PERIODS
 from buildframe.spec.times import parse_duration
 
 _NAMES = ("id", "scope", "name", "location")
@@ -23,11 +25,20 @@ _READ = (*_NAMES, "instances", "latest_occurrence_at", "last_resolved_at", "fetc
 _LIST = ("organization", "suite")
 _STAMPS = ["latest_occurrence_at", "last_resolved_at", "valid_from", "valid_to"]
 _OWNERS = "ownership_team_ids"
-_OF_TEST = ("first_listed_at", "known_start", "listed_until", "instances", "latest_occurrence_at", "n_reopened")
+_PERIOD = "period"
+_OF_TEST = (
+    "first_listed_at",
+    "known_start",
+    "listed_until",
+    "instances",
+    "latest_occurrence_at",
+    "quiet_s",
+    "n_reopened",
+)
 
 
 @checked_names
-def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
+def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str | dt.timedelta = "56d") -> pd.DataFrame:
     """
     Rank flaky tests by number of instances, and report what changed since an earlier list.
 
@@ -37,14 +48,17 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
         Result of `ws.flaky_tests(suite=...)`, as pandas, Polars, DuckDB or PySpark. Needs the columns `id`, `scope`,
         `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at` and `fetched_at`.
     before : DataFrame, optional
-        An earlier, complete list of the same suite. Do not filter either list by `search=` or `branch=`, because
-        missing tests would look resolved.
+        An earlier, complete list of the same suite and period. Do not filter either list by `search=` or `branch=`,
+        because missing tests would look quiet.
+    resolved_after : str or timedelta, default "56d"
+        How long after its latest occurrence a test that is no longer listed counts as resolved. Must be longer than
+        the periods of the lists.
 
     Returns
     -------
     pandas.DataFrame
         One row per test, ordered by instances, then by latest occurrence, both descending. An empty list gives no rows,
-        or with `before` its tests as resolved, with NaN seconds.
+        or with `before` its tests as quiet, with NaN seconds.
 
         ==================== =================== ==============================================================
         id                   str                 id of the test
@@ -67,8 +81,8 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, a test has no id or occurs twice, or `before` was fetched
-        after `tests`.
+        If a column is missing, a timestamp has no time zone, a test has no id or occurs twice, `before` was fetched
+        after `tests`, or `resolved_after` is not longer than a period.
 
     See Also
     --------
@@ -78,10 +92,13 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
     -----
     The status is the first of these that holds:
 
-    - `resolved`: it is resolved now, or is no longer listed. It may have been resolved, deleted or renamed.
+    - `resolved`: it is resolved now, or is no longer listed and has been quiet for longer than `resolved_after`.
+    - `quiet`: it is no longer listed. It did not flake within the period of the list, or was deleted or renamed.
     - `came_back`: it was resolved in `before`, or it recurred after a resolution that `before` does not have.
     - `still`: both lists have it.
-    - `new`: `before` does not have it, and it was never resolved.
+    - `new`: `before` does not have it, and it was never resolved. It may have flaked before the period of `before`.
+
+    The period is the column `period` of lists from a store, and 7 days without it.
 
     Tests that are no longer listed have the values of `before`, and their seconds count until the latest `fetched_at`
     of `tests`.
@@ -101,26 +118,45 @@ def flaky_board(tests: Frame, before: Frame | None = None) -> pd.DataFrame:
     came_back     1
     Name: count, dtype: int64
     """
+    resolved_after = pd.Timedelta(parse_duration(resolved_after, "resolved_after"))
     current = _read_list(tests, "tests")
     if before is None:
         return _order(_with_ages(current, current))
     previous = _read_list(before, "before")
+    _check_silence(resolved_after, pd.concat([current[_PERIOD], previous[_PERIOD]]))
     if previous["fetched_at"].max() > current["fetched_at"].max():
         raise BadInput("before= was fetched after tests. Pass the earlier list as before=.")
     gone = previous[~previous.index.isin(current.index)].assign(fetched_at=current["fetched_at"].max())
     combined = pd.concat([current, gone]).astype(current.dtypes)
-    return _order(_with_ages(combined, previous).assign(**_compare_lists(combined, current, previous)))
+    ranked = _with_ages(combined, previous)
+    return _order(ranked.assign(**_compare_lists(ranked, current, previous, resolved_after)))
 
 
 def _read_list(tests: Frame, name: str) -> pd.DataFrame:
     """Return the list by id, with timestamps in UTC, `is_resolved` and `recurred`."""
-    rows = engine_of(tests).collect_columns(tests, _READ).set_index("id", drop=False)
+    rows = engine_of(tests).collect_columns(tests, _READ, (_PERIOD,)).set_index("id", drop=False)
     if rows["id"].isna().any():
         raise BadInput(f"{name}= contains a test without an id. Drop that row.")
     if (duplicated := rows["id"].duplicated()).any():
         raise BadInput(f"{name}= contains the test {rows['id'][duplicated].iloc[0]!r} twice. Pass a single list.")
     flags = {"is_resolved": _is_resolved(rows), "recurred": _has_recurred(rows)}
-    return rows.assign(**{name: flag.astype("boolean") for name, flag in flags.items()})
+    return _with_period(rows).assign(**{name: flag.astype("boolean") for name, flag in flags.items()})
+
+
+def _with_period(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the period of their lists: the default if they do not have it."""
+    periods = rows[_PERIOD] if _PERIOD in rows else pd.Series(None, rows.index, dtype="str")
+    return rows.assign(**{_PERIOD: periods.fillna(DEFAULT_PERIOD)})
+
+
+def _check_silence(resolved_after: pd.Timedelta, periods: pd.Series[str]) -> None:
+    """Raise BadInput if a test could be outside of a list for this long and still flake within its period."""
+    for period in periods.unique():
+        if period in PERIODS and resolved_after <= PERIODS[period]:
+            raise BadInput(
+                f"resolved_after is {resolved_after}, which is not longer than the period of a list, {period}. "
+                "Pass a longer time, such as '56d'."
+            )
 
 
 def _with_ages(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
@@ -133,15 +169,23 @@ def _with_ages(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _compare_lists(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame) -> dict[str, Any]:
+def _compare_lists(
+    tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame, resolved_after: pd.Timedelta
+) -> dict[str, Any]:
     """Compute the columns that need two lists."""
     earlier = previous.reindex(tests.index)
     was_listed, is_listed = tests.index.isin(previous.index), tests.index.isin(current.index)
     was_resolved = earlier["is_resolved"].fillna(value=False)
     resolved_again = ~(tests["last_resolved_at"] <= earlier["last_resolved_at"])
     came_back = was_resolved | (tests["recurred"] & resolved_again)
-    cases = [tests["is_resolved"] | ~is_listed, came_back, was_listed]
-    status = np.select([np.asarray(case, bool) for case in cases], ["resolved", "came_back", "still"], "new")
+    is_silent = ~is_listed & (tests["last_seen_s"] > resolved_after.total_seconds())
+    cases = {
+        "resolved": tests["is_resolved"] | is_silent,
+        "quiet": ~is_listed,
+        "came_back": came_back,
+        "still": was_listed,
+    }
+    status = np.select([np.asarray(case, bool) for case in cases.values()], list(cases), "new")
     return {
         "status": pd.Series(status, tests.index, dtype="str"),
         "new_instances": (tests["instances"] - earlier["instances"]).where(is_listed),
@@ -151,12 +195,15 @@ def _compare_lists(tests: pd.DataFrame, current: pd.DataFrame, previous: pd.Data
 def _order(board: pd.DataFrame) -> pd.DataFrame:
     first = ["instances", "latest_occurrence_at", "id"]
     ordered = board.reset_index(drop=True).sort_values(first, ascending=[False, False, True], ignore_index=True)
-    return ordered.drop(columns="fetched_at")
+    return ordered.drop(columns=["fetched_at", _PERIOD])
 
 
 @checked_names
 def flaky_lifecycle(
-    history: Frame, new: str | dt.timedelta = "7d", dormant: str | dt.timedelta = "14d"
+    history: Frame,
+    new: str | dt.timedelta = "7d",
+    quiet: str | dt.timedelta = "14d",
+    resolved_after: str | dt.timedelta = "56d",
 ) -> pd.DataFrame:
     """
     Report the lifecycle of each flaky test from the stored history of its list.
@@ -167,11 +214,14 @@ def flaky_lifecycle(
         Result of `store.flaky_tests(history=True)`, as pandas, Polars, DuckDB or PySpark: one row per test and state,
         valid from one reading of the list until another. Needs the columns `id`, `scope`, `name`, `location`,
         `instances`, `latest_occurrence_at`, `last_resolved_at`, `fetched_at`, `valid_from` and `valid_to`. Tests are
-        identified by `organization` and `suite`, too, if the frame has them.
+        identified by `organization` and `suite`, too, if the frame has them. Without `period`, the lists are those of
+        7 days.
     new : str or timedelta, default "7d"
         How long a test counts as new after its first listing.
-    dormant : str or timedelta, default "14d"
-        How long after its latest occurrence a test counts as dormant.
+    quiet : str or timedelta, default "14d"
+        How long after its latest occurrence a test that is still listed counts as quiet.
+    resolved_after : str or timedelta, default "56d"
+        How long after its latest occurrence a test counts as resolved. Must be longer than the periods of the lists.
 
     Returns
     -------
@@ -191,6 +241,8 @@ def flaky_lifecycle(
         listed_until         datetime64[us, UTC] last reading, or the first that no longer listed it
         instances            Int64               as last listed
         latest_occurrence_at datetime64[us, UTC] as last listed; NaT if unknown
+        quiet_s              float64             seconds from the latest occurrence to the last reading; NaN if
+                                                 unknown
         n_reopened           Int64               how often it was reopened
         ownership_team_ids   str                 as last listed, if the history has the column
         ==================== =================== ============================================================
@@ -198,8 +250,8 @@ def flaky_lifecycle(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `new` or `dormant` is not a length of time, or a test
-        occurs twice in one reading.
+        If a column is missing, a timestamp has no time zone, `new`, `quiet` or `resolved_after` is not a length of
+        time, `resolved_after` is not longer than a period, or a test occurs twice in one reading.
 
     See Also
     --------
@@ -209,10 +261,11 @@ def flaky_lifecycle(
     -----
     The status is the first of these that holds:
 
-    - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it is no longer listed, since
-      the first reading without it.
-    - `dormant`: its latest occurrence is older than `dormant`, since that age.
-    - `reopened`: it was resolved or not listed, and then occurred or was listed again, since the occurrence that the
+    - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it has been quiet for longer
+      than `resolved_after`, since then.
+    - `quiet`: it is no longer listed, or its latest occurrence is older than `quiet`, since that occurrence. Without
+      one, since the first reading that no longer lists it.
+    - `reopened`: it was resolved by either rule, and then occurred or was listed again, since the occurrence that the
       first reading of this shows, or since that reading if it shows none.
     - `new`: it was first listed within `new`, and earlier readings did not list it, since the first occurrence that a
       reading shows, or since its first reading, whichever is earlier.
@@ -220,6 +273,9 @@ def flaky_lifecycle(
 
     A reading shows the latest occurrence only, so earlier ones since the previous reading are unknown. The first
     reading of a list has no previous one: `known_since` is False for what it already shows.
+
+    A list contains the tests that flaked within its period. So a test that flakes every 8 days is in every other list
+    of 7 days. It is then quiet or active, and neither resolved nor reopened.
 
     Examples
     --------
@@ -231,73 +287,103 @@ def flaky_lifecycle(
     dormant      1
     Name: count, dtype: int64
     """
-    lengths = {"new": new, "dormant": dormant}
-    new_within, dormant_after = (pd.Timedelta(parse_duration(length, name)) for name, length in lengths.items())
-    states, by = _prepare_states(history)
+    lengths = {"new": new, "quiet": quiet, "resolved_after": resolved_after}
+    parsed = {name: pd.Timedelta(parse_duration(length, name)) for name, length in lengths.items()}
+    sightings, by = _sightings_of_lists(history)
+    _check_silence(parsed["resolved_after"], sightings[_PERIOD])
+    states = _with_columns_of_tests(sightings, by, parsed["resolved_after"])
     tests = states.drop_duplicates(by, keep="last")
     reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
     reopened = reopenings.set_index(by)[["reopened_at", "known_reopening"]].reindex(tests.set_index(by).index)
     tests = tests.assign(**{str(name): values.array for name, values in reopened.items()})
-    status = _find_status(tests, new_within, dormant_after)
+    status = _find_status(tests, parsed["new"], parsed["quiet"], parsed["resolved_after"])
     names = [name for name in _NAMES if name not in by]
     of_test = [*_OF_TEST, *([_OWNERS] if _OWNERS in tests else [])]
     return pd.concat([tests[[*by, *names]], status, tests[of_test]], axis=1).reset_index(drop=True)
 
 
-def _prepare_states(history: Frame) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows by test and time with columns per test, and the names of the columns that identify tests."""
-    rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], (*_LIST, _OWNERS))
-    rows = rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")})
+def _sightings_of_lists(history: Frame) -> tuple[pd.DataFrame, list[str]]:
+    """
+    Return what readings of lists show of each test, by test and time, and the columns that identify tests.
+
+    A sighting is a state of a test: `valid_from` the reading that shows it first, `valid_to` the first one that does
+    not, null if the last one shows it, `read_at` the last reading of its list, `latest_occurrence_at`,
+    `last_resolved_at` and `instances` as shown, and `period`, how far back the readings look. Sightings from another
+    table, such as one with a row for each test and day, need the same columns.
+    """
+    optional = (*_LIST, _OWNERS, _PERIOD)
+    rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], optional)
+    rows = _with_period(rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")}))
     by = [name for name in (*_LIST, "id") if name in rows]
-    states = rows.sort_values([*by, "valid_from"], ignore_index=True)
-    if (duplicated := states.duplicated([*by, "valid_from"])).any():
+    sightings = rows.sort_values([*by, "valid_from"], ignore_index=True)
+    if (duplicated := sightings.duplicated([*by, "valid_from"])).any():
         raise BadInput(
-            f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
+            f"The history contains the test {sightings['id'][duplicated].iloc[0]!r} twice at one time. "
             "Pass a single suite."
         )
-    before = states.groupby(by, dropna=False)[_STAMPS].shift()
-    states = states.assign(reopened=_has_reopened(states, before), reopened_at=_reopened_at(states, before))
+    readings = sightings[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
+    read_at = readings.groupby(_lists(sightings, by), dropna=False).transform("max")
+    return sightings.assign(read_at=read_at), by
+
+
+def _lists(sightings: pd.DataFrame, by: list[str]) -> list[pd.Series]:
+    """Return the values that identify the list of each sighting."""
+    return [sightings[name] for name in by if name != "id"] or [pd.Series(0, sightings.index)]
+
+
+def _with_columns_of_tests(sightings: pd.DataFrame, by: list[str], resolved_after: pd.Timedelta) -> pd.DataFrame:
+    """Add whether each sighting reopened its test, and columns of the whole test."""
+    before = sightings.groupby(by, dropna=False)[_STAMPS].shift()
+    reopened = _has_reopened(sightings, before, resolved_after)
+    states = sightings.assign(reopened=reopened, reopened_at=_reopened_at(sightings, before))
     of_test = states.groupby(by, dropna=False)
-    lists = [states[name] for name in by if name != "id"] or [pd.Series(0, states.index)]
-    readings = states[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
-    first, read_at = of_test["valid_from"].transform("min"), readings.groupby(lists, dropna=False).transform("max")
-    known_start = (first > first.groupby(lists, dropna=False).transform("min")).astype("boolean")
+    first = of_test["valid_from"].transform("min")
+    first_of_list = first.groupby(_lists(states, by), dropna=False).transform("min")
+    known_start = (first > first_of_list).astype("boolean")
+    seen_at = _seen_at(states)
     more = {
-        "read_at": read_at,
         "first_listed_at": first,
         "first_seen_at": pd.concat([first, of_test["latest_occurrence_at"].transform("min")], axis=1).min(axis=1),
         "known_start": known_start,
         "known_reopening": known_start | before["valid_from"].notna(),
-        "listed_until": states["valid_to"].fillna(read_at),
+        "listed_until": states["valid_to"].fillna(states["read_at"]),
+        "seen_at": seen_at,
+        "quiet_s": (states["read_at"] - seen_at).dt.total_seconds(),
         "n_reopened": of_test["reopened"].transform("sum").astype("Int64"),
     }
-    return states.assign(**more), by
+    return states.assign(**more)
 
 
-def _has_reopened(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
+def _seen_at(states: pd.DataFrame) -> pd.Series:
+    """Return the latest occurrence; of unlisted tests without one, the first reading that no longer lists them."""
+    return states["latest_occurrence_at"].fillna(states["valid_to"])
+
+
+def _has_reopened(states: pd.DataFrame, before: pd.DataFrame, resolved_after: pd.Timedelta) -> pd.Series:
     """Return whether each state reopened its test; `before` holds the previous states, null if there is none."""
-    was_known = before["valid_from"].notna()
-    was_resolved = was_known & before["last_resolved_at"].notna() & ~_has_recurred(before)
-    was_missing = was_known & (before["valid_to"] < states["valid_from"])
+    was_resolved = before["last_resolved_at"].notna() & ~_has_recurred(before)
+    silence = states["latest_occurrence_at"].fillna(states["valid_from"]) - _seen_at(before)
     resolved_between = _has_recurred(states) & ~(states["last_resolved_at"] <= before["last_resolved_at"])
-    return ~_is_resolved(states) & (was_resolved | was_missing | resolved_between)
+    return ~_is_resolved(states) & (was_resolved | (silence > resolved_after) | resolved_between)
 
 
 def _reopened_at(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
     """Return when each state reopened its test at the latest: at the occurrence that it shows, or at its reading."""
-    bounds = [states["last_resolved_at"], before["last_resolved_at"]]
-    bounds.append(before["valid_to"].where(before["valid_to"] < states["valid_from"]))
+    bounds = [states["last_resolved_at"], before["last_resolved_at"], _seen_at(before)]
     occurred_after = states["latest_occurrence_at"] > pd.concat(bounds, axis=1).max(axis=1)
     times = [states["latest_occurrence_at"].where(occurred_after), states["valid_from"]]
     return pd.concat(times, axis=1).min(axis=1)
 
 
-def _find_status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: pd.Timedelta) -> pd.DataFrame:
+def _find_status(
+    tests: pd.DataFrame, new_within: pd.Timedelta, quiet_after: pd.Timedelta, resolved_after: pd.Timedelta
+) -> pd.DataFrame:
     is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
-    dormant_since = tests["latest_occurrence_at"] + dormant_after
+    silent_since, seen_at = tests["seen_at"] + resolved_after, tests["seen_at"]
+    is_silent = silent_since < tests["read_at"]
     cases = {
-        "resolved": (~is_listed | is_resolved, tests["last_resolved_at"].where(is_resolved, tests["valid_to"])),
-        "dormant": (dormant_since < tests["read_at"], dormant_since),
+        "resolved": (is_resolved | is_silent, tests["last_resolved_at"].where(is_resolved, silent_since)),
+        "quiet": (~is_listed | (seen_at + quiet_after < tests["read_at"]), seen_at),
         "reopened": (tests["reopened_at"].notna(), tests["reopened_at"]),
         "new": (
             tests["known_start"] & (tests["first_listed_at"] >= tests["read_at"] - new_within),
@@ -309,7 +395,7 @@ def _find_status(tests: pd.DataFrame, new_within: pd.Timedelta, dormant_after: p
     for name, (holds, began) in reversed(cases.items()):
         status, since = status.mask(holds.astype(bool), name), since.mask(holds.astype(bool), began)
     known = tests["known_start"].mask(status == "reopened", tests["known_reopening"])
-    known = known.mask(status.isin(["resolved", "dormant"]), other=True)
+    known = known.mask(status.isin(["resolved", "quiet"]), other=True)
     return pd.DataFrame({"status": status, "since": since, "known_since": known.astype("boolean")})
 
 

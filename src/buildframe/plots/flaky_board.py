@@ -23,6 +23,7 @@ _STATUS = {
     "new": ("new", theme.RED, ""),
     "came_back": ("came back", theme.ORANGE, "////"),
     "still": ("still flaky", theme.BLUE, ""),
+    "quiet": ("quiet", theme.GRAY, "\\\\\\\\"),
     "resolved": ("resolved", theme.GREEN, "...."),
 }
 
@@ -50,8 +51,8 @@ def flaky_board(
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
     before : pandas.DataFrame, optional
-        An earlier snapshot of the same list. Colors then separate tests that are new, came back, are still flaky, or
-        were resolved between the two snapshots.
+        An earlier snapshot of the same list. Colors then separate tests that are new, came back, are still flaky, are
+        quiet (no longer listed), or were resolved between the two snapshots.
     top : int, default 20
         Maximum number of tests, at least 1.
     col, row : str or function, optional
@@ -145,10 +146,12 @@ def _select_tests(board: pd.DataFrame, top: int, has_before: bool) -> pd.DataFra
 
 
 def _count_tests(board: pd.DataFrame) -> str:
-    """Return the number of flaky tests and instances; resolved tests are not included."""
-    flaky = board[board["status"] != "resolved"]
+    """Return the number of flaky tests and instances; quiet and resolved tests are not included."""
+    flaky = board[~board["status"].isin(["quiet", "resolved"])]
     if flaky.empty:
-        return f"No flaky test, {len(board):,} resolved"
+        n_quiet = int(board["status"].eq("quiet").sum())
+        quiet = f", {n_quiet:,} quiet" if n_quiet else ""
+        return f"No flaky test{quiet}, {len(board) - n_quiet:,} resolved"
     instances = int(flaky["instances"].fillna(0).sum())
     return f"{format_count(len(flaky), 'flaky test')}, {format_count(instances, 'instance')}"
 

@@ -26,7 +26,7 @@ _TOP = 10
 _LEAST_PROBABILITY = 0.05
 """Steps that are flaky with a lower probability are not shown."""
 
-_STATUSES = ("new", "reopened", "active", "dormant", "resolved")
+_STATUSES = ("new", "reopened", "active", "quiet", "resolved")
 
 
 def select_rows(report: Report) -> dict[str, dict[str, Any]]:

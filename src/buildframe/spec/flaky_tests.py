@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict, Unpack
+import datetime as dt
+from typing import Annotated, Literal, TypedDict, Unpack
 
 from buildframe.spec.declare import KEY, PLAIN, Resource, table
 from buildframe.spec.operations import Name, endpoint, keywords
 from buildframe.spec.times import Moment
+
+Period = Literal["1hour", "4hours", "1day", "7days", "14days", "28days"]
+DEFAULT_PERIOD: Period = "7days"
+LONGEST_PERIOD: Period = "28days"
+
+PERIODS: dict[str, dt.timedelta] = {
+    "1hour": dt.timedelta(hours=1),
+    "4hours": dt.timedelta(hours=4),
+    "1day": dt.timedelta(days=1),
+    "7days": dt.timedelta(days=7),
+    "14days": dt.timedelta(days=14),
+    "28days": dt.timedelta(days=28),
+}
+"""Length of each period that lists of flaky tests cover: a test that is not in the list was quiet for that long."""
 
 
 @table("flaky_tests")
@@ -32,7 +47,9 @@ class FlakyTestFilters(TypedDict, total=False):
 
     search: Annotated[str, "name or scope contains this text"]
     branch: Annotated[str, "flaked at least once on this branch"]
-    period: Annotated[str, "flaked within this time, such as `7days`; hosted service only"]
+    period: Annotated[
+        Period, "flaked within this time; the service returns those of 7 days by default; hosted service only"
+    ]
 
 
 _SUITE = "/analytics/organizations/{org}/suites/{suite}"

@@ -29,7 +29,7 @@ from buildframe.spec.arrow_types import pandas_types
 from buildframe.store import computed_columns, duplicates
 from buildframe.store.delta import DataFile, TableVersion, of_files, with_schema
 from buildframe.store.duplicates import OutdatedRows
-from buildframe.store.retained_columns import Retention
+from buildframe.store.retained_columns import PERIOD, Retention
 from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _default_columns(table: TableVersion) -> list[str]:
     declared = [column.name for column in TABLES[table.name]]
     keys = [name for name in ("organization", "suite") if name not in declared]
     stored = _schema(table).names
-    return [name for name in (*keys, *declared, "valid_from", "valid_to") if name in stored]
+    return [name for name in (*keys, *declared, PERIOD, "valid_from", "valid_to") if name in stored]
 
 
 def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:

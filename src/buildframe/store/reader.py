@@ -14,10 +14,12 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
+from buildframe.spec.flaky_tests import DEFAULT_PERIOD
 from buildframe.store import STORED_TABLES, duplicates, frames
 from buildframe.store.delta import TableVersion
 from buildframe.store.duplicates import OutdatedRows
 from buildframe.store.location import Location, import_deltalake, store_errors
+from buildframe.store.retained_columns import PERIOD
 from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.terminal import nearest, show
 
@@ -247,7 +249,8 @@ class StoreReader:
         -------
         pandas.DataFrame
             One row per test or state, with the columns of `Workspace.flaky_tests`. `fetched_at` is the time at which
-            the list was last read.
+            the list was last read. The additional column `period`, such as ``"28days"``, says in which time before
+            each reading the listed tests flaked; a test that is not listed was quiet for that long.
 
         Raises
         ------
@@ -486,6 +489,8 @@ class StoreReader:
         conditions += [] if history else [pc.field("valid_to").is_null()]
         with store_errors("read", self._location):
             rows = frames.read(table, None, conditions)
+        if name == "flaky_tests":
+            rows = _with_period(rows)
         rows["fetched_at"] = frames.last_read(rows, name, state.lists)
         return self._with_attrs(rows if history else rows.drop(columns=["valid_from", "valid_to"]), name, state)
 
@@ -493,6 +498,16 @@ class StoreReader:
         covers = {scope: [since.text(), until.text()] for scope, (since, until) in state.covers.items()}
         frame.attrs.update(covers=covers, table=name, source=self.url, as_of=state.as_of.text(), version=state.version)
         return frame
+
+
+def _with_period(tests: pd.DataFrame) -> pd.DataFrame:
+    """Return flaky tests with their period, which was the default before stores recorded it."""
+    if PERIOD in tests:
+        return tests.assign(**{PERIOD: tests[PERIOD].fillna(DEFAULT_PERIOD)})
+    periods = pd.Series(DEFAULT_PERIOD, tests.index, dtype="str")
+    position = list(tests).index("valid_from")
+    tests.insert(position, PERIOD, periods)
+    return tests
 
 
 def _named(pipelines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:

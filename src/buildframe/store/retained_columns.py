@@ -42,6 +42,10 @@ Exists only in stores that have received deliveries."""
 GONE_AT = "gone_at"
 """Column of builds: service time at which the service reported that the build is deleted or not visible."""
 
+PERIOD = "period"
+"""Column of flaky tests: in which time before each reading the listed tests flaked. Null in older stores, whose lists
+were of the default period."""
+
 FINAL_STATES = (*ENDED_STATES, "blocked")
 """States in which a build stays until it finishes again; lists by `finished_from` then contain it."""
 
@@ -56,8 +60,9 @@ _VALIDITY: list[tuple[str, Any]] = [("valid_from", _ARROW["timestamp"]), ("valid
 _COMPUTED = {
     "builds": [("wall_time_s", pa.float64()), (IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"]), _DAY],
     "jobs": [*((name, pa.float64()) for name in DURATIONS_OF_JOBS), _DAY],
+    "flaky_tests": [(PERIOD, pa.string()), *_VALIDITY],
 }
-"""Columns that the store adds to a table, at its end. Lists have `_VALIDITY`."""
+"""Columns that the store adds to a table, at its end. Other lists have `_VALIDITY`."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from buildframe.store.sync_state import Coverage, SyncState
 from buildframe.store.transactions import CommitResult, ListSnapshot, SyncBatch
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import History
+from buildframe.workspace.flaky_windows import FlakyTestLists
 
 _MISSED_COLUMNS = ["id", "pipeline_id", "created_at", "day", "fetched_at"]
 _IS_CURRENT = pc.field("valid_to").is_null()
@@ -414,9 +415,10 @@ class Sync:
         found = [ListSnapshot("pipelines", whose, ws.pipelines(progress=self._progress))]
         if self._retention.personal:
             found.append(ListSnapshot("members", whose, ws.members(progress=self._progress)))
+        flaky_tests = FlakyTestLists(ws)
         for suite in suites:
-            tests = ws.flaky_tests(suite, progress=self._progress)
-            found.append(ListSnapshot("flaky_tests", {**whose, "suite": suite}, tests))
+            tests, period = flaky_tests.list(suite, progress=self._progress)
+            found.append(ListSnapshot("flaky_tests", {**whose, "suite": suite}, tests.assign(period=period)))
         for listed in found:
             self._count_requests(listed.frame)
             self._clock.read(listed.at, began)

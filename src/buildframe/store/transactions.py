@@ -22,11 +22,12 @@ import pyarrow.compute as pc
 from buildframe import metrics
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
+from buildframe.spec.flaky_tests import DEFAULT_PERIOD
 from buildframe.store import computed_columns, duplicates, merge, retained_columns
 from buildframe.store.delta import CommitConflict, Recomputation, TableChange, TableVersion, distinct_days
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
-from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
+from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OPEN, PERIOD, Retention
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
 from buildframe.webhooks import WebhookFrames
 
@@ -351,7 +352,7 @@ class _Transaction(ExitStack):
     def _update_lists(self, name: str, lists: Sequence[ListSnapshot]) -> None:
         """Apply lists to the history in one table."""
         table = self._open_table(name)
-        stored = rows = table.dataset().to_table()
+        stored = rows = _with_period(table.dataset().to_table())
         for listed in lists:
             frame = listed.frame.assign(**listed.keys, valid_from=pd.Timestamp(listed.at))
             rows = merge.update_history(rows, self._rows(table, frame), listed.keys, listed.at)
@@ -395,6 +396,13 @@ class _Transaction(ExitStack):
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(file.size for change in self._changes for file in change.added)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)
+
+
+def _with_period(stored: pa.Table) -> pa.Table:
+    """Set the period of flaky tests in stores that did not record it."""
+    if PERIOD not in stored.column_names:
+        return stored
+    return merge.with_columns(stored, **{PERIOD: stored[PERIOD].fill_null(DEFAULT_PERIOD)})
 
 
 def _jobs_of(jobs: pd.DataFrame, builds: pa.Array[Any]) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells,
 from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
 from buildframe.widgets.team_names import load_team_names, parse_ids
 from buildframe.workspace import Workspace
+from buildframe.workspace.flaky_windows import FlakyTestLists
 
 _STATUS_CHOICES = ("all", "active", "resolved")
 _MAX_INPUT_DELAY = 0.2  # seconds within which a value arrives that was typed before Enter or a click
@@ -106,6 +107,7 @@ class FlakyBoard(components.WorkspaceWidget):
             raise BadInput("Pass both jobs= and step=, the names of the steps that run the suite, or neither.")
         super().__init__(ws, may_be_pipeline=False, _view_count=0)
         self.suite, self._store, self._organization = suite, store, ws
+        self._lists = FlakyTestLists(ws)
         self._jobs, self._steps = jobs, [step] if isinstance(step, str) else list(step or [])
         self._teams: dict[str, str] | str = {}
         self._query: FlakyTestFilters = {}
@@ -151,7 +153,7 @@ class FlakyBoard(components.WorkspaceWidget):
         self.status.show_action(f"Loading the flaky tests of {format_name(self.suite)}{_clause(query)} …")
 
         def run(task: BackgroundTask) -> dict[str, str] | str:
-            tests = self._organization.flaky_tests(self.suite, **query, progress=False)
+            tests, _ = self._lists.list(self.suite, **query, progress=False)
             task.update(lambda: self.status.guard(self._show)(tests))
             history = self._load_history(tests)
             task.update(lambda: self.status.guard(self._show_history)(history))

@@ -18,10 +18,10 @@ from buildframe.widgets.data_table import to_rows
 
 _STATUS_MEANINGS = {
     "new": "first listed within the last 7 days, and not in earlier snapshots",
-    "active": "listed, and neither new, resolved, reopened nor dormant",
-    "resolved": "marked as resolved, and not seen since",
-    "reopened": "was resolved or not listed, and then flaked or was listed again",
-    "dormant": "has not flaked for more than 14 days",
+    "active": "listed, and neither new, resolved, reopened nor quiet",
+    "resolved": "marked as resolved, and not seen since; or not seen for more than 56 days",
+    "reopened": "was resolved, and then flaked or was listed again",
+    "quiet": "has not flaked for more than 14 days, or is no longer listed",
 }
 
 

@@ -24,7 +24,7 @@ JEST = RSPEC.replace("rspec", "jest")
 
 @pytest.fixture(scope="module")
 def tests(sandbox_api):
-    return sandbox_api.all_pages(RSPEC)
+    return sandbox_api.all_pages(RSPEC, period="28days")
 
 
 def stamp(text: str) -> dt.datetime:
@@ -35,11 +35,11 @@ def stamp(text: str) -> dt.datetime:
 
 
 def test_every_suite_has_flaky_tests_and_one_has_several_pages(sandbox, sandbox_api, tests):
-    assert len(tests) > 100
+    assert len(tests) > 30
     for organization in ("acme", "globex"):
         for suite in sandbox.suites(organization):
             found = sandbox_api.all_pages(f"/analytics/organizations/{organization}/suites/{suite}/flaky-tests")
-            assert len(found) > 10
+            assert len(found) > 5
             assert len({test["id"] for test in found}) == len(found)
             assert len({(test["scope"], test["name"]) for test in found}) == len(found)
 
@@ -74,7 +74,7 @@ def test_names_may_hold_anything(tests):
 
 
 def narrowed(sandbox_api, path, **query):
-    return [test["id"] for test in sandbox_api.all_pages(path, **query)]
+    return [test["id"] for test in sandbox_api.all_pages(path, **{"period": "28days"} | query)]
 
 
 @pytest.mark.parametrize("text", ["order", "Invoice", "of a customer", "<script>", "ORDER", "%", "_", "_spec.rb:1"])
@@ -84,7 +84,7 @@ def test_a_search_looks_at_names_scopes_and_in_ruby_at_locations(sandbox_api, te
 
 
 def test_a_search_elsewhere_does_not_look_at_locations(sandbox_api):
-    jest = sandbox_api.all_pages(JEST)
+    jest = sandbox_api.all_pages(JEST, period="28days")
     assert any(".test.ts" in test["location"] for test in jest)
     assert narrowed(sandbox_api, JEST, search=".test.ts") == []
     assert narrowed(sandbox_api, JEST, search="cart") == [test["id"] for test in jest if "cart" in test["scope"]] != []
@@ -102,23 +102,34 @@ def test_branches_are_those_that_were_worked_on(sandbox_api, sandbox):
     assert any(narrowed(sandbox_api, JEST, branch=branch) for branch in built)
 
 
-@pytest.mark.parametrize(("period", "length"), [("1hour", 1 / 24), ("12hours", 0.5), ("1day", 1), ("2weeks", 14)])
-def test_a_period_counts_back_from_now(sandbox_api, sandbox, tests, period, length):
-    since = sandbox.clock.now() - dt.timedelta(days=length)
-    wanted = [test["id"] for test in tests if stamp(test["most_recent_instance_at"]) >= since]
-    assert narrowed(sandbox_api, RSPEC, period=period) == wanted
+@pytest.mark.parametrize(
+    ("query", "hours"),
+    [
+        ({"period": "1hour"}, 1),
+        ({"period": "4hours"}, 4),
+        ({"period": "1day"}, 24),
+        ({}, 7 * 24),
+        ({"period": "7days"}, 7 * 24),
+        ({"period": "14days"}, 14 * 24),
+    ],
+)
+def test_a_test_that_did_not_flake_within_the_period_is_not_listed(sandbox_api, sandbox, tests, query, hours):
+    since = sandbox.clock.now() - dt.timedelta(hours=hours)
+    expected = [test["id"] for test in tests if stamp(test["most_recent_instance_at"]) >= since]
+    assert len(expected) < len(tests)
+    assert [test["id"] for test in sandbox_api.all_pages(RSPEC, **query)] == expected
 
 
 def test_filters_narrow_together(sandbox_api):
-    both = set(narrowed(sandbox_api, RSPEC, period="2weeks")) & set(
+    both = set(narrowed(sandbox_api, RSPEC, period="14days")) & set(
         narrowed(sandbox_api, RSPEC, search="Invoice", branch="main")
     )
-    assert narrowed(sandbox_api, RSPEC, period="2weeks", search="Invoice", branch="main") == [
+    assert narrowed(sandbox_api, RSPEC, period="14days", search="Invoice", branch="main") == [
         id for id in narrowed(sandbox_api, RSPEC) if id in both
     ]
 
 
-@pytest.mark.parametrize("period", ["", "week", "7", "-1day", "1000days", "7days ago"])
+@pytest.mark.parametrize("period", ["", "week", "7", "-1day", "2weeks", "7days ago"])
 def test_a_period_that_is_none_is_refused(sandbox_api, period):
     response = sandbox_api(RSPEC, period=period)
     assert response.status_code == 422
@@ -137,15 +148,15 @@ def test_what_is_not_there_or_not_allowed(sandbox_api, sandbox, api_client):
 def test_the_history_goes_on_with_the_clock(api_client):
     with Sandbox(builds=20, days=2) as sandbox:
         sandbox_api = api_client(sandbox, sandbox.token(SCOPES))
-        before = {test["id"]: test for test in sandbox_api.all_pages(RSPEC)}
-        order = list(before)
+        before = {test["id"]: test for test in sandbox_api.all_pages(RSPEC, period="28days")}
         for _ in range(3):
             sandbox.clock.advance(dt.timedelta(days=2))
-            after = {test["id"]: test for test in sandbox_api.all_pages(RSPEC)}
-            assert list(after)[: len(order)] == order  # new ones come last
-            assert all(after[id]["instances"] >= before[id]["instances"] for id in before)
-            assert any(after[id]["instances"] > before[id]["instances"] for id in before)
-            before, order = after, list(after)
+            after = {test["id"]: test for test in sandbox_api.all_pages(RSPEC, period="28days")}
+            both = [id for id in before if id in after]
+            assert [id for id in after if id in before] == both  # the order stays
+            assert all(after[id]["instances"] >= before[id]["instances"] for id in both)
+            assert any(after[id]["instances"] > before[id]["instances"] for id in both)
+            before = after
         assert sum(test["last_resolved_at"] is not None for test in before.values()) > 0
 
 

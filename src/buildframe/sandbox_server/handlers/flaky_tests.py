@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,12 +22,10 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.planting import flaky_test_id
 from buildframe.sandbox_server.world.teams import team_id
 from buildframe.spec import list_flaky_tests
+from buildframe.spec.flaky_tests import DEFAULT_PERIOD, PERIODS
 
 _BEFORE = 75 * DAY  # by which the first tests are older than the world
 _BIRTHS = 110 * DAY  # in which one test after the other becomes flaky
-
-_PERIOD = re.compile(r"(\d{1,3})(hour|day|week)s?")
-_UNITS = {"hour": HOUR, "day": DAY, "week": 7 * DAY}
 
 
 class _TestTexts(msgspec.Struct):
@@ -173,7 +171,7 @@ class FlakyTestHandlers(HandlerGroup):
     def _list(self, request: ApiRequest) -> ApiResponse:
         tests, now = self._suites.list_tests(request.path["org"], request.path["suite"]), self._db.load_now()
         search, branch = str(request.filters.get("search", "")), request.filters.get("branch")
-        since = now - parse_period(str(request.filters["period"])) if "period" in request.filters else 0
+        since = now - parse_period(str(request.filters.get("period", DEFAULT_PERIOD)))
         found = (test for test in tests if test.flakes(now)[-1].recorded >= since and test.contains(search))
         tests = [test for test in found if branch is None or branch in test.branches(now)]
         return ApiResponse([test.body(now) for test in request.page.slice(tests)], len(tests))
@@ -181,7 +179,6 @@ class FlakyTestHandlers(HandlerGroup):
 
 def parse_period(text: str) -> int:
     """Return the length of a period such as `7days` in microseconds. Raises 422 if it is none."""
-    match = _PERIOD.fullmatch(text)
-    if match is None:
-        raise invalid([("period", "must be a period such as 1hour, 7days or 4weeks")])
-    return int(match[1]) * _UNITS[match[2]]
+    if text not in PERIODS:
+        raise invalid([("period", f"must be one of {', '.join(PERIODS)}")])
+    return PERIODS[text] // dt.timedelta(microseconds=1)
