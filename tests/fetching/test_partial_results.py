@@ -139,7 +139,7 @@ def test_partial_jobs_are_returned_with_their_builds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"id":"b1"}]')])
+@pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"number":1}]')])
 def test_a_partial_listing_with_one_failing_time_range_can_be_completed(refusal: Responder) -> None:
     """Requests from the time of the oldest build get a wrong response."""
 

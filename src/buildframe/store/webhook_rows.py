@@ -34,7 +34,7 @@ class ReceiveResult:
     jobs : int
         Jobs that the events added or changed.
     left_out : int
-        Events that were not stored: no sync covers their pipeline, or they have no build, or no identity.
+        Events that were not stored: no sync covers their pipeline, or they lack what identifies a build.
     version : int
         Version of the store after the commit.
 
