@@ -51,8 +51,8 @@ _LIST_KEYS: dict[str, tuple[str, ...]] = {"flaky_tests": ("organization", "suite
 
 _DURATIONS_OF_JOBS = ("queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s")
 _DAY = ("day", pa.date32())
-_VALIDITY = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
-_COMPUTED = {
+_VALIDITY: list[tuple[str, pa.DataType]] = [("valid_from", _ARROW["timestamp"]), ("valid_to", _ARROW["timestamp"])]
+_COMPUTED: dict[str, list[tuple[str, pa.DataType]]] = {
     "builds": [("wall_time_s", pa.float64()), (IS_OPEN, _ARROW["flag"]), (GONE_AT, _ARROW["timestamp"]), _DAY],
     "jobs": [*((name, pa.float64()) for name in _DURATIONS_OF_JOBS), _DAY],
 }
