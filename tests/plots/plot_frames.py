@@ -97,6 +97,7 @@ def flipping(steps: int = 3, commits: int = 6) -> pd.DataFrame:
     fails = [t == 0 and c % (s + 1) == 0 for s, c, t in runs]
     return jobs(
         len(runs),
+        build_id=[f"b{c} {t}" for _, c, t in runs],
         name=[f"step {s}" for s, _, _ in runs],
         commit=[f"{c:07x}" + "0" * 33 for _, c, _ in runs],
         state=["failed" if fail else "passed" for fail in fails],

@@ -270,9 +270,9 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: N
     assert texts[1].startswith("Loading build #42 …Waiting 1 s: ")
     assert visible_text(detail.status).startswith("404: No")
     texts.clear()
-    assert log_of(detail) == "Log of a text\nthe log"
-    assert texts[0] == "Loading the log of a text …"
-    assert texts[1].startswith("Loading the log of a text …Waiting 1 s: ")
+    assert log_of(detail) == "Log of a text #1\nthe log"
+    assert texts[0] == "Loading the log of a text #1 …"
+    assert texts[1].startswith("Loading the log of a text #1 …Waiting 1 s: ")
 
 
 @pytest.mark.slow
@@ -332,7 +332,7 @@ def log_of(detail: BuildDetails) -> str:
     ("<script>alert(1)</script> &amp;", "<script>alert(1)</script> &amp;"),
 ])  # fmt: skip
 def test_a_log_is_plain_text(scripted: Start, log: str, shown: str) -> None:
-    assert log_of(detail_of(scripted, says(log.encode()))) == f"Log of a text\n{shown}"
+    assert log_of(detail_of(scripted, says(log.encode()))) == f"Log of a text #1\n{shown}"
 
 
 @pytest.mark.slow

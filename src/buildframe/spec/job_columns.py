@@ -93,8 +93,9 @@ def _arrow_array(values: pd.Series[Any], kind: pa.DataType) -> pa.Array[Any]:
     """Return a column as an Arrow array; of categories, their texts."""
     import pyarrow as pa
 
-    plain = values.astype("str") if str(values.dtype) == "category" else values
-    array: Any = pa.array(plain.array, from_pandas=True)
+    is_category = str(values.dtype) == "category"
+    plain: Any = (values.astype("str") if is_category else values).array
+    array: Any = pa.array(plain, from_pandas=True)
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     cast: pa.Array[Any] = array.cast(kind, safe=False)
     return cast
