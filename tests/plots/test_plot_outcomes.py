@@ -104,7 +104,15 @@ def test_flips_distinguish_infrastructure_and_lasting_failures():
 def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
     shards = jobs(4, name="a", build_id=["b", "c", "b", "c"], commit="c0", parallel_group_index=[0, 0, 1, 1],
                   state=["failed", "passed", "passed", "passed"], exit_status=[1, 0, 0, 0])  # fmt: skip
-    other = jobs(2, name="b", build_id=["d", "e"], commit="c1", state=["failed", "passed"], exit_status=[1, 0], finished_at=at(50, 51))
+    other = jobs(
+        2,
+        name="b",
+        build_id=["d", "e"],
+        commit="c1",
+        state=["failed", "passed"],
+        exit_status=[1, 0],
+        finished_at=at(50, 51),
+    )
     ax = plots.flips(pd.concat([shards, other], ignore_index=True))
     assert cells(ax) == [[None, 5], [5, None]]
 

@@ -322,7 +322,8 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     size = _number_in(request.target, "per_page") if has_size else None
     is_open = _is_open(request, response, len(decoded), of)
     is_short = is_open and len(decoded) < (size or 1) and not _has_other_last_page(request, of)
-    return Page(decoded, response.next or None, date_of(response), of, is_open, size, is_short)
+    next_link, at = response.next or None, date_of(response)
+    return Page(decoded, next_link, at, of, open=is_open, size=size, short=is_short)
 
 
 _PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)

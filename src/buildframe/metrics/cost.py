@@ -103,7 +103,8 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     rate = pd.Series(prices.get(OTHERS, np.nan), spent.index, dtype="float64")
     for name in BY_QUEUE if has_id else ("queue",):  # an id, which is more precise, comes last
         rate = spent[name].map(prices).astype("float64").fillna(rate)
-    priced = spent.assign(**_price(spent, rate.to_numpy(np.float64)))
+    rates_of_rows = np.asarray(rate, np.float64)
+    priced = spent.assign(**_price(spent, rates_of_rows))
     ran = priced[priced["n"] > 0]
     summary = _sum_groups(priced, names)
     used = {queue for name in BY_QUEUE if name in ran for queue in ran[name].dropna()}

@@ -59,20 +59,22 @@ def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
 
 def _name_distinctly(queues: pd.DataFrame) -> list[str]:
     """Return a distinct name of each queue, by its `key`, `cluster` and `identity`."""
-    is_shared = queues["key"].duplicated(keep=False)
+    is_shared = queues["key"].duplicated(keep=False).tolist()
+    clusters = queues["cluster"].fillna(queues["identity"]).tolist()
+    identities = queues["identity"].tolist()
+    keys = [None if pd.isna(key) else str(key) for key in queues["key"].tolist()]
     names = []
-    for queue, shared in zip(queues.itertuples(), is_shared, strict=True):
-        if pd.isna(queue.key):
-            names.append(str(queue.identity)[:_SHORT])
-        elif shared and queue.identity != queue.key:
-            cluster = queue.identity if pd.isna(queue.cluster) else queue.cluster
-            names.append(f"{queue.key}{_SEPARATOR}{str(cluster)[:_SHORT]}")
+    for key, cluster, identity, shared in zip(keys, clusters, identities, is_shared, strict=True):
+        if key is None:
+            names.append(identity[:_SHORT])
+        elif shared and identity != key:
+            names.append(f"{key}{_SEPARATOR}{cluster[:_SHORT]}")
         else:
-            names.append(str(queue.key))
-    alike = pd.Series(names, dtype="str").duplicated(keep=False)
-    for place, (queue, same) in enumerate(zip(queues.itertuples(), alike, strict=True)):
-        if same and queue.identity != queue.key:  # the first characters of two clusters are the same
-            names[place] = f"{'' if pd.isna(queue.key) else queue.key + _SEPARATOR}{queue.identity}"
+            names.append(key)
+    is_alike = pd.Series(names, dtype="str").duplicated(keep=False).tolist()
+    for place, (key, identity, alike) in enumerate(zip(keys, identities, is_alike, strict=True)):
+        if alike and identity != key:  # the first characters of two clusters are the same
+            names[place] = f"{key or ''}{_SEPARATOR if key else ''}{identity}"
     return names
 
 

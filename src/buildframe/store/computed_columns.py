@@ -87,8 +87,10 @@ def _source(rows: pa.Table, name: str) -> pa.Array[Any]:
     """Return a column with the type that it has when it is fetched; null if it is not stored."""
     kind = next(column.kind for column in TABLES["jobs"] if column.name == name)
     if name not in rows.column_names:
-        return pa.nulls(rows.num_rows, arrow.ARROW_TYPES[kind])
-    return rows[name].cast(arrow.ARROW_TYPES[kind]).combine_chunks()
+        nulls: pa.Array[Any] = pa.nulls(rows.num_rows).cast(arrow.ARROW_TYPES[kind])
+        return nulls
+    values: pa.Array[Any] = rows[name].cast(arrow.ARROW_TYPES[kind]).combine_chunks()
+    return values
 
 
 def _replace(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:

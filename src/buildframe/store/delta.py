@@ -262,7 +262,7 @@ class TableVersion:
         name = (self.location.table_url(self.name), file.path, key)
         with suppress(KeyError):
             return _KEYS[name]
-        keys: pa.Array[Any] = pc.unique(self.read(file, [key])[key])
+        keys: pa.Array[Any] = pc.unique(self.read(file, [key])[key].combine_chunks())
         if sum(map(len, list(_KEYS.values()))) + len(keys) > _MAX_KEYS:
             _KEYS.clear()
         _KEYS[name] = keys

@@ -23,7 +23,8 @@ OutdatedRows = Mapping[dt.date | None, Sequence[str]]
 def repeated_ids(builds: TableVersion) -> pa.Array[Any]:
     """Return the ids of builds that are stored more than once."""
     counts = builds.keys().value_counts()
-    return counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    is_repeated = pc.greater(counts.field("counts"), pa.scalar(1))
+    return counts.filter(is_repeated).field("values")
 
 
 def outdated_rows(builds: TableVersion) -> OutdatedRows:
@@ -34,7 +35,7 @@ def outdated_rows(builds: TableVersion) -> OutdatedRows:
     stored = builds.read_rows(builds.days_with(repeated), "id", repeated)
     newest = merge.newest_builds(stored)
     current = set(zip(newest["id"].to_pylist(), newest["day"].to_pylist(), strict=True))
-    outdated = defaultdict(list)
+    outdated: dict[Any, list[Any]] = defaultdict(list)
     for id, day in zip(stored["id"].to_pylist(), stored["day"].to_pylist(), strict=True):
         if (id, day) not in current:
             outdated[day].append(id)
@@ -62,7 +63,8 @@ def sql_condition(outdated: OutdatedRows, table: TableVersion) -> str:
 
 def _is_day(day: dt.date) -> pc.Expression:
     """Return a condition that is false, not null, for rows without a day."""
-    is_of_day: pc.Expression = pc.coalesce(pc.field("day") == pa.scalar(day), pc.scalar(False))
+    coalesce: Any = pc.coalesce  # its types do not know expressions
+    is_of_day: pc.Expression = coalesce(pc.field("day") == pa.scalar(day), pc.scalar(False))
     return is_of_day
 
 

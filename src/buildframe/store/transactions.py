@@ -402,7 +402,7 @@ def _with_period(stored: pa.Table) -> pa.Table:
     """Set the period of flaky tests in stores that did not record it."""
     if PERIOD not in stored.column_names:
         return stored
-    return merge.with_columns(stored, **{PERIOD: stored[PERIOD].fill_null(DEFAULT_PERIOD)})
+    return merge.with_columns(stored, **{PERIOD: pc.fill_null(stored[PERIOD], pa.scalar(DEFAULT_PERIOD))})
 
 
 def _jobs_of(jobs: pd.DataFrame, builds: pa.Array[Any]) -> pd.DataFrame:
