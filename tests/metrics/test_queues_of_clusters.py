@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import matplotlib.pyplot as plt
 import pandas as pd
+import polars as pl
 import pytest
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
-from buildframe.metrics.queues import name_queues
+from buildframe.metrics.queues import name_queues, with_queue_names
+from buildframe.report.objectives import select_promised
+from buildframe.report.periods import Period
 
 BUSY, IDLE = "0192aaaa-busy-queue", "0192bbbb-idle-queue"
 CLUSTERS = {BUSY: "c1c1c1c1-0000-7000", IDLE: "c2c2c2c2-0000-7000"}
@@ -31,6 +39,7 @@ def two_clusters() -> tuple[pd.DataFrame, pd.DataFrame]:
     n = len(runnable)
     ids = [f"{k:03}" for k in range(n)]
     queue_id = [BUSY] * 40 + [IDLE] * 40
+    nothing = pd.Series(None, range(n), "str")
     builds = pd.DataFrame(
         {
             "id": ids, "number": range(n), "organization": "acme", "pipeline": "web", "branch": "main",
@@ -47,7 +56,9 @@ def two_clusters() -> tuple[pd.DataFrame, pd.DataFrame]:
             "agent_id": ["busy"] * 40 + [f"idle-{k}" for k in range(40)],
             "created_at": minutes(*runnable), "runnable_at": minutes(*runnable), "started_at": minutes(*started),
             "finished_at": builds["finished_at"], "unblocked_at": pd.Series(pd.NaT, range(n), "datetime64[us, UTC]"),
-            "retried": False, "retried_in_job_id": pd.Series(None, range(n), "str"), "exit_status": 0,
+            "build_number": range(n), "build_state": "passed", "branch": "main", "commit": "c", "label": nothing,
+            "signal": nothing, "signal_reason": nothing, "retry_of_type": nothing, "retry_of_job_id": nothing,
+            "retried": False, "retried_in_job_id": nothing, "retries_count": 0, "exit_status": 0,
             "fetched_at": builds["fetched_at"],
         }
     )  # fmt: skip
@@ -112,3 +123,58 @@ def test_names_are_short_and_distinct() -> None:
     assert name_queues(unknown).unique().tolist() == ["default", "0192bbbb"]
     titles = [ax.get_title(loc="left") for ax in plots.concurrency(jobs)]
     assert sorted(titles) == ["default · c1c1c1c1", "default · c2c2c2c2"]
+
+
+def test_a_queue_without_a_cluster_can_be_chosen_beside_one_with_a_cluster() -> None:
+    builds, jobs = two_clusters()
+    is_idle = jobs["queue_id"] == IDLE
+    mixed = jobs.assign(queue_id=jobs["queue_id"].mask(is_idle), cluster_id=jobs["cluster_id"].mask(is_idle))
+    with pytest.raises(BadInput, match="'default · no cluster'") as refused:
+        metrics.agents_needed(builds, mixed, "default")
+    assert BUSY in str(refused.value)
+    idle = metrics.agents_needed(builds, mixed, "default · no cluster", within="5min")
+    assert idle.attrs["today"]["share_within"] == 1.0
+
+
+def halves(ledger: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Split at 18:00, between the tenth and the eleventh pair of jobs."""
+    is_early = ledger["build_created_at"] < START + pd.Timedelta(10, "h")
+    return ledger[is_early], ledger[~is_early]
+
+
+def test_an_older_ledger_is_compared_by_key() -> None:
+    builds, jobs = two_clusters()
+    before = halves(metrics.time_ledger(builds, jobs.drop(columns=["queue_id", "cluster_id"])))[0]
+    after = halves(metrics.time_ledger(builds, jobs))[1]
+    run = metrics.explain(before, after).set_index("kind").loc["run"]
+    assert (run["queue"], run["before_s"], run["after_s"]) == ("default", 600.0, 600.0)
+
+
+def test_a_plot_names_the_queues_of_a_step_that_ran_in_several() -> None:
+    before, after = halves(metrics.time_ledger(*two_clusters()))
+    ax = plots.explain(before, after)
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert {f"test, default · {id[:8]} (run)" for id in (BUSY, IDLE)} <= {*labels}
+    plt.close(ax.figure)
+
+
+@pytest.mark.parametrize("prepare", [lambda jobs: jobs, with_queue_names], ids=["jobs", "jobs of a report"])
+@pytest.mark.parametrize(("queue", "n"), [(BUSY, 40), ("default · c1c1c1c1", 40), ("default", 0), (None, 80)])
+def test_an_objective_counts_the_jobs_of_one_queue(
+    prepare: Callable[[pd.DataFrame], pd.DataFrame], queue: str | None, n: int
+) -> None:
+    builds, jobs = two_clusters()
+    period = Period(START.floor("D"), START.floor("D") + pd.Timedelta(3, "D"))
+    chosen = {"queue": queue, "pipeline": None}
+    assert len(select_promised(metrics.queue_time, builds, prepare(jobs), period, chosen)) == n
+
+
+@pytest.mark.parametrize("convert", [pl.from_pandas, lambda jobs: pl.from_pandas(jobs).lazy(), duckdb.from_df])
+@pytest.mark.parametrize(
+    "summarize", [metrics.concurrency, metrics.queue_depth, metrics.utilization, metrics.contention]
+)
+def test_engines_separate_queues_by_default(summarize: Callable[[Any], pd.DataFrame], convert: Any) -> None:
+    _, jobs = two_clusters()
+    expected = summarize(jobs)
+    assert {BUSY} <= {*expected["queue_id"]}
+    pd.testing.assert_frame_equal(summarize(convert(jobs)), expected)

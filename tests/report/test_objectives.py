@@ -187,6 +187,21 @@ def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(
     pd.testing.assert_frame_equal(report.measurements.cost, cost)
 
 
+def test_a_rate_is_that_of_the_key_or_id_of_a_queue_and_not_of_its_name_in_the_report(small_report: Report) -> None:
+    plain, jobs = small_report, small_report.jobs
+    is_default, is_web = jobs["queue"] == "default", jobs["pipeline"] == "web"
+    ids = pd.Series("2" * 8, jobs.index, dtype="str").where(is_web, "1" * 8).where(is_default)
+    apart = jobs.assign(queue_id=ids, cluster_id=ids)  # two clusters with a queue "default"
+    rates = {"default": 60.0, "2" * 8: 120.0}
+    cost = measure(plain.builds, apart, plain.pipelines, None, plain.period, rates=rates).cost
+    ended = plain.period.of(jobs[is_default & (jobs["type"] == "script")], "finished_at")
+    hours = (ended["finished_at"] - ended["started_at"]).dt.total_seconds().groupby(ended["pipeline"]).sum() / 3600
+    paid = cost.set_index("pipeline")["cost"] / 3600
+    np.testing.assert_allclose(paid["docs"], hours["docs"])
+    np.testing.assert_allclose(paid["web"], 2 * hours["web"])
+    assert cost.attrs["unused_rates"] == []
+
+
 def test_verdicts_name_each_group(report: Report) -> None:
     found = {verdict.subject: verdict.status for verdict in report.verdicts}
     assert {"start (default)", "start (macos)", "wall (web)", "gone"} <= {*found}

@@ -71,7 +71,7 @@ def explain(
 
         ============================ ======= ==========================================================================
         kind, pipeline, step, queue, str     what the time was spent on, as in `time_ledger`; `queue_id` only
-        queue_id                             if a ledger has it
+        queue_id                             if both ledgers have it
         before_s, after_s            float64 mean seconds per build; with `by`, see Notes
         change_s                     float64 `after_s - before_s`
         low_s, high_s                float64 95 % interval of `change_s`; NaN with too few builds or days

@@ -16,6 +16,7 @@ BY_QUEUE: tuple[str, str] = ("queue", "queue_id")
 """Default keys of functions of queues: the key of a queue, and what separates queues of one key."""
 
 _SEPARATOR = " · "
+_NO_CLUSTER = "no cluster"
 _SHORT = 8
 """Characters of an id that are shown."""
 
@@ -43,8 +44,8 @@ def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
     """
     Return a distinct name of each job's queue for display: its key, unless two queues have the key.
 
-    These have the first characters of their cluster's id after the key, such as "default · 0186a3f2". A queue whose
-    key is unknown is named by the first characters of its id.
+    These have the first characters of their cluster's id after the key, such as "default · 0186a3f2", or "no cluster".
+    A queue whose key is unknown is named by the first characters of its id.
     """
     keys = typed_column(jobs, "queue")
     if "queue_id" not in jobs or jobs["queue_id"].isna().all():
@@ -66,9 +67,10 @@ def _name_distinctly(queues: pd.DataFrame) -> list[str]:
     names = []
     for key, cluster, identity, shared in zip(keys, clusters, identities, is_shared, strict=True):
         if key is None:
-            names.append(identity[:_SHORT])
-        elif shared and identity != key:
-            names.append(f"{key}{_SEPARATOR}{cluster[:_SHORT]}")
+            names.append(shorten_id(identity))
+        elif shared:
+            suffix = _NO_CLUSTER if identity == key else shorten_id(cluster)
+            names.append(f"{key}{_SEPARATOR}{suffix}")
         else:
             names.append(key)
     is_alike = pd.Series(names, dtype="str").duplicated(keep=False).tolist()
@@ -78,11 +80,24 @@ def _name_distinctly(queues: pd.DataFrame) -> list[str]:
     return names
 
 
+def shorten_id(id: str) -> str:
+    """Return the first characters of the id of a queue or cluster, for display."""
+    return id[:_SHORT]
+
+
 def with_queue_names(jobs: pd.DataFrame) -> pd.DataFrame:
     """Return jobs whose `queue` is the name for display, so that groups by queue separate clusters."""
     if "queue_id" not in jobs or jobs["queue_id"].isna().all():
         return jobs
     return jobs.assign(queue=name_queues(jobs))
+
+
+def is_queue(jobs: pd.DataFrame, queue: str) -> pd.Series[bool]:
+    """Return which jobs are of the queue with this name or id. A key that several queues have is no name."""
+    is_chosen = name_queues(jobs).eq(queue).fillna(value=False).astype(bool)
+    if "queue_id" in jobs:
+        is_chosen |= typed_column(jobs, "queue_id").eq(queue).fillna(value=False).astype(bool)
+    return is_chosen
 
 
 class KnownQueue(NamedTuple):
@@ -103,9 +118,9 @@ def find_queues(queue: Any, known: Sequence[KnownQueue], option: str) -> list[in
     found = exact or [place for place, one in enumerate(known) if queue == one.key]
     organizations = [known[place].organization for place in found]
     if len(set(organizations)) < len(found):
-        ids = ", ".join(repr(known[place].id or known[place].key) for place in found)
+        choices = ", ".join(repr(known[place].id or known[place].name) for place in found)
         raise BadInput(
             f"{option}: {len(found)} queues have the key {queue!r}, in several clusters. "
-            f"Pass the queue_id of one of them: {ids}."
+            f"Pass the queue_id or name of one of them: {choices}."
         )
     return found

@@ -45,8 +45,8 @@ def replay(
         both frames have `organization`, it identifies pipelines and queues, too.
     agents : int, sequence of int, dict, optional
         Agents of every queue: a whole number, `float("inf")`, or a schedule of 168 whole numbers for the hours of a
-        week from Monday 0:00 UTC. A dict has these by queue; other queues keep their agents. By default, the number is
-        inferred from the record, see Notes.
+        week from Monday 0:00 UTC. A dict has these by key or `queue_id` of a queue; other queues keep their agents. A
+        key that several clusters have is refused. By default, the number is inferred from the record, see Notes.
     run_scale : dict, optional
         Factors for run times, such as `{"e2e": 0.5}`. Keys are steps, or pairs of pipeline and step.
     skip : str, tuple or collection, optional

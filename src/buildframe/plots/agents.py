@@ -57,7 +57,7 @@ def agents_needed(
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
     queue : str
-        Queue whose number of agents changes. All other queues keep theirs.
+        Queue whose number of agents changes, by key or `queue_id`. All other queues keep theirs.
     within : str or timedelta, default "5min"
         Longest wait that counts as in time.
     target : float, default 0.95

@@ -10,6 +10,7 @@ from buildframe import metrics
 from buildframe.formatting import format_count, format_duration, format_percent, label_steps
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
+from buildframe.metrics.queues import BY_QUEUE, name_queues
 from buildframe.plots import theme
 from buildframe.plots.groups import check_key
 from buildframe.plots.layout import count_rows_that_fit, font_points, is_narrow, width_beside
@@ -96,6 +97,7 @@ def explain(
     for key in by if isinstance(by, list) else [by]:
         check_key(before, key, "by")
     rows = metrics.explain(before, after, by, tail, tz, allow_reversed=allow_reversed)
+    rows = rows.assign(name=_names(rows))
     walls = rows.attrs["before_s"], rows.attrs["after_s"]
     names = _labels(rows)
     each = theme.row_height(names.head(top), 0.3, _MOST_CHARACTERS)
@@ -144,10 +146,18 @@ def _bars(rows: pd.DataFrame, top: int, before: float, after: float, is_short: b
     return pd.concat([ends.iloc[:1], bars, ends.iloc[1:]], ignore_index=True)
 
 
-def _labels(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return "group / pipeline / step (kind)", without what all rows share."""
+def _names(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return the step of each row, with its queue if several queues ran it; without a step the queue."""
     steps = label_steps(rows["step"], rows.get("pipeline"))
-    names = steps.fillna(rows["queue"])
+    queues = name_queues(rows)
+    keys = [name for name in rows.columns[: rows.columns.get_loc("before_s")] if name not in BY_QUEUE]
+    is_in_several = rows.duplicated(keys, keep=False) & queues.notna()
+    return steps.mask(is_in_several, steps + ", " + queues).fillna(queues)
+
+
+def _labels(rows: pd.DataFrame) -> pd.Series[str]:
+    """Return "group / pipeline / name (kind)", without what all rows share."""
+    names = rows["name"]
     kinds = rows["kind"].str.replace("_", " ").fillna("share of builds")
     labels = (names + " (" + kinds + ")").fillna(kinds)
     columns = list(rows)

@@ -172,7 +172,7 @@ def measure(
     objectives : mapping of str to Objective, optional
         Objectives to measure, by name.
     rates : mapping of str to float, optional
-        Price of a minute by queue, for the cost of machine time.
+        Price of a minute by key or id of a queue, for the cost of machine time.
 
     Returns
     -------
@@ -180,7 +180,9 @@ def measure(
         The tables.
     """
     # Once for all tables, so that a step and a queue are called the same in each of them.
-    jobs = with_queue_names(jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"])))
+    labeled = jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"]))
+    jobs = with_queue_names(labeled)
+    priced = period.of(labeled, "finished_at")  # rates name a queue by key or id, not as it is called here
     finished, own = period.history.of(jobs, "finished_at"), period.of(jobs, "finished_at")
     tables, n_tests = find_changes(builds, jobs, period, since)
     wall_times = reported(tables, "wall_time")
@@ -195,7 +197,7 @@ def measure(
         flips=metrics.flips(finished),
         flaky_tests=metrics.flaky_lifecycle(flaky) if flaky is not None else pd.DataFrame(),
         objectives=measure_objectives(objectives or {}, builds, jobs, period),
-        cost=metrics.cost(own, rates, by="pipeline") if rates else pd.DataFrame(),
+        cost=metrics.cost(priced, rates, by="pipeline") if rates else pd.DataFrame(),
     )
 
 

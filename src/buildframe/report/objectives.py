@@ -11,6 +11,7 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.metrics.durations import RowMetric, span_of
+from buildframe.metrics.queues import is_queue
 from buildframe.report.periods import Period
 
 _OF_JOBS = (metrics.queue_time, metrics.run_time, metrics.turnaround, metrics.dependency_wait)
@@ -39,7 +40,8 @@ class Objective:
     by : {"queue", "pipeline"}, optional
         Check each queue or pipeline by itself. By default all rows together.
     queue, pipeline : str, optional
-        Count only rows of this queue or pipeline. Builds have no queue.
+        Count only rows of this queue or pipeline. Builds have no queue. A queue whose key several clusters have is
+        chosen by its id, or by its name in the report, such as "default · 0186a3f2".
     """
 
     of: str
@@ -64,10 +66,11 @@ def select_promised(
     """Return the rows that a duration measures, that began in the period and have the chosen values."""
     span = span_of(of)
     assert span is not None
-    rows = period.of(builds if of in OF_BUILDS.values() else jobs, span.start)
+    rows = builds if of in OF_BUILDS.values() else jobs
     for key, value in chosen.items():
-        rows = rows if value is None else rows[rows[key] == value]
-    return rows
+        if value is not None:
+            rows = rows[is_queue(rows, value) if key == "queue" else rows[key] == value]
+    return period.of(rows, span.start)
 
 
 def _measure(name: str, objective: Objective, builds: pd.DataFrame, jobs: pd.DataFrame, period: Period) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from buildframe.formatting import (
     truncate_middle,
     without_emoji,
 )
+from buildframe.metrics.queues import shorten_id
 from buildframe.spec.builds import OPEN_STATES
 from buildframe.widgets import html
 from buildframe.widgets.data_table import Row, TableColumn
@@ -69,7 +70,10 @@ def _job_title(job: Row) -> str:
 
 
 def _agent_with_queue(job: Row) -> str:
-    return " ".join(filter(None, (job["agent"], job["queue"] and f"({job['queue']})")))
+    queue = job["queue"]  # enough, because all jobs of a build are in the cluster of its pipeline
+    if not queue and job.get("queue_id"):
+        queue = shorten_id(job["queue_id"])
+    return " ".join(filter(None, (job["agent"], queue and f"({queue})")))
 
 
 JOB_COLUMNS = (
