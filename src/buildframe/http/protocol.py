@@ -311,6 +311,7 @@ class PageBodyDecoder(Protocol):
 
     def decode(self, body: bytes, /) -> list[Any]:
         """Return the rows; raise msgspec's errors if the body cannot be read."""
+        ...
 
 
 def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Page:

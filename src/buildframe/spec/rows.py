@@ -191,7 +191,7 @@ def _read_named(kind: type[msgspec.Struct], raw: msgspec.Raw) -> Any:
     named = getattr(kind, "NAMED", None)
     for name, _, declared in _fields_of(kind):
         if name == named:
-            return kind(**{named: _read_value(declared, raw, (), lambda *_: None)})
+            return kind(**{name: _read_value(declared, raw, (), lambda *_: None)})
     return None
 
 
