@@ -23,7 +23,7 @@ Coverage = tuple[Moment, Moment] | None
 
 _BUILDS = (
     "id", "number", "organization", "pipeline", "pipeline_id", "state", "blocked", "branch", "commit", "source",
-    "created_at", "scheduled_at", "started_at", "finished_at", "web_url", "pull_request_id", "pull_request_base",
+    "created_at", "scheduled_at", "started_at", "finished_at", "web_url", "pull_request", "pull_request_base",
     "pull_request_repository", "pipeline_repository", "fetched_at",
 )  # fmt: skip
 _JOBS = (
