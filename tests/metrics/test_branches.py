@@ -461,7 +461,7 @@ def test_naive_times_are_refused():
 
 
 HERE = "git@github.com:acme/web.git"
-FORKED = {"pull_request_id": "7", "pull_request_repository": "https://github.com/mallory/web.git"}
+FORKED = {"pull_request": "7", "pull_request_repository": "https://github.com/mallory/web.git"}
 
 
 def from_forks(states: str, forks: str, **columns: object) -> pd.DataFrame:
@@ -500,11 +500,11 @@ def test_failures_of_forks_are_no_outages_of_the_branch_of_that_name(engine):
     ],
 )
 def test_repositories_are_compared_by_host_and_path(repository, source, is_fork):
-    frame = pd.DataFrame({"pull_request_id": ["7", None, ""], "pull_request_repository": [source, None, None]})
+    frame = pd.DataFrame({"pull_request": ["7", None, ""], "pull_request_repository": [source, None, None]})
     frame = frame.assign(pipeline_repository=repository)
     assert metrics.is_from_fork(frame).tolist() == [is_fork, False, False]
     assert (
-        metrics.is_from_fork(frame.drop(columns="pull_request_id")).tolist() == [is_fork and bool(source)] + [False] * 2
+        metrics.is_from_fork(frame.drop(columns="pull_request")).tolist() == [is_fork and bool(source)] + [False] * 2
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import check_is_pandas, column
 
-PULL_REQUEST = ("pull_request_id", "pull_request_base", "pull_request_repository")
+PULL_REQUEST = ("pull_request", "pull_request_base", "pull_request_repository")
 """Columns of which at least one has a value if a build is for a pull request."""
 
 COLUMNS = (*PULL_REQUEST, "pipeline_repository")
@@ -33,7 +33,7 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
     Parameters
     ----------
     builds : pandas.DataFrame
-        Builds. Uses `pull_request_id`, `pull_request_base`, `pull_request_repository` and `pipeline_repository` if the
+        Builds. Uses `pull_request`, `pull_request_base`, `pull_request_repository` and `pipeline_repository` if the
         frame has them.
 
     Returns
