@@ -13,7 +13,7 @@ from buildframe.http.protocol import Page, Request
 from buildframe.http.response import TooLarge
 from buildframe.http.retry import Decode, fetch, is_overload
 
-_FEW_TRIES = 2  # failures with 5xx; a timeout counts at once
+_FEW_TRIES = 3  # failures with 5xx; a timeout counts at once
 
 
 class PageSize:
@@ -44,14 +44,19 @@ class PageSize:
         If a response to `probe`, a page of one row, fails as well, the service is down, and its pages keep their size.
         `is_up` says that the service is known to respond.
         """
+        responds = is_up
+
+        def probe_service() -> bool:
+            nonlocal responds
+            responds = responds or _responds(client, probe, budget)
+            return responds
+
         try:
-            return fetch(client, request, decode, budget, tries=1 if is_up else _FEW_TRIES)
+            tries = 1 if is_up else _FEW_TRIES
+            return fetch(client, request, decode, budget, tries=tries, is_up=probe_service)
         except BuildframeError as failure:
-            if not is_overload(failure):
+            if not is_overload(failure) or not (responds or isinstance(failure, TooLarge)):
                 raise
-            is_up = is_up or isinstance(failure, TooLarge)
-        if not is_up and not _responds(client, probe, budget):
-            return fetch(client, request, decode, budget)
         with self._lock:
             self.rows = min(self.rows, max(self._least, rows // 2))
         raise PagesShrunk(f"The service cannot send a page of {rows} rows.")

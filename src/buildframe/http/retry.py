@@ -46,6 +46,7 @@ def fetch(
     advice: str = "",
     timeout: float | None = None,
     tries: int | None = None,
+    is_up: Callable[[], bool] | None = None,
 ) -> T:
     """Send a request and return its decoded response.
 
@@ -53,14 +54,16 @@ def fetch(
     5xx, if there is no response in time, and if its body is no JSON: a proxy may have cut it. A body that is JSON but
     was refused would be the same again. The waits are the server's if it names one, else they grow, with jitter. The
     attempts are limited; `budget` counts them and may end them with Canceled or DeadlineExceeded. In these cases a
-    request that is not repeatable raises OutcomeUnknown, with `advice` on how to check what happened. With
-    `tries`, fetch gives up after so many responses with 5xx, or after one that is not in time.
+    request that is not repeatable raises OutcomeUnknown, with `advice` on how to check what happened.
+
+    With `tries`, fetch gives up after so many responses with 5xx, or after one that is not in time, unless `is_up`
+    returns False: then the service is down, and the request is sent again as usual. `is_up` counts as an attempt.
     """
     import tenacity  # with asyncio and, if it is installed, tornado: connect() does not need them
 
     budget, advice = budget or RequestBudget(), advice or _CHECK_FIRST
     interrupts.begin_request(None if request.repeatable else f"{sent_note(request)}\n{advice}")
-    attempts = _Attempts(budget, tries)
+    attempts = _Attempts(budget, tries, is_up)
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(attempts.is_worth_another),
         wait=_seconds_to_wait,
@@ -113,10 +116,11 @@ def is_overload(error: BaseException | None) -> bool:
 class _Attempts:
     """The attempts of one request: whether to make another one, when, and when to give up."""
 
-    def __init__(self, budget: RequestBudget, tries: int | None) -> None:
+    def __init__(self, budget: RequestBudget, tries: int | None, is_up: Callable[[], bool] | None) -> None:
         self._budget = budget
         self._tries = tries
-        self._overloads = 0
+        self._is_up = is_up
+        self._overloads = self._probes = 0
         self._began = time.monotonic()
         self._without_response = 0
 
@@ -130,11 +134,23 @@ class _Attempts:
         error = _error_of(state)
         is_without_response = isinstance(error, Unreachable) and not (error.sent and error.in_time)
         self._without_response = self._without_response + 1 if is_without_response else 0
-        are_used_up = state.attempt_number >= MAX_ATTEMPTS or self._without_response >= MAX_CONNECTS
-        if self._tries is not None and is_overload(error):
-            self._overloads += self._tries if isinstance(error, Unreachable) else 1
-            are_used_up = are_used_up or self._overloads >= self._tries
-        return are_used_up and not self._budget.is_expired  # the wait for another attempt raises DeadlineExceeded
+        if self._budget.is_expired:
+            return False  # the wait for another attempt raises DeadlineExceeded
+        attempts = state.attempt_number + self._probes
+        are_used_up = attempts >= MAX_ATTEMPTS or self._without_response >= MAX_CONNECTS
+        return are_used_up or self._may_shrink(error)
+
+    def _may_shrink(self, error: BaseException | None) -> bool:
+        """Whether to give up early because a smaller response may not fail."""
+        if self._tries is None or not is_overload(error):
+            return False
+        self._overloads += self._tries if isinstance(error, Unreachable) else 1
+        if self._overloads < self._tries:
+            return False
+        if self._is_up is None or self._is_up():
+            return True
+        self._tries, self._probes = None, 1
+        return False
 
     def wait(self, state: tenacity.RetryCallState) -> None:
         interrupts.mark_not_performed()
