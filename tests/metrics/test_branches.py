@@ -503,9 +503,7 @@ def test_repositories_are_compared_by_host_and_path(repository, source, is_fork)
     frame = pd.DataFrame({"pull_request": ["7", None, ""], "pull_request_repository": [source, None, None]})
     frame = frame.assign(pipeline_repository=repository)
     assert metrics.is_from_fork(frame).tolist() == [is_fork, False, False]
-    assert (
-        metrics.is_from_fork(frame.drop(columns="pull_request")).tolist() == [is_fork and bool(source)] + [False] * 2
-    )
+    assert metrics.is_from_fork(frame.drop(columns="pull_request")).tolist() == [is_fork and bool(source)] + [False] * 2
 
 
 def test_the_list_of_pipelines_says_the_repository_if_builds_do_not():

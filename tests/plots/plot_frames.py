@@ -57,7 +57,7 @@ def builds(days: int = 3, each: int = 20, fetched: float | None = None, **column
 
 def jobs(n: int = 4, **columns: object) -> pd.DataFrame:
     """Jobs of one build, one after another: runnable at k, started at k + 1, finished at k + 3 minutes."""
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "id": [f"j{k}" for k in range(n)],
             "organization": "acme",
@@ -89,6 +89,7 @@ def jobs(n: int = 4, **columns: object) -> pd.DataFrame:
             **columns,
         }
     )
+    return frame if "step_id" in frame else frame.assign(step_id=frame["name"])  # one step for each name
 
 
 def flipping(steps: int = 3, commits: int = 6) -> pd.DataFrame:

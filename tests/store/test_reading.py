@@ -51,7 +51,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     with bf.sandbox(builds=200, days=4) as ci:
         suites = ci.sandbox.suites()
         first = bf.Store(folder).sync(ci, suites=suites, progress=False)
-        flaky = ci.flaky_tests("rspec", progress=False)
+        flaky = ci.flaky_tests("rspec", period="28days", progress=False)
         ci.pipeline("docs").update(name="Handbook")
         ci.sandbox.push("handbook")
         ci.sandbox.clock.advance(dt.timedelta(days=2))
@@ -232,7 +232,7 @@ def test_attrs_contain_the_coverage(filled: Filled, tmp_path: Path) -> None:
 
 def test_a_board_then_and_now_is_that_of_two_fetches(filled: Filled) -> None:
     board = metrics.flaky_board(filled.store.flaky_tests("rspec"), before=filled.earlier.flaky_tests("rspec"))
-    now = filled.ci.flaky_tests("rspec", progress=False)
+    now = filled.ci.flaky_tests("rspec", period="28days", progress=False)
     assert_frame_equal(board, metrics.flaky_board(now, before=filled.flaky_then))
     assert board["status"].nunique() > 2
 

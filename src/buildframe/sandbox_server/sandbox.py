@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, get_args
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_call, checked_names
@@ -124,7 +124,7 @@ class Sandbox:
         until: When = UNTIL,
         agents: Mapping[str, int | Sequence[int] | EphemeralAgents] | None = None,
         run_scale: Mapping[str, float] | None = None,
-        world: WorldKind = "plain",
+        world: Literal["plain", "odd"] = "plain",
         fork_share: float = 0.0,
         no_end_share: float = 0.0,
         quota: Quota | None = None,

@@ -29,13 +29,17 @@ def convert_record(kind: type[R], value: Any, report: Callable[[OddValue], None]
         return convert_exact_record(kind, value)
     except (msgspec.ValidationError, Malformed):
         required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
-        if not isinstance(value, Mapping) or any(value.get(name) is None for name in required):
+        if not isinstance(value, Mapping) or not all(_is_identity(value.get(name)) for name in required):
             raise
     odd: list[tuple[Path, Any, Any]] = []
     record = _convert_fields(kind, value, lambda path, sent, job: odd.append((path, sent, job)))
     for path, sent, job in odd:
         report(OddValue.of(path, sent, record, job))
     return record
+
+
+def _is_identity(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def convert_exact_record(kind: type[R], value: Any) -> R:
