@@ -59,7 +59,7 @@ def test_timeline_shows_failed_canceled_retried_and_open_jobs():
 
 def test_timeline_keeps_the_attempts_of_a_step_together():
     shards = {"parallel_group_index": [0, None, 1, None], "parallel_group_total": [2, None, 2, None]}
-    frame = jobs(4, name=["a 1/2", "b", "a 2/2", "c"], **shards)
+    frame = jobs(4, name=["a 1/2", "b", "a 2/2", "c"], step_id=["a", "b", "a", "c"], **shards)
     assert labels(plots.timeline(frame)) == ["a 1/2", "a 2/2", "b", "c"]
 
 
