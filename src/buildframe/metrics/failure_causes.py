@@ -27,18 +27,24 @@ _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTR
 _KILL = "SIGKILL"
 
 
+def _by_reason(cause: nw.Expr) -> nw.Expr:
+    """Return the cause that the reason of the signal states, else the given one."""
+    reason = nw.col("signal_reason")
+    cause = nw.when(reason.is_in([_BY_CONFIGURATION])).then(nw.lit(COMMAND)).otherwise(cause)
+    cause = nw.when(reason.is_in(_BY_INFRASTRUCTURE)).then(nw.lit(INFRASTRUCTURE)).otherwise(cause)
+    return nw.when(reason.is_in([_BY_PERSON])).then(nw.lit(PERSON)).otherwise(cause)
+
+
 def number_cause(available: Collection[str]) -> nw.Expr:
     """Return the cause of each failure; `COMMAND` for jobs in other states."""
     signal, is_lost = nw.col("signal"), (nw.col("exit_status") == LOST).fill_null(False)
     is_crash = signal.is_in(_CRASHES).fill_null(False)
     is_kill = (signal == _KILL).fill_null(False)
-    if "signal_reason" in available:
-        reason = nw.col("signal_reason")
-        is_kill &= reason.is_null()
+    has_reason = "signal_reason" in available
+    if has_reason:
+        is_kill &= nw.col("signal_reason").is_null()
     cause = nw.when(is_kill).then(nw.lit(KILLED)).otherwise(nw.lit(COMMAND))
     cause = nw.when(is_lost & ~is_crash).then(nw.lit(INFRASTRUCTURE)).otherwise(cause)
-    if "signal_reason" in available:
-        cause = nw.when(reason == _BY_CONFIGURATION).then(nw.lit(COMMAND)).otherwise(cause)
-        cause = nw.when(reason.is_in(_BY_INFRASTRUCTURE)).then(nw.lit(INFRASTRUCTURE)).otherwise(cause)
-        cause = nw.when(reason == _BY_PERSON).then(nw.lit(PERSON)).otherwise(cause)
+    if has_reason:
+        cause = _by_reason(cause)
     return nw.when(nw.col("state") == "failed").then(cause).otherwise(nw.lit(COMMAND))

@@ -74,7 +74,7 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     112      web       upload   39    1.3660
     113      web       visual  115    1.3560
     """
-    if "step" in jobs or not isinstance(jobs, pd.DataFrame):
+    if not isinstance(jobs, pd.DataFrame) or "step" in jobs:
         return typed_column(jobs, "step")
     for name in ("step_key", "name"):
         column(jobs, name)  # raises BadInput if it is missing

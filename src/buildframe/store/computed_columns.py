@@ -85,11 +85,11 @@ def _from_build(jobs: pa.Table) -> dict[str, Any]:
 
 def _source(rows: pa.Table, name: str) -> pa.Array[Any]:
     """Return a column with the type that it has when it is fetched; null if it is not stored."""
-    kind = next(column.kind for column in TABLES["jobs"] if column.name == name)
+    kind: pa.DataType = arrow.schema("jobs", (name,)).field(name).type
     if name not in rows.column_names:
-        nulls: pa.Array[Any] = pa.nulls(rows.num_rows).cast(arrow.ARROW_TYPES[kind])
+        nulls: pa.Array[Any] = pa.nulls(rows.num_rows).cast(kind)
         return nulls
-    values: pa.Array[Any] = rows[name].cast(arrow.ARROW_TYPES[kind]).combine_chunks()
+    values: pa.Array[Any] = rows[name].cast(kind).combine_chunks()
     return values
 
 

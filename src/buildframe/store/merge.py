@@ -52,7 +52,8 @@ def newest_builds(rows: pa.Table) -> pa.Table:
     """
     ages = rows.select(["id", "fetched_at", "day"]).to_pandas()
     newest = ages.sort_values(["fetched_at", "day"], ascending=False).drop_duplicates("id").index
-    return rows.take(pa.array(newest))
+    positions: Any = pa.array(newest)
+    return rows.take(positions)
 
 
 def jobs_of_builds(jobs: pa.Table, builds: pa.Table) -> pa.Table:
