@@ -45,7 +45,7 @@ EDGES = f"""() => ['.bf-head', '.bf-body .bf-row'].map(row => [...document.query
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Iterator[bf.workspace.Workspace]:
-    with worlds.sandbox(builds=600, path=tmp_path / "sandbox.db") as workspace:
+    with worlds.sandbox(builds=600, path=tmp_path / "sandbox.db", world="odd") as workspace:
         hostile = {"branch": HOSTILE, "message": "<script>alert(2)</script>"}
         workspace.pipeline("web").create_build(commit="HEAD", ignore_pipeline_branch_filters=True, **hostile)
         for slug in ("web", "api", "mobile"):

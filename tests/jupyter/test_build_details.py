@@ -28,7 +28,7 @@ ws = bf.connect("acme")"""
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Iterator[Workspace]:
-    with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db") as workspace:
+    with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db", world="odd") as workspace:
         workspace.sandbox.push("web")
         repository = "git@git.example.com:acme/x.git"
         workspace.create_pipeline(name="Gate", cluster_id=None, repository=repository, configuration=STEPS)

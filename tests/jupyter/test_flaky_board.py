@@ -28,7 +28,7 @@ HOSTILE = "escapes <script>alert('hi')</script>"  # a name that the sandbox has
 @pytest.fixture
 def ci(lab: Lab, tmp_path: Path) -> Iterator[Workspace]:
     """A service some hours after the last of four syncs."""
-    with bf.sandbox(builds=60, days=2, path=tmp_path / "sandbox.db") as ws:
+    with bf.sandbox(builds=60, days=2, path=tmp_path / "sandbox.db", world="odd") as ws:
         for _ in range(4):
             bf.Store(lab.folder / "history").sync(ws, since="1d", suites=["rspec"], progress=False)
             ws.sandbox.clock.advance(dt.timedelta(hours=50))

@@ -1,4 +1,4 @@
-"""Jobs without an agent use no machine, and jobs that are over neither run nor wait. Expected values are by hand."""
+"""Jobs without an agent use no machine, and jobs that are over neither run nor wait. Expected values are manually."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_the_step_of_a_job_alone(job: dict[str, Any], step: str | None) -> None:
         ([{"name": "Test"}, {"name": "Test", "build_id": "c"}], ["Test", "Test"]),
     ],
 )
-def test_steps_of_a_build_are_told_apart_by_commands_or_order(
+def test_steps_of_a_build_are_reported_apart_by_commands_or_order(
     jobs: list[dict[str, Any]], steps: list[str], with_ids: bool
 ) -> None:
     ids = [{"step_id": f"s{k}"} if with_ids else {} for k in range(len(jobs))]

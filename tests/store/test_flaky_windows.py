@@ -30,7 +30,7 @@ def test_a_sync_asks_for_the_longest_period(ci: Workspace, tmp_path: Path) -> No
     assert len(tests) > len(ci.flaky_tests("rspec")) == len(ci.flaky_tests("rspec", period="7days"))
 
 
-def test_a_service_that_refuses_the_period_is_asked_without_it_from_then_on(ci: Workspace, tmp_path: Path) -> None:
+def test_a_service_that_refuses_the_period_is_requested_without_it_from_then_on(ci: Workspace, tmp_path: Path) -> None:
     listed, periods = Workspace.flaky_tests, []
 
     def refuse(self: Workspace, suite: str, **query: object) -> object:

@@ -1,4 +1,4 @@
-"""Tell queues apart: two clusters may each have a queue of one key. Knows columns of jobs, not their times."""
+"""Distinguish queues: two clusters may each have a queue of one key. Knows columns of jobs, not their times."""
 
 from __future__ import annotations
 

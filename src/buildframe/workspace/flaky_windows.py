@@ -17,7 +17,7 @@ class FlakyTestLists:
     """
     Lists of flaky tests of one organization.
 
-    A service that refuses the option `period` is asked without it, once for all lists.
+    A service that refuses the option `period` is requested without it, once for all lists.
     """
 
     def __init__(self, ws: Workspace) -> None:

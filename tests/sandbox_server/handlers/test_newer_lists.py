@@ -1,4 +1,4 @@
-"""Lists, options and leniencies beyond the API document: values by hand from the service's public pages."""
+"""Lists, options and leniencies beyond the API document: values manually from the service's public pages."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def test_annotations_of_failed_builds_name_the_jobs_that_failed(http: httpx.Clie
 
 
 def test_metrics_of_tests_add_up_and_need_the_version(http: httpx.Client) -> None:
-    asked = {"Buildkite-Version": "2026-08-01"}
-    tests = http.get(f"{SUITES}/rspec/tests", params={"per_page": 100}, headers=asked).json()
+    requested = {"Buildkite-Version": "2026-08-01"}
+    tests = http.get(f"{SUITES}/rspec/tests", params={"per_page": 100}, headers=requested).json()
     assert tests
     for test in tests:
         passed, failures = (test["executions_count_by_result"][name] for name in ("passed", "failed"))

@@ -81,7 +81,20 @@ def known(sandbox: Sandbox, http: httpx.Client) -> dict[str, list[Any]]:
     members = http.get(f"{acme}/members").json()
     agents = [job["agent"]["id"] for build in builds for job in build["jobs"] if job.get("agent")]
     queues = [job["cluster_queue_id"] for build in builds for job in build["jobs"] if job.get("cluster_queue_id")]
+    suite, everything = "rspec", "/v2/analytics/organizations/acme/suites/rspec"
+    runs, tests = (http.get(f"{everything}/{name}").json() for name in ("runs", "tests"))
+    failed_build, failed = next(
+        (build, job)
+        for build in builds
+        for job in build["jobs"]
+        if job.get("state") == "failed" and not job.get("retried")
+    )
     return {
+        "suite of a run": [suite],
+        "run": [run["id"] for run in runs[:3]],
+        "test": [test["id"] for test in tests[:3]],
+        "failed": [failed_build["number"]],
+        "failed job": [failed["id"]],
         "org": ["acme"],
         "pipeline": [each["slug"] for each in pipelines],
         "number": [each["number"] for each in builds],
@@ -120,6 +133,10 @@ def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) 
         values = values | {"pipeline": ["web"]}
     if "job" in named:
         values = values | {"pipeline": ["release"], "number": values["blocked"]}
+    if name == "retry_job":
+        values = values | {"pipeline": ["web"], "number": values["failed"], "job": values["failed job"]}
+    if name in ("get_run", "list_failed_executions", "get_test"):
+        values = values | {"suite": values["suite of a run"]}
     for key, schema in (named | sent.get("properties", {})).items():
         if key in values:
             schema.clear()
