@@ -96,7 +96,7 @@ class StoreReader:
             Return builds created before this time.
         pipeline : str, optional
             Slug or id of a pipeline. A slug selects the pipeline that has it now, with all its builds under earlier
-            slugs, and deleted pipelines that had it last: `pipeline_id` distinguishes them apart.
+            slugs, and deleted pipelines that had it last: `pipeline_id` distinguishes them.
         columns : sequence of str, optional
             Columns to return. By default those of `Workspace.builds`.
 
