@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe import metrics
 from tests.benchmarks.handwritten_intervals import CELLS, Durations, Integers, percentile_columns, rated, shift_of
 
 NAT = np.iinfo(np.int64).min
@@ -47,16 +46,6 @@ def _null_last(values: Any) -> Any:
     return pd.Series(values).reset_index(drop=True).sort_values(na_position="last").index.to_numpy()
 
 
-def steps(jobs: pd.DataFrame) -> tuple[Integers, pd.Series[str]]:
-    """The step of each job, worked out once for each pair of a key and a name."""
-    keys, key = pd.factorize(jobs["step_key"])
-    names, name = pd.factorize(jobs["name"])
-    pairs = np.where(keys >= 0, keys, len(key) + names)
-    result = pd.DataFrame({"step_key": [*key, *[None] * len(name)], "name": [*[None] * len(key), *name]}, dtype="str")
-    codes, texts = factorized(metrics.step(result))
-    return codes[pairs], texts
-
-
 def grouped(first: Integers, second: Integers, many: int) -> tuple[Integers, Integers]:
     """Of two small numbers one, without gaps: of each row, and which pairs there are."""
     pairs = first * many + second
@@ -73,6 +62,11 @@ def in_groups(codes: Integers, n: Integers, *columns: Any) -> list[list[Any]]:
     """The rows of each group, after a sort by group that needs no comparisons."""
     order = np.argsort(codes.astype(np.int16), kind="stable")
     return [np.split(one[order], np.cumsum(n)[:-1]) for one in columns]
+
+
+def starts_of_scripts(jobs: pd.DataFrame) -> Integers:
+    """When jobs began to run on an agent, which only script jobs do."""
+    return np.where(is_any(jobs["type"], "script"), us(jobs, "started_at"), NAT)
 
 
 def _durations(
@@ -111,7 +105,7 @@ def _there(result: pd.DataFrame, codes: Integers) -> pd.DataFrame:
 
 def percentiles_by_step(jobs: pd.DataFrame) -> pd.DataFrame:
     pipeline, pipelines = factorized(jobs["pipeline"])
-    step, texts = steps(jobs)
+    step, texts = factorized(jobs["step"])
     codes, there = grouped(pipeline, step, len(texts))
     scripts = is_any(jobs["type"], "script")
     at = us(jobs, "runnable_at")
@@ -124,7 +118,8 @@ def trend(jobs: pd.DataFrame) -> pd.DataFrame:
     at = us(jobs, "created_at")
     day = at // DAY
     first, many = day.min(), day.max() - day.min() + 1
-    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), at, True, _seen(jobs))
+    scripts = is_any(jobs["type"], "script")
+    result = _durations(day - first, many, us(jobs, "started_at"), us(jobs, "finished_at"), at, scripts, _seen(jobs))
     return in_days(us(jobs, "fetched_at").max(), first, many, result)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from tests.benchmarks.handwritten import DAY
 from tests.benchmarks.handwritten_intervals import CELLS, Durations, percentile_columns, shift_of
-from tests.benchmarks.handwritten_jobs import HALF_HOUR, ranked
+from tests.benchmarks.handwritten_jobs import HALF_HOUR, UNDER_WAY, ranked
 from tests.benchmarks.handwritten_tables import each_day, rated_kinds, settled, summed
 
 _VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
@@ -63,7 +63,8 @@ class Sql:
         return groups.rename(columns={"k0": "pipeline", "k1": "step"}).assign(**columns)
 
     def trend(self) -> pd.DataFrame:
-        groups, columns = self._percentiles(f"epoch_us(created_at) // {DAY}", "run_time_s", "started_at", "created_at")
+        by = f"epoch_us(created_at) // {DAY}"
+        groups, columns = self._percentiles(by, "run_time_s", "started_at", "created_at", "type = 'script'")
         return self._filled("jobs", groups.rename(columns={"k0": "day"}).assign(**columns))
 
     def _filled(self, table: str, days: pd.DataFrame) -> pd.DataFrame:
@@ -192,13 +193,16 @@ class Sql:
                 FROM (SELECT build_id, {own} FROM jobs WHERE rowid IN (SELECT newest FROM builds_of))
                 WHERE build_state IN ('passed', 'failed') AND commit <> 'HEAD'),
             each_build AS (SELECT build_id, failed_at, repeated FROM builds_of LEFT JOIN repeats USING (build_id)),
-            outcomes AS (SELECT pipeline, started_at, epoch_us(finished_at) - epoch_us(started_at) AS us,
+            jobs_of AS (SELECT * REPLACE (CASE WHEN type = 'script' THEN started_at END AS started_at) FROM jobs),
+            outcomes AS (SELECT pipeline, state, started_at, epoch_us(finished_at) - epoch_us(started_at) AS us,
                             CASE WHEN retried THEN 0 WHEN state = 'canceled' THEN 1
                                  WHEN repeated THEN 3 ELSE 4 END AS place,
                             CASE WHEN started_at IS NOT NULL AND finished_at > failed_at AND place > 1
                                  THEN epoch_us(finished_at) - epoch_us(greatest(started_at, failed_at))
                                  ELSE 0 END AS late
-                     FROM jobs LEFT JOIN each_build USING (build_id))
+                     FROM jobs_of LEFT JOIN each_build USING (build_id))
             SELECT pipeline, count(us) AS n, sum(us) / 1e6 AS machine_s, {parts},
-                   count_if(started_at IS NOT NULL AND us IS NULL) AS n_running, count_if(us < 0) AS n_negative
+                   count_if(started_at IS NOT NULL AND us IS NULL AND state IN {UNDER_WAY}) AS n_running,
+                   count_if(started_at IS NOT NULL AND us IS NULL AND state NOT IN {UNDER_WAY}) AS n_no_end,
+                   count_if(us < 0) AS n_negative
             FROM outcomes GROUP BY pipeline ORDER BY pipeline""")

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tests.benchmarks.handwritten import NAT, cells_of, factorized, flag, is_any, steps, us
+from tests.benchmarks.handwritten import NAT, cells_of, factorized, flag, is_any, starts_of_scripts, us
 from tests.benchmarks.handwritten_intervals import Integers, rated
 
 HALF_HOUR = 1_800_000_000
 _VERDICTS = np.array(["passed", "infrastructure", "killed", "undecided", "deterministic", "flaky"], object)
 _FLAKY = 5
+UNDER_WAY = ("running", "scheduled")
+"""States of jobs here that are not over, whose end is unknown."""
 
 
 class _Attempts(NamedTuple):
@@ -38,7 +40,7 @@ def _attempts(jobs: pd.DataFrame) -> _Attempts:
     killed = failed & ~lost & is_any(jobs["signal"], "SIGKILL")
     rows = np.flatnonzero(is_any(jobs["type"], "script") & (passed | failed | timed_out))
     result = [factorized(jobs[name]) for name in ("organization", "pipeline")]
-    result += [steps(jobs), factorized(jobs["commit"]), factorized(jobs["matrix"])]
+    result += [factorized(jobs[name]) for name in ("step", "commit", "matrix")]
     index = jobs["parallel_group_index"]
     shard = index.to_numpy(np.int64, na_value=int(index.max()) + 1)
     key = np.zeros(len(rows), np.int64)
@@ -179,7 +181,7 @@ def waste(jobs: pd.DataFrame) -> pd.DataFrame:
     builds, ids = pd.factorize(jobs["build_id"])
     state = pd.factorize(jobs["state"])
     is_state = {name: state[0] == state[1].get_loc(name) for name in ("failed", "timed_out", "canceled")}
-    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    begun, over = starts_of_scripts(jobs), us(jobs, "finished_at")
     retried = flag(jobs["retried"])
     hard = ((is_state["failed"] & ~flag(jobs["soft_failed"])) | is_state["timed_out"]) & ~retried & (over != NAT)
     failed_at = np.full(len(ids), np.iinfo(np.int64).max)
@@ -195,11 +197,13 @@ def waste(jobs: pd.DataFrame) -> pd.DataFrame:
     many = len(pipelines)
     parts = (np.bincount(codes_ran * 5 + place, span - late, many * 5) / 1e6).reshape(many, 5)
     parts[:, 2] = np.bincount(codes_ran, late, many) / 1e6
-    running = (begun != NAT) & (over == NAT)
+    left = (begun != NAT) & (over == NAT)
+    running = left & is_any(jobs["state"], *UNDER_WAY)
     names = ("retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s")
     result = {"n": np.bincount(codes_ran, minlength=many), "machine_s": parts.sum(axis=1)}
     result |= {name: parts[:, i] for i, name in enumerate(names)}
-    result |= {"n_running": np.bincount(codes[running], minlength=many)}
+    flags = {"n_running": running, "n_no_end": left & ~running}
+    result |= {name: np.bincount(codes[those], minlength=many) for name, those in flags.items()}
     return pd.DataFrame(
         {"pipeline": pipelines} | result | {"n_negative": np.bincount(codes_ran[span < 0], minlength=many)}
     )
@@ -238,7 +242,7 @@ def _series(durations: Integers, ids: pd.Index[Any], name: str) -> pd.Series[pd.
 
 def machine_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     codes, ids = _builds(jobs)
-    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    begun, over = starts_of_scripts(jobs), us(jobs, "finished_at")
     ran = (begun != NAT) & (over != NAT)
     sums = np.bincount(codes[ran], (over - begun)[ran], len(ids)).astype(np.int64)
     return _series(np.where(np.bincount(codes[ran], minlength=len(ids)) > 0, sums, NAT), ids, "machine_time")
@@ -257,7 +261,7 @@ def _union(codes: Integers, begun: Integers, over: Integers, many: int) -> Integ
 
 def parallelism(jobs: pd.DataFrame) -> pd.Series[float]:
     codes, ids = _builds(jobs)
-    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    begun, over = starts_of_scripts(jobs), us(jobs, "finished_at")
     ran = (begun != NAT) & (over != NAT) & ~flag(jobs["retried"])
     codes, begun, over = codes[ran], begun[ran], np.maximum(begun, over)[ran]
     run_time = np.bincount(codes, over - begun, len(ids))
@@ -268,7 +272,7 @@ def parallelism(jobs: pd.DataFrame) -> pd.Series[float]:
 
 def active_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     codes, ids = _builds(jobs)
-    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    begun, over = starts_of_scripts(jobs), us(jobs, "finished_at")
     ran = (begun != NAT) & (over != NAT) & ~flag(jobs["retried"])
     codes, begun, over = codes[ran], begun[ran], over[ran]
     sums = _union(codes, begun, np.maximum(begun, over), len(ids))
@@ -304,7 +308,7 @@ def time_to_pass(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
 def _gaps(jobs: pd.DataFrame, blocked: bool) -> pd.Series[pd.Timedelta]:
     """Builds one after the other, as in `_union`; a gap belongs to what begins at its end."""
     codes, ids = _builds(jobs)
-    begun, over, seen = us(jobs, "started_at"), us(jobs, "finished_at"), us(jobs, "fetched_at")
+    begun, over, seen = starts_of_scripts(jobs), us(jobs, "finished_at"), us(jobs, "fetched_at")
     created, last = np.empty(len(ids), np.int64), np.full(len(ids), NAT)
     created[codes] = us(jobs, "build_created_at")
     end = np.where(over == NAT, seen, over)
@@ -365,7 +369,7 @@ def _load(jobs: pd.DataFrame, name: str, begun: Integers, over: Integers) -> pd.
 
 
 def concurrency(jobs: pd.DataFrame) -> pd.DataFrame:
-    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    begun, over = starts_of_scripts(jobs), us(jobs, "finished_at")
     return _load(jobs, "running", begun, np.where(over == NAT, us(jobs, "fetched_at"), over))
 
 
@@ -379,10 +383,11 @@ def queue_depth(jobs: pd.DataFrame) -> pd.DataFrame:
 def utilization(jobs: pd.DataFrame) -> pd.DataFrame:
     codes, queues = factorized(jobs["queue"])
     agents, names = pd.factorize(jobs["agent_id"])
-    begun, over = us(jobs, "started_at"), us(jobs, "finished_at")
+    begun, over = starts_of_scripts(jobs), us(jobs, "finished_at")
     ended = (begun != NAT) & (over != NAT)
     counted = ended & (agents >= 0)
-    many, running = len(queues), np.bincount(codes[(begun != NAT) & (over == NAT)], minlength=len(queues))
+    many, left = len(queues), (begun != NAT) & (over == NAT)
+    running = left & is_any(jobs["state"], *UNDER_WAY)
     ran, begun_then, over_then = codes[counted], begun[counted], over[counted]
     pairs = ran * len(names) + agents[counted]
     first, last = np.full(many * len(names), np.iinfo(np.int64).max), np.full(many * len(names), NAT)
@@ -398,7 +403,8 @@ def utilization(jobs: pd.DataFrame) -> pd.DataFrame:
         "busy_s": busy_s,
         "seen_s": seen_s,
         "share_used": busy_s / np.where(seen_s > 0, seen_s, np.nan),
-        "n_running": running,
+        "n_running": np.bincount(codes[running], minlength=many),
+        "n_no_end": np.bincount(codes[left & ~running], minlength=many),
         "n_no_agent": np.bincount(codes[ended & ~counted], minlength=many),
         "n_negative": np.bincount(ran[span < 0], minlength=many),
     }

@@ -13,7 +13,7 @@ import polars as pl
 
 from tests.benchmarks.handwritten import DAY
 from tests.benchmarks.handwritten_intervals import CELLS, Durations, percentile_columns, shift_of
-from tests.benchmarks.handwritten_jobs import HALF_HOUR, ranked
+from tests.benchmarks.handwritten_jobs import HALF_HOUR, UNDER_WAY, ranked
 from tests.benchmarks.handwritten_tables import each_day, rated_kinds, settled, summed
 
 c = pl.col
@@ -60,7 +60,7 @@ def percentiles_by_step(jobs: pl.DataFrame) -> pd.DataFrame:
 
 def trend(jobs: pl.DataFrame) -> pd.DataFrame:
     day = (_us("created_at") // DAY).alias("day")
-    groups, columns = _percentiles(jobs.lazy(), [day], "run_time_s", "started_at", "created_at")
+    groups, columns = _percentiles(jobs.lazy().filter(_SCRIPT), [day], "run_time_s", "started_at", "created_at")
     return _filled(jobs, groups.to_pandas().assign(**columns))
 
 
@@ -210,18 +210,22 @@ def waste(jobs: pl.DataFrame) -> pd.DataFrame:
     after = _us("finished_at") - pl.max_horizontal("started_at", "failed_at").dt.epoch("us")
     is_late = (place > 1) & c("started_at").is_not_null() & (c("finished_at") > c("failed_at"))
     late = pl.when(is_late).then(after).otherwise(0)
+    started = pl.when(_SCRIPT).then(c("started_at")).alias("started_at")
     result = (
         jobs.lazy()
+        .with_columns(started)
         .join(each, on="build_id", how="left")
-        .select("pipeline", "started_at", us=us, place=place, late=late)
+        .select("pipeline", "state", "started_at", us=us, place=place, late=late)
     )
     parts = {name: (c("us") - c("late")).filter(c("place") == i).sum() / 1e6 for i, name in enumerate(_CLASSES)}
     parts["after_failure_s"] = c("late").sum() / 1e6
+    has_left, is_under_way = c("started_at").is_not_null() & c("us").is_null(), c("state").is_in(UNDER_WAY)
     sums = result.group_by("pipeline").agg(
         n=c("us").count(),
         machine_s=c("us").sum() / 1e6,
         **parts,
-        n_running=(c("started_at").is_not_null() & c("us").is_null()).sum(),
+        n_running=(has_left & is_under_way).sum(),
+        n_no_end=(has_left & ~is_under_way).sum(),
         n_negative=(c("us") < 0).sum(),
     )
     return sums.sort("pipeline").collect().to_pandas()

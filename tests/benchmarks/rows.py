@@ -137,6 +137,7 @@ def _steps(builds: pd.DataFrame, number: Integers, shard: Integers) -> dict[str,
     keys = [None if i % 3 == 0 else f"step-{i}" for i in range(STEPS)]
     matrices = [None, '{"os":"linux"}', '{"os":"macos"}']
     return {
+        "step": _picked([key or f":rspec: Step {i}" for i, key in enumerate(keys)], step),
         "name": _picked(names, step * 5 + np.where(sharded, shard + 1, 0)),
         "step_key": _picked(keys, step),
         "parallel_group_index": pd.arrays.IntegerArray(shard, ~sharded),

@@ -18,7 +18,6 @@ from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
 from buildframe.metrics.engines.storms import PLACES, STORM
 from buildframe.metrics.grouping import By, Key, join_keys
-from buildframe.metrics.queues import identify_queues
 from buildframe.metrics.rates import rate_columns, shares
 from buildframe.metrics.retries import COLUMNS as RETRY_COLUMNS
 from buildframe.metrics.retries import KINDS, check_have_kinds, with_kinds_performed
@@ -231,7 +230,7 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     texts are slow to filter.
     """
     engine = engine_of(jobs)
-    jobs = check_states(identify_queues(engine.with_ends(jobs)), "state")
+    jobs = check_states(engine.with_queue_identities(engine.with_ends(jobs)), "state")
     wants = [name for name in failure_causes.WANTS if name in engine.column_names(jobs)]
     groups = engine.nested_groups(jobs, [*_NEEDS, *wants, *needs], [STEP, COMMIT, VARIANT])
     groups = engine.with_causes(groups)

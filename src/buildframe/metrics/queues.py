@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import pandas as pd
 
 from buildframe.errors import BadInput
@@ -26,17 +25,8 @@ def queue_keys(by: By, columns: Collection[str]) -> By:
     return "queue" if by == BY_QUEUE and "queue_id" not in columns else by
 
 
-def identify_queues(frame: Any) -> Any:
-    """Return a frame of any engine whose `queue` separates queues: the id, or the key if there is no id."""
-    if isinstance(frame, pd.DataFrame):
-        return frame if "queue_id" not in frame else frame.assign(queue=_identities(frame))
-    rows = nw.from_native(frame)
-    if "queue_id" not in rows.collect_schema().names():
-        return frame
-    return rows.with_columns(queue=nw.coalesce(nw.col("queue_id"), nw.col("queue"))).to_native()
-
-
-def _identities(jobs: pd.DataFrame) -> pd.Series[str]:
+def queue_identities(jobs: pd.DataFrame) -> pd.Series[str]:
+    """Return what separates the queues of jobs: the id, or the key if there is no id."""
     return typed_column(jobs, "queue_id").fillna(typed_column(jobs, "queue"))
 
 
@@ -50,7 +40,7 @@ def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
     keys = typed_column(jobs, "queue")
     if "queue_id" not in jobs or jobs["queue_id"].isna().all():
         return keys
-    identities = _identities(jobs)
+    identities = queue_identities(jobs)
     clusters = typed_column(jobs, "cluster_id") if "cluster_id" in jobs else typed_column(jobs, "queue_id")
     queues = pd.DataFrame({"key": keys, "cluster": clusters, "identity": identities})
     queues = queues.dropna(subset="identity").drop_duplicates("identity")

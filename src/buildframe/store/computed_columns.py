@@ -85,7 +85,7 @@ def _from_build(jobs: pa.Table) -> dict[str, Any]:
 
 def _source(rows: pa.Table, name: str) -> pa.Array[Any]:
     """Return a column with the type that it has when it is fetched; null if it is not stored."""
-    kind: pa.DataType = arrow.schema("jobs", (name,)).field(name).type
+    kind: Any = arrow.schema("jobs", (name,)).field(name).type
     if name not in rows.column_names:
         nulls: pa.Array[Any] = pa.nulls(rows.num_rows).cast(kind)
         return nulls

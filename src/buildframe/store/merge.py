@@ -51,7 +51,7 @@ def newest_builds(rows: pa.Table) -> pa.Table:
     Stores of earlier versions have a build once for each day on which it was said to be created.
     """
     ages = rows.select(["id", "fetched_at", "day"]).to_pandas()
-    newest = ages.sort_values(["fetched_at", "day"], ascending=False).drop_duplicates("id").index
+    newest: Any = ages.sort_values(["fetched_at", "day"], ascending=False).drop_duplicates("id").index
     positions: Any = pa.array(newest)
     return rows.take(positions)
 

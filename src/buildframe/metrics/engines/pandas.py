@@ -49,6 +49,7 @@ from buildframe.metrics.engines.rows import (
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compute_key, find_groups
 from buildframe.metrics.job_ends import IS_OVER, with_ends
+from buildframe.metrics.queues import queue_identities
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.steps import step
 
@@ -85,6 +86,9 @@ class PandasEngine(Engine):
 
     def with_ends(self, jobs: Frame) -> Frame:
         return with_ends(jobs)
+
+    def with_queue_identities(self, jobs: Frame) -> Frame:
+        return jobs.assign(queue=queue_identities(jobs)) if "queue_id" in jobs else jobs
 
     def with_key_column(self, frame: Frame, key: Key) -> tuple[Frame, str]:
         values = compute_key(frame, key)

@@ -134,6 +134,13 @@ class Engine(ABC):
             added["finished_at"] = job_ends.ended_at(names)
         return rows.with_columns(*typed_columns(schema, names)).with_columns(**added).to_native()
 
+    def with_queue_identities(self, jobs: Frame) -> Frame:
+        """Replace `queue` by what separates queues: the id, or the key if there is no id."""
+        rows = self.read(jobs)
+        if "queue_id" not in rows.collect_schema():
+            return jobs
+        return rows.with_columns(queue=nw.coalesce(nw.col("queue_id"), nw.col("queue"))).to_native()
+
     def with_key_column(self, frame: Frame, key: Key) -> tuple[Frame, str]:
         """Return a frame with a column for a key, and its name."""
         name = key if isinstance(key, str) else getattr(key, "__name__", "group")
