@@ -18,6 +18,7 @@ ARGUMENTS = {
     "id": ID,
     "pipeline_id": ID,
     "suite": "rspec",
+    "run": ID,
     "number": 1,
     "pipeline": "web",
     "access_level": "read_only",

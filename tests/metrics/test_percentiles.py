@@ -104,7 +104,7 @@ def test_groups_by_functions_several_keys_and_null_keys():
     result = metrics.percentiles(frame, by=["queue", metrics.step])
     assert list(result.columns[:2]) == ["queue", "step"]
     assert result["queue"].fillna("-").tolist() == ["q", "-", "-"]
-    assert result["step"].fillna("-").tolist() == ["k", "t", "-"]
+    assert result["step"].fillna("-").tolist() == ["k", ":rocket: t", "-"]
     assert result["n"].tolist() == [1, 1, 1]
     assert result.dtypes[["queue", "step"]].eq("str").all()
 

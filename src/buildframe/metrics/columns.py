@@ -53,14 +53,19 @@ def check_are_builds(names: Collection[str], function: str) -> None:
         )
 
 
-def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """Return a column; raise BadInput if it is missing or occurs twice, or the frame is not pandas."""
+def has_column(frame: pd.DataFrame, name: str) -> bool:
+    """Return whether the frame has a column; raise BadInput if it is not pandas."""
     check_is_pandas(
         frame,
         "row metrics need. Frames of a store have their results as columns, and metrics.with_seconds(frame) adds them "
         "in pandas and PySpark.",
     )
-    if name in frame.columns and isinstance(values := frame[name], pd.Series):
+    return name in frame.columns
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """Return a column; raise BadInput if it is missing or occurs twice, or the frame is not pandas."""
+    if has_column(frame, name) and isinstance(values := frame[name], pd.Series):
         return values
     if (count := list(frame.columns).count(name)) > 1:
         raise BadInput(f"The frame has {count} columns named {name!r}. Keep one of them.")

@@ -131,7 +131,7 @@ def outcome(jobs: pd.DataFrame) -> pd.Series[str]:
     typed = pd.DataFrame({name: typed_column(jobs, name).array for name in names})
     has_failed = (typed["state"] == "failed").fillna(False)
     is_soft = typed["soft_failed"].fillna(False).astype(bool)
-    causes = nw.from_native(typed, eager_only=True).select(cause=failure_causes.number_cause(names)).to_native()
+    causes = nw.from_native(typed, eager_only=True).select(cause=failure_causes.number_cause(names)).to_pandas()
     of_failures = causes["cause"].map(_OF_FAILURES).mask(is_soft, "soft_failed")
     of_others = typed["state"].where(typed["state"].isin(_OF_STATES))
     outcomes = of_others.mask(has_failed, of_failures).where(is_script(typed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import column, typed_column
+from buildframe.metrics.columns import column, has_column, typed_column
 from buildframe.spec import job_columns
 
 
@@ -74,7 +74,7 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     112      web       upload   39    1.3660
     113      web       visual  115    1.3560
     """
-    if not isinstance(jobs, pd.DataFrame) or "step" in jobs:
+    if has_column(jobs, "step"):
         return typed_column(jobs, "step")
     for name in ("step_key", "name"):
         column(jobs, name)  # raises BadInput if it is missing
