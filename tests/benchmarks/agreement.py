@@ -57,8 +57,8 @@ class Expected:
             return [self._fetched_at] * len(self._documents)
         if self._beside and column.name in BUILD_COLUMNS_OF_JOBS:
             return self._of_the_build(BUILD_COLUMNS_OF_JOBS[column.name], column.kind)
-        if column.name == "queue":
-            return [_queue(document) for document in self._documents]
+        if self._beside and column.name in _OF_A_JOB:
+            return [_OF_A_JOB[column.name](document) for document in self._documents]
         if column.name == "organization":
             return [_place(url)[0] for url in self._values(("url",))]
         if column.kind == "json":
@@ -111,7 +111,34 @@ def _queue(job: Body) -> str | None:
     if job["type"] != "script":
         return None
     tags = [*(job["agent_query_rules"] or []), *((job["agent"] or {}).get("meta_data") or [])]
-    return next((tag.removeprefix("queue=") for tag in tags if tag.startswith("queue=")), "default")
+    unnamed = None if job["cluster_queue_id"] else "default"
+    return next((tag.removeprefix("queue=") for tag in tags if tag.startswith("queue=")), unnamed)
+
+
+def _queue_id(job: Body) -> str | None:
+    """Each script job here is in a cluster's queue."""
+    return job["cluster_queue_id"] if job["type"] == "script" else None
+
+
+def _step(job: Body) -> str | None:
+    """The key, or the name with its group. No two steps of a build have one name here."""
+    name, group = job.get("name"), job.get("group_key")
+    return job.get("step_key") or (f"{name} ({group})" if name and group else name)
+
+
+def _retry_of(key: str) -> Callable[[Body], str | None]:
+    """Return what reads the source of a retry, which each second attempt has here."""
+    return lambda job: (job.get("retry_source") or {}).get(key)
+
+
+_OF_A_JOB: Mapping[str, Callable[[Body], str | None]] = {
+    "queue": _queue,
+    "queue_id": _queue_id,
+    "step": _step,
+    "retry_of_job_id": _retry_of("job_id"),
+    "retry_of_type": _retry_of("retry_type"),
+}
+"""Columns of jobs that the service does not send."""
 
 
 def _at(document: Any, path: Sequence[str]) -> Any:
