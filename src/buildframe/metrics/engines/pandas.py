@@ -49,8 +49,8 @@ from buildframe.metrics.engines.rows import (
 from buildframe.metrics.engines.sorted_rows import CensoredRows, SortedRows
 from buildframe.metrics.grouping import By, Key, compute_key, find_groups
 from buildframe.metrics.job_ends import IS_OVER, with_ends
-from buildframe.metrics.queues import queue_identities
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
+from buildframe.metrics.queues import queue_identities
 from buildframe.metrics.steps import step
 
 DAY = pd.ArrowDtype(pa.date32())
