@@ -14,7 +14,7 @@ from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column
 Body = dict[str, Any]
 
 _PLACE = re.compile(r"/organizations/([^/]+)/pipelines/([^/]+)/")
-_OF_A_BUILD = ("id", "number", "url", "state", "created_at", "branch", "commit")
+_OF_A_BUILD = ("id", "number", "url", "state", "created_at", "finished_at", "branch", "commit")
 _META: list[str | list[str]] = [*_OF_A_BUILD, ["pipeline", "slug"], ["pipeline", "id"]]
 
 

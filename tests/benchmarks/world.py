@@ -191,7 +191,7 @@ def _build(chance: random.Random, pipeline: str, number: int, created: int, jobs
     wrote = chance.choice(PEOPLE)
     pull = chance.random() < 0.5
     branch = f"{wrote.split()[0].lower()}/fix-{chance.randrange(9999)}" if pull else "main"
-    return {
+    body = {
         "id": id,
         "graphql_id": _graphql("Build", id),
         "url": url,
@@ -219,9 +219,12 @@ def _build(chance: random.Random, pipeline: str, number: int, created: int, jobs
         "rebuilt_from": _rebuilt(chance, url) if chance.random() < 0.04 else None,
         "triggered_from": _triggered(chance) if chance.random() < 0.06 else None,
         "cluster_id": _named_uuid("cluster"),
+        "cluster_url": f"{API}/clusters/{_named_uuid('cluster')}",
+        "merge_queue": {"base_branch": "main"} if number % 10 == 1 else None,
         "pipeline": _PIPELINES[pipeline],
         "jobs": _jobs(chance, pipeline, number, state, created, jobs),
     }
+    return body | {"job_state_counts": Counter(job["state"] for job in body["jobs"] if "state" in job)}
 
 
 def _pull_request(chance: random.Random, pipeline: str) -> Body:
@@ -260,10 +263,12 @@ def _jobs(chance: random.Random, pipeline: str, number: int, end: str, created: 
 
 def _repeat(first: Body, second: Body) -> None:
     """Make a job the second attempt of another one."""
-    first |= {"retried": True, "retried_in_job_id": second["id"], "retry_type": "automatic"}
+    kind = "manual" if first["soft_failed"] else "automatic"
+    who = _USERS[PEOPLE[0]] if kind == "manual" else None
+    first |= {"retried": True, "retried_in_job_id": second["id"], "retry_type": kind, "retried_by": who}
     second |= {key: first[key] for key in ("name", "step_key", "step", "command", "agent_query_rules", "matrix")}
     second |= {"retries_count": 1}
-    second["retry_source"] = {"job_id": first["id"], "retry_type": "automatic"}
+    second["retry_source"] = {"job_id": first["id"], "retry_type": kind}
 
 
 def _block_step(chance: random.Random, where: str, id: str, created: int) -> Body:
@@ -301,11 +306,13 @@ def _trigger_step(chance: random.Random, where: str, created: int) -> Body:
 def _script(chance: random.Random, pipeline: str, where: str, id: str, n: int, end: str, created: int) -> Body:
     name, queue = STEPS[n % len(STEPS)], QUEUES[n % len(QUEUES)]
     state = "failed" if end != "scheduled" and chance.random() < 0.05 else _JOB_STATES.get(end, end)
+    state = "broken" if state == "canceled" and n % 4 == 3 else state
     ran = state in {"passed", "failed", "running"}
     runnable = created + chance.randrange(200, 5_000)
     started = runnable + chance.randrange(500, 120_000) if ran else None
     finished = started + chance.randrange(2_000, 900_000) if started is not None and state != "running" else None
     job = f"{API}/pipelines/{where}/jobs/{id}"
+    is_early = state == "failed" and not n % 2
     parallel, lost = n % 6 == 0, state == "failed" and chance.random() < 0.1
     return {
         "graphql_id": _graphql("Job", id),
@@ -317,10 +324,17 @@ def _script(chance: random.Random, pipeline: str, where: str, id: str, n: int, e
         "agent_query_rules": [f"queue={queue}"] if n % 4 else [],
         "state": state,
         "web_url": f"{WEB}/{where}#{id}",
+        "build_url": f"{API}/pipelines/{where}",
         "log_url": f"{job}/log",
+        "artifacts_url": f"{job}/artifacts",
         "raw_log_url": f"{job}/log.txt",
         "command": f'bin/ci run --suite "{name}" --shard {n}\nbin/ci report > tmp/report-{n}.json',
         "soft_failed": state == "failed" and n % 7 == 0,
+        "broken_reason": "conditional" if state == "broken" else None,
+        "timeout_in_minutes": 30 if n % 5 == 0 else None,
+        "concurrency_wait_time_ms": 1_500 if n % 11 == 5 else None,
+        "promised_exit_status": 1 if is_early else None,
+        "promised_exit_status_at": _text(finished) if is_early else None,
         "exit_status": None if finished is None else -1 if lost else int(state == "failed"),
         "signal": "SIGKILL" if lost else None,
         "signal_reason": "agent_stop" if lost else None,
