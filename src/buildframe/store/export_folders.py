@@ -227,8 +227,8 @@ def _times(build: Any) -> list[Moment]:
         raise DamagedExport(f"{_BUILD_FILE}: {why}") from None
     times = [created]
     for text in (getattr(build, name) for name in EVENT_TIMES["builds"] if name != "created_at"):
-        with contextlib.suppress(Malformed, TypeError):
-            times.append(Moment.parse(text))
+        with contextlib.suppress(Malformed):
+            times += [Moment.parse(text)] if isinstance(text, str) else []
     return times
 
 
