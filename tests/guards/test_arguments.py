@@ -126,7 +126,8 @@ def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
     with pytest.raises(bf.BadInput, match=r"members\(\) has no option 'sort'. Sort the frame"):
         ws.members(sort="name")  # type: ignore[call-arg]
     with pytest.raises(
-        bf.BadInput, match=r"Options of pipelines\(\): name, repository, progress, .*, columns, extra, raw, page_size"
+        bf.BadInput,
+        match=r"Options of pipelines\(\): name, repository, progress, .*, raw, page_size",
     ):
         ws.pipelines(nonsense=True)  # type: ignore[call-arg]
     assert server.requests == []
