@@ -328,12 +328,19 @@ def test_folders_above_and_beside_the_exports(some: Path, tmp_path: Path, store:
 
 
 def test_what_an_export_may_have_or_lack(some: Path, tmp_path: Path, store: bf.Store) -> None:
-    """Fields that nobody knows, no pipeline, jobs in the build, files that are not compressed."""
+    """Fields that nobody knows, a pipeline without id, jobs in the build, files that are not compressed."""
     store.import_exports(some, progress=False)
     for folder in some.rglob("build=*"):
         build = read(folder / "build.json.gz")
         (folder / "build.json.gz").write_text(
-            compact({**build, "pipeline": None, "jobs": [{"id": "another"}], "of_tomorrow": {"a": [1]}})
+            compact(
+                {
+                    **build,
+                    "pipeline": {"repository": build["pipeline"]["repository"]},
+                    "jobs": [{"id": "another"}],
+                    "of_tomorrow": {"a": [1]},
+                }
+            )
         )
         edit(next(folder.glob("jobs/*")), of_tomorrow=1)
         (folder / "jobs" / "job-1.log").write_text("a log")
