@@ -230,7 +230,7 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> idle.groupby("pipeline")["idle"].median().dt.round("1s")
     pipeline
     api        0 days 00:00:05
-    billing    0 days 00:00:05
+    billing    0 days 00:00:06
     data       0 days 00:00:05
     docs       0 days 00:00:02
     mobile     0 days 00:06:55

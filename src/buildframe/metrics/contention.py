@@ -99,7 +99,7 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     >>> waits.nlargest(3, "wait_s").round(0)[["queue", "waiting", "holding", "wait_s"]]
           queue   waiting   holding    wait_s
     55    macos    mobile    mobile  491685.0
-    32  default  platform  platform   57807.0
+    32  default  platform  platform   57822.0
     0   default       api       api   22269.0
     >>> minutes = waits.pivot_table(index="waiting", columns="holding", values="wait_s", aggfunc="sum") / 60
     >>> minutes.loc[["api", "web"], ["api", "web", "unexplained"]].round()

@@ -51,7 +51,7 @@ def queue_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     >>> waits = jobs.assign(queued=metrics.queue_time)
     >>> waits.groupby("queue")["queued"].max().dt.round("1s")
     queue
-    default   0 days 00:08:48
+    default   0 days 00:08:47
     deploy    0 days 00:00:02
     docker    0 days 00:03:56
     macos     0 days 03:27:35
@@ -213,7 +213,7 @@ def wall_time(builds: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     >>> builds.assign(wall=metrics.wall_time).groupby("pipeline")["wall"].median().dt.round("1s")
     pipeline
     api        0 days 00:19:16
-    billing    0 days 00:06:05
+    billing    0 days 00:06:04
     data       0 days 00:13:24
     docs       0 days 00:01:41
     mobile     0 days 01:55:00

@@ -86,7 +86,7 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
     >>> load = metrics.concurrency(jobs)
     >>> load.groupby("queue")["running"].max()
     queue
-    default    6
+    default    5
     deploy     2
     docker     2
     macos      1
@@ -148,7 +148,7 @@ def queue_depth(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
     >>> waiting = metrics.queue_depth(jobs, start="2026-10-29", end="2026-10-30")
     >>> waiting.groupby("queue")["waiting"].max()
     queue
-    default    22
+    default    20
     deploy      1
     docker      4
     macos      12

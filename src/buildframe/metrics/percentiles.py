@@ -128,7 +128,7 @@ def percentiles(
     >>> waits = metrics.percentiles(jobs, by="queue")
     >>> waits[["queue", "n", "n_censored", "p50_s", "p50_low_s", "p50_high_s", "p50_n_effective", "p95_s"]].round(1)
          queue     n  n_censored   p50_s  p50_low_s  p50_high_s  p50_n_effective   p95_s
-    0  default  2270           1     1.8        1.7         1.9            939.0   326.7
+    0  default  2270           1     1.8        1.7         1.9            800.1   326.7
     1   deploy    46           0     1.3        0.9         1.6             46.0     2.0
     2   docker   151           0     1.6        1.3         1.8            151.0   100.5
     3    macos   161           0  2504.4      772.6      4476.3             34.7  8746.5

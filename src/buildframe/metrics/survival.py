@@ -97,8 +97,8 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     >>> metrics.survival(jobs, of=metrics.run_time, points=4).round(3)
        after_s  share    low   high  n_at_risk  n_ended  n_censored
     0     63.0  0.748  0.727  0.767       1965      663           0
-    1    114.0  0.498  0.473  0.522       1309      656           0
-    2    172.0  0.248  0.214  0.283        651      658           0
+    1    114.0  0.498  0.473  0.522       1308      657           0
+    2    172.0  0.248  0.214  0.283        651      657           0
     3   1543.0  0.000    NaN    NaN          0      651           0
     """
     if not isinstance(points, int) or isinstance(points, bool) or points < 2:

@@ -135,16 +135,16 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     >>> ledger = metrics.time_ledger(builds, jobs)
     >>> ledger.loc[ledger["pipeline"] == "docs", ["build_number", "kind", "step", "duration_s"]].head(6)
          build_number   kind    step  duration_s
-    709             1  queue  upload       0.701
-    710             1    run  upload       4.952
-    711             1  queue   prose       1.607
-    712             1    run   prose      40.196
-    713             1  queue    site       1.762
-    714             1    run    site      52.055
+    714             1  queue  upload       0.701
+    715             1    run  upload       4.952
+    716             1  queue   prose       1.607
+    717             1    run   prose      40.196
+    718             1  queue    site       1.762
+    719             1    run    site      52.055
     >>> ledger.groupby("kind")["duration_s"].sum().round().nlargest(3)
     kind
-    queue           180604.0
-    run             129813.0
+    queue           180606.0
+    run             129809.0
     manual_retry      4461.0
     Name: duration_s, dtype: float64
     >>> spent = builds["id"].map(ledger.groupby("build_id")["duration_s"].sum())

@@ -80,7 +80,7 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     --------
     >>> metrics.waste(jobs)[["machine_s", "retried_s", "after_failure_s", "useful_s"]].round(0)
        machine_s  retried_s  after_failure_s  useful_s
-    0   411818.0     2749.0          15554.0  389175.0
+    0   411817.0     2749.0          15554.0  389173.0
     """
     jobs = check_states(jobs, "state", "build_state")
     counted = engine_of(jobs).sum_run_time(jobs, by)
