@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_origin
 
@@ -44,7 +46,18 @@ def _is_identity(value: Any) -> bool:
 
 def convert_exact_record(kind: type[R], value: Any) -> R:
     """Convert a decoded object; raise msgspec's errors or Malformed if a value has another type than declared."""
+    with _BUILDING:
+        _build_type_information(kind)
     return _with_unknown(msgspec.convert(value, kind, strict=False, dec_hook=_moment), value)
+
+
+_BUILDING = threading.Lock()
+
+
+@functools.cache
+def _build_type_information(kind: type[Resource]) -> None:
+    """Let msgspec build what it needs of a type. Threads that do so at once, or read it meanwhile, crash."""
+    msgspec.json.Decoder(kind, strict=False, dec_hook=_moment)
 
 
 def _with_unknown(record: R, document: Mapping[str, Any]) -> R:
