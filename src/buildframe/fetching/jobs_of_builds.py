@@ -29,7 +29,7 @@ _BUILD_PATH = re.compile(r"/organizations/([^/?]+)/pipelines/([^/?]+)/builds/([0
 _DOCUMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class _Place(msgspec.Struct):
+class _LinkedBuild(msgspec.Struct):
     url: str | None = None
 
 
@@ -71,7 +71,7 @@ class JobsOfBuilds:
 
     def _fetch_jobs(self, document: bytes) -> tuple[list[Any], list[OddValue]]:
         """Return the jobs of a build, and the values of their fields that could not be decoded."""
-        found = _BUILD_PATH.search(msgspec.json.decode(document, type=_Place).url or "")
+        found = _BUILD_PATH.search(msgspec.json.decode(document, type=_LinkedBuild).url or "")
         if found is None:
             raise Malformed(
                 "The service cannot send builds with all their jobs in one response, and a build has no `url` by which"

@@ -218,7 +218,7 @@ class _RecordReader:
         if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
         envelope = _read_envelope(response.body)
-        if isinstance(envelope, _Envelope):
+        if isinstance(envelope, _EnvelopedPage):
             self.is_list = True
             opened = response._replace(body=bytes(envelope.items), next=envelope.next, last=None)
             page = protocol.read_page(request, opened, _DECODER)
@@ -249,14 +249,14 @@ _PAGING_KEYS = {
 }  # fmt: skip
 
 
-class _Envelope(NamedTuple):
+class _EnvelopedPage(NamedTuple):
     """The items of a page, as JSON, and the link to the next page."""
 
     items: msgspec.Raw
     next: str | None
 
 
-def _read_envelope(body: bytes) -> _Envelope | Literal["unknown"] | None:
+def _read_envelope(body: bytes) -> _EnvelopedPage | Literal["unknown"] | None:
     """Return the page in an object with `items` and `links`; "unknown" if its links have another form; else None."""
     if not body.lstrip().startswith(b"{"):
         return None
@@ -276,7 +276,7 @@ def _read_envelope(body: bytes) -> _Envelope | Literal["unknown"] | None:
     is_known = not links or bool(links.keys() & _LINKS)
     if not is_known or not isinstance(following, str | None):
         return "unknown"
-    return _Envelope(fields["items"], following or None)
+    return _EnvelopedPage(fields["items"], following or None)
 
 
 _WHOLE_LISTS = [
