@@ -136,7 +136,7 @@ def test_the_life_of_a_build(sandbox: Sandbox, client: Buildkite) -> None:
     job = next(job for job in over["jobs"] if job.get("finished_at") and job.get("raw_log_url"))
     log = client.jobs().get_job_log("acme", "web", again["number"], job["id"], LogFormat.TEXT)
     assert b"$ " in log or job["command"].encode() in log
-    page = client.jobs().get_job_log("acme", "web", again["number"], job["id"])  # HTML, unless it is told otherwise
+    page = client.jobs().get_job_log("acme", "web", again["number"], job["id"])  # HTML, by default
     assert html.unescape(page.decode()).splitlines() == [shown(line) for line in log.decode().splitlines()]
 
 
