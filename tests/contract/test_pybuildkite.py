@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +46,11 @@ def paged(list_page: Any, *arguments: Any, **filters: Any) -> list[Body]:
         if not response.next_page:
             return items
         page = response.next_page
+
+
+def shown(line: str) -> str:
+    """A line of a log without timestamp and colors."""
+    return re.sub(r"\x1b_bk;t=\d+\x07|\x1b\[[\d;]*m", "", line)
 
 
 @pytest.mark.slow
@@ -129,6 +136,8 @@ def test_the_life_of_a_build(sandbox: Sandbox, client: Buildkite) -> None:
     job = next(job for job in over["jobs"] if job.get("finished_at") and job.get("raw_log_url"))
     log = client.jobs().get_job_log("acme", "web", again["number"], job["id"], LogFormat.TEXT)
     assert b"$ " in log or job["command"].encode() in log
+    page = client.jobs().get_job_log("acme", "web", again["number"], job["id"])  # HTML, by default
+    assert html.unescape(page.decode()).splitlines() == [shown(line) for line in log.decode().splitlines()]
 
 
 def test_pipelines_are_listed(client: Buildkite) -> None:

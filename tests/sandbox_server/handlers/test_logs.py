@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import html
 import itertools
 import re
 
@@ -40,6 +41,10 @@ def test_a_log_is_the_same_in_every_form(sandbox_api, jobs):
     assert log["url"] == job["log_url"]
     assert log["content"] == raw.text == sandbox_api.http.get(job["log_url"], headers={"Accept": "text/plain"}).text
     assert log["size"] == len(raw.content)
+    page = sandbox_api.http.get(job["log_url"], headers={"Accept": "text/html"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert html.unescape(page.text) == re.sub(r"\x1b\[[\d;]*m", "", "\n".join([*text_of(raw.text), ""]))
+    assert "read &lt;config&gt; &amp; went on" in page.text or "<config>" not in raw.text
     headers = [
         time for time, line in zip(times_of(raw.text), text_of(raw.text), strict=True) if line[:4] in ("--- ", "~~~ ")
     ]

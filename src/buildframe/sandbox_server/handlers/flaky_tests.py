@@ -154,11 +154,6 @@ class SuiteRegistry:
             self._tests[organization, slug] = sorted(tests, key=lambda test: test.born)
         return self._tests[organization, slug]
 
-    def find_test(self, organization: str, slug: str, id: str) -> SimulatedTest:
-        """Return a test that has flaked by now. Raises 404 if there is none."""
-        tests = self.list_tests(organization, slug)
-        return get_first_or_404((test for test in tests if test.id == id.lower()), "flaky test")
-
 
 class FlakyTestHandlers(HandlerGroup):
     """Handles the list of flaky tests."""

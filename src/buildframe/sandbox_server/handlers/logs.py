@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from itertools import count, islice, takewhile
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
 from buildframe.sandbox_server.world.model import SECOND
 from buildframe.sandbox_server.world.steps import PipelineStep
+from buildframe.terminal import COLORS
 
 _MAX_LINES = 2000
 _HEADERS = ("--- ", "+++ ", "~~~ ")
@@ -44,6 +46,9 @@ class LogHandlers(HandlerGroup):
         content = "".join(f"\x1b_bk;t={line.at // 1000}\x07{line.text}\n" for line in lines)
         if request.endpoint is routes.get_raw_log or request.accept.startswith("text/plain"):
             return ApiResponse(content.encode(), kind="text/plain; charset=utf-8")
+        if request.accept.startswith("text/html"):
+            page = "".join(f"{html.escape(COLORS.sub('', line.text))}\n" for line in lines)
+            return ApiResponse(page.encode(), kind="text/html; charset=utf-8")
         body = {
             "url": f"{ORIGIN}{routes.route_path(routes.get_log).format_map(request.path)}",
             "content": content,

@@ -156,7 +156,7 @@ def get_test(org: str, suite: str, test: str, /) -> None:
 
 @endpoint(f"GET {_JOB}/log", returns=JobLog, scope="read_builds", documented=False)
 def get_log(org: str, pipeline: str, number: int, job: str, /) -> None:
-    """Return the log of a job: JSON, or plain text if the request accepts it."""
+    """Return the log of a job: JSON, or plain text or HTML if the request accepts it."""
 
 
 @endpoint(f"GET {_JOB}/log.txt", returns=None, scope="read_builds", documented=False)

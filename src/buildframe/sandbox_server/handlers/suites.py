@@ -6,7 +6,7 @@ Runs follow from the builds of the suite's pipeline; metrics, from these and fro
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from buildframe import spec
@@ -40,8 +40,8 @@ class SuiteHandlers(HandlerGroup):
     def _tests(self) -> SuiteRegistry:
         return SuiteRegistry(self._db)
 
-    def _find_suite(self, request: ApiRequest) -> tuple[Organization, Suite]:
-        organization, slug = lookup.find_organization(self._db, request.path), request.path["suite"]
+    def _find_suite(self, path: Mapping[str, str]) -> tuple[Organization, Suite]:
+        organization, slug = lookup.find_organization(self._db, path), path["suite"]
         return organization, get_first_or_404((suite for suite in organization.suites if suite.slug == slug), "suite")
 
     @handles(routes.list_suites)
@@ -52,7 +52,11 @@ class SuiteHandlers(HandlerGroup):
 
     @handles(routes.get_suite)
     def _get_suite(self, request: ApiRequest) -> ApiResponse:
-        return ApiResponse(self._suite(*self._find_suite(request)))
+        return ApiResponse(self.suite(request.path))
+
+    def suite(self, path: Mapping[str, str]) -> JsonObject:
+        """Serialize the suite that the parts of a path name. Raises 404 without it."""
+        return self._suite(*self._find_suite(path))
 
     def _suite(self, organization: Organization, suite: Suite) -> JsonObject:
         id = self._db.serializer.random.uuid("suite", organization.slug, suite.slug)
@@ -70,14 +74,18 @@ class SuiteHandlers(HandlerGroup):
 
     @handles(routes.list_runs)
     def _list_runs(self, request: ApiRequest) -> ApiResponse:
-        organization, suite = self._find_suite(request)
+        organization, suite = self._find_suite(request.path)
         runs = [self._run(organization, suite, build) for build in self._builds(organization, suite)]
         return ApiResponse(request.page.slice(runs), len(runs))
 
     @handles(routes.get_run)
     def _get_run(self, request: ApiRequest) -> ApiResponse:
-        organization, suite = self._find_suite(request)
-        return ApiResponse(self._run(organization, suite, self._find_run(request, organization, suite)))
+        return ApiResponse(self.run(request.path))
+
+    def run(self, path: Mapping[str, str]) -> JsonObject:
+        """Serialize the run that the parts of a path name. Raises 404 without it."""
+        organization, suite = self._find_suite(path)
+        return self._run(organization, suite, self._find_run(path, organization, suite))
 
     def _builds(self, organization: Organization, suite: Suite) -> Iterator[BuildRun]:
         """Yield the builds that ran a suite, newest first."""
@@ -85,8 +93,8 @@ class SuiteHandlers(HandlerGroup):
         builds = self._db.load_builds(condition, f"{organization.slug}/{suite.pipeline}")
         yield from reversed(list(builds))
 
-    def _find_run(self, request: ApiRequest, organization: Organization, suite: Suite) -> BuildRun:
-        id = request.path["run"].lower()
+    def _find_run(self, path: Mapping[str, str], organization: Organization, suite: Suite) -> BuildRun:
+        id = path["run"].lower()
         return get_first_or_404(
             (build for build in self._builds(organization, suite) if self._run_id(suite, build) == id), "run"
         )
@@ -110,8 +118,8 @@ class SuiteHandlers(HandlerGroup):
 
     @handles(spec.list_failed_executions)
     def _list_failed_executions(self, request: ApiRequest) -> ApiResponse:
-        organization, suite = self._find_suite(request)
-        build = self._find_run(request, organization, suite)
+        organization, suite = self._find_suite(request.path)
+        build = self._find_run(request.path, organization, suite)
         tests = self._failed_tests(organization, suite, build)
         executions = [self._execution(organization, suite, build, test) for test in tests]
         return ApiResponse(request.page.slice(executions), len(executions))
@@ -150,7 +158,7 @@ class SuiteHandlers(HandlerGroup):
 
     @handles(spec.list_tests)
     def _list_tests(self, request: ApiRequest) -> ApiResponse:
-        organization, suite = self._find_suite(request)
+        organization, suite = self._find_suite(request.path)
         filters, now = request.filters, self._db.load_now()
         period = parse_period(str(filters["period"])) if "period" in filters else _DEFAULT_PERIOD
         branch = filters.get("branch")
@@ -169,10 +177,14 @@ class SuiteHandlers(HandlerGroup):
 
     @handles(routes.get_test)
     def _get_test(self, request: ApiRequest) -> ApiResponse:
-        organization, suite = self._find_suite(request)
-        id, tests = request.path["test"].lower(), self._tests.list_all_tests(organization.slug, suite.slug)
+        return ApiResponse(self.test(request.path))
+
+    def test(self, path: Mapping[str, str]) -> JsonObject:
+        """Serialize the test that the parts of a path name. Raises 404 without it."""
+        organization, suite = self._find_suite(path)
+        id, tests = path["test"].lower(), self._tests.list_all_tests(organization.slug, suite.slug)
         test = get_first_or_404((test for test in tests if test.id == id), "test")
-        return ApiResponse(self._test(test, self._db.load_now()))
+        return self._test(test, self._db.load_now())
 
     def _count_runs(self, organization: Organization, suite: Suite, window: _Window) -> int:
         sql = "SELECT count(*) FROM builds WHERE pipeline_key = ? AND state IN ('passed', 'failed') AND over = 1"

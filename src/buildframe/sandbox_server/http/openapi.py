@@ -126,6 +126,8 @@ def _success_response(endpoint: spec.Endpoint) -> Schema:
         content |= _json_content(_envelope(listed) if endpoint.enveloped else listed if endpoint.lists else one)
     if endpoint in (get_log, get_raw_log):
         content["text/plain"] = {"schema": {"type": "string"}}
+    if endpoint is get_log:
+        content["text/html"] = {"schema": {"type": "string"}}
     if content:
         response["content"] = content
     if endpoint.paginated and not endpoint.enveloped:

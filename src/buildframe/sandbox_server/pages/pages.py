@@ -20,6 +20,7 @@ from buildframe.sandbox_server.db.serializers import JsonObject
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.flaky_tests import SuiteRegistry
+from buildframe.sandbox_server.handlers.suites import SuiteHandlers
 from buildframe.sandbox_server.pages.push_webhooks import find_by_secret
 from buildframe.sandbox_server.simulation.simulator import Simulator
 
@@ -61,7 +62,7 @@ class WebPages:
 
     def __init__(self, simulator: Simulator) -> None:
         self._db, self._simulator = simulator.db, simulator
-        self._suites = SuiteRegistry(self._db)
+        self._tests, self._suites = SuiteRegistry(self._db), SuiteHandlers(simulator, 0)
         self.routes = list(self._routes())
 
     def _routes(self) -> Iterator[Route]:
@@ -70,7 +71,10 @@ class WebPages:
         yield self._route("/avatars/{id}.svg", self._avatar, _SVG)
         yield self._route("/badges/{secret}.svg", self._badge, _SVG)
         yield self._route("/organizations/{org}/agents/{agent}", self._agent, _HTML)
-        yield self._route("/organizations/{org}/analytics/suites/{suite}/tests/{test}", self._flaky_test, _HTML)
+        suite = "/organizations/{org}/analytics/suites/{suite}"
+        yield self._route(suite, self._suite, _HTML)
+        yield self._route(f"{suite}/runs/{{run}}", self._run, _HTML)
+        yield self._route(f"{suite}/tests/{{test}}", self._test, _HTML)
         for organization in self._db.serializer.world.organizations:
             here = f"/{organization.slug}/{{pipeline}}"
             yield self._route(here, self._pipeline, _HTML, org=organization.slug)
@@ -125,6 +129,15 @@ class WebPages:
         organization, name = lookup.find_agent(self._db, names)
         return html(name, self._db.serializer.serialize_full_agent(organization, name))
 
-    def _flaky_test(self, names: Names) -> str:
-        body = self._suites.find_test(names["org"], names["suite"], names["test"]).body(self._db.load_now())
+    def _suite(self, names: Names) -> str:
+        body = self._suites.suite(names)
         return html(body["name"], body)
+
+    def _run(self, names: Names) -> str:
+        body = self._suites.run(names)
+        return html(f"run {body['id']}", body)
+
+    def _test(self, names: Names) -> str:
+        body = self._suites.test(names)
+        flaky = [test for test in self._tests.list_tests(names["org"], names["suite"]) if test.id == body["id"]]
+        return html(body["name"], body | (flaky[0].body(self._db.load_now()) if flaky else {}))
