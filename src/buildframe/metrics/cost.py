@@ -103,7 +103,7 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     rate = pd.Series(prices.get(OTHERS, np.nan), spent.index, dtype="float64")
     for name in of_queue:  # an id, which is more precise, comes last
         rate = spent[name].map(prices).astype("float64").fillna(rate)
-    priced = spent.assign(**_price(spent, rate.to_numpy(np.float64)))
+    priced = spent.assign(**_price(spent, np.asarray(rate, np.float64)))
     ran = priced[priced["n"] > 0]
     summary = _sum_groups(priced, names)
     unused = {*prices} - {OTHERS}

@@ -82,9 +82,10 @@ def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -
             continue
         first_before, last_before = _time_range(before, name)
         first_after, last_after = _time_range(after, name)
-        if pd.isna(first_before) or pd.isna(first_after):
-            if name == at:
-                return
+        is_unknown = pd.isna(first_before) or pd.isna(first_after)
+        if is_unknown and name == at:
+            return
+        if is_unknown:
             continue
         if last_before <= first_after and first_before < last_after:  # one and the same time has no order
             return
