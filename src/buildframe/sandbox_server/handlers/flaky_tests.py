@@ -146,8 +146,7 @@ class SuiteRegistry:
         """Return all tests of a suite. Raises 404 without the suite."""
         if (organization, slug) not in self._tests:
             world = self._db.serializer.world
-            suites = lookup.find_organization(self._db, {"org": organization}).suites
-            suite = get_first_or_404((suite for suite in suites if suite.slug == slug), "suite")
+            suite = lookup.find_suite(self._db, {"org": organization, "suite": slug})
             entries = PipelineRegistry(initial_pipelines(world))  # which later changes do not affect
             entry, scenario = entries[f"{organization}/{suite.pipeline}"], Scenario(world, entries)
             tests = [SimulatedTest(suite, entry, number, scenario) for number in range(suite.tests)]
