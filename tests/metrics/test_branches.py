@@ -506,6 +506,15 @@ def test_repositories_are_compared_by_host_and_path(repository, source, is_fork)
     assert metrics.is_from_fork(frame.drop(columns="pull_request")).tolist() == [is_fork and bool(source)] + [False] * 2
 
 
+def test_encoded_columns_say_the_same_of_forks():
+    """One URL of a fork, one of the pipeline itself, and no pull request, as categories."""
+    numbers = pd.Series(["7", "8", None], dtype="category")
+    sources = pd.Series(["https://github.com/mallory/web", HERE, None], dtype="category")
+    frame = pd.DataFrame({"pull_request": numbers, "pull_request_repository": sources})
+    frame["pipeline_repository"] = pd.Series([HERE] * 3, dtype="category")
+    assert metrics.is_from_fork(frame).tolist() == [True, False, False]
+
+
 def test_the_list_of_pipelines_says_the_repository_if_builds_do_not():
     """The pull request of main itself, as into a branch of releases, is of the pipeline; that of the fork is not."""
     frame = from_forks("pfpfp", "-x-x-").drop(columns="pipeline_repository")

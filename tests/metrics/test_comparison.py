@@ -474,6 +474,15 @@ def test_periods_in_the_other_order_are_refused(name):
     compare(late, early, allow_reversed=True)
 
 
+def test_a_time_that_one_frame_lacks_does_not_hide_that_the_frames_are_swapped():
+    """No build of days 3 and 4 has ended, so its end says nothing; its creation is later than days 1 and 2."""
+    early, late = three_days(1, 2), three_days(3, 4)
+    late["finished_at"] = pd.Series(pd.NaT, late.index, dtype=early["finished_at"].dtype)
+    with pytest.raises(BadInput, match="swap the frames"):
+        metrics.build_success_change(late, early)
+    assert metrics.build_success_change(early, late)["n"].tolist() == [2]
+
+
 def test_jobs_that_are_split_by_the_creation_of_their_builds_may_overlap_by_their_ends():
     """The last job of the earlier period ends on day 5, after one of the later period that ends on day 4."""
     early = three_days(1, 2).assign(finished_at=on_days([1, 5]))

@@ -85,6 +85,15 @@ def test_an_ambiguous_key_is_refused() -> None:
     assert metrics.queue_time(replayed).max() == pd.Timedelta(0)
 
 
+def test_no_name_is_not_the_name_of_a_queue_without_an_id() -> None:
+    builds, jobs = two_clusters()
+    jobs = jobs.assign(queue_id=pd.Series(None, jobs.index, "str"), cluster_id=pd.Series(None, jobs.index, "str"))
+    with pytest.raises(BadInput, match="there is no queue None"):
+        metrics.replay(builds, jobs, agents={None: 2})
+    with pytest.raises(BadInput, match="queue=None has no job"):
+        metrics.agents_needed(builds, jobs, None)  # type: ignore[arg-type]
+
+
 def test_a_key_of_one_cluster_is_accepted() -> None:
     builds, jobs = two_clusters()
     of_busy = jobs["queue_id"] == BUSY

@@ -84,6 +84,20 @@ def test_forks_and_jobs_without_an_end_are_as_the_service_answers_and_change_no_
     assert len(metrics.outages(broken[forks], pipelines=pipelines)) == 0
 
 
+def test_jobs_that_expired_are_found_and_counted_as_expired() -> None:
+    with bf.sandbox(builds=300, days=14, seed=3, no_end_share=1) as ci:
+        jobs = ci.jobs(created_from="20d")
+        expired = jobs[jobs["state"] == "expired"]
+        row = expired.iloc[0]
+        pipeline = ci.pipeline(row["pipeline"])
+        of_build = expired.loc[expired["build_id"] == row["build_id"], "id"]
+        assert set(pipeline.jobs_of(row["build_number"], state="expired")["id"]) == set(of_build)
+        counts = pipeline.build(row["build_number"]).job_state_counts
+    assert counts is not None
+    assert counts["expired"] == len(of_build)
+    assert set(expired["type"]) == {"script"}  # a block or trigger step waits for no agent
+
+
 def test_a_trigger_job_has_a_start_and_an_end_but_no_agent() -> None:
     with bf.sandbox(builds=150, days=7, seed=3) as ci:
         jobs = ci.jobs(created_from="9d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import buildframe as bf
-from buildframe.store import computed_columns, transactions
+from buildframe.store import computed_columns, delta, frames, retained_columns, transactions
 from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
@@ -124,6 +125,50 @@ def test_a_commit_rewrites_older_rows_of_the_files_that_it_changes(old: Store) -
         frame = pd.concat([pq.read_table(path, partitioning=None).to_pandas() for path in old.files("jobs")])
     assert sorted(frame["id"]) == [f"build-{build}/{job}" for build in (1, 2) for job in (0, 1, 2)]
     check(frame)
+
+
+def test_the_files_of_a_table_are_listed_once_for_all_older_ones(tmp_path: Path) -> None:
+    """Four days, each with a file of an older version. Listing all files for each of them takes quadratic time."""
+    location = Location.of(tmp_path / "store", None)
+    with mock.patch.dict(computed_columns.VERSIONS, builds=0, jobs=0):
+        for day in range(4):
+            commit(location, Build(day, day, day, jobs=(0, 1, 2)), at=day)
+    rewrite_as_before(location)
+    listing = mock.Mock(side_effect=delta.fragments_by_path)
+    in_frames = mock.patch.object(frames, "fragments_by_path", listing)
+    in_delta = mock.patch.object(delta, "fragments_by_path", listing)
+    with in_frames, in_delta:
+        assert set(Store(location.url).jobs(columns=["step"])["step"]) == {"unit", "lint"}
+    assert listing.call_count == 1
+
+
+def test_exported_jobs_have_the_queue_and_its_id_as_in_lists() -> None:
+    """Lists lack the tags of agents, and the rules name no queue: it is the default one of the cluster."""
+    received = pd.DataFrame(
+        {
+            "type": ["script", "script"], "agent_query_rules": [None, '["queue=macos"]'], "agent_hostname": "host",
+            "agent_meta_data": '["queue=docker"]', "cluster_queue_id": None, "cluster_id": "c-1",
+            "queue": ["docker", "macos"], "queue_id": ["c-1/docker", "c-1/macos"],
+        }
+    ).astype("str")  # fmt: skip
+    listed = retained_columns.as_list_rows(received)
+    assert listed["queue"].tolist() == ["default", "macos"]
+    assert listed["queue_id"].tolist() == ["c-1/default", "c-1/macos"]
+
+
+def test_many_files_with_few_keys_are_remembered_quickly() -> None:
+    """Each of 20,000 files is counted once, which takes milliseconds; counting all for each file takes a minute."""
+    cache = delta._KeyCache()
+    keys = pa.array(["build"])
+    began = time.monotonic()
+    for number in range(20_000):
+        cache.add(("table", str(number), "id"), keys)
+    assert time.monotonic() - began < 2
+    assert cache.get(("table", "0", "id")) is keys
+    with mock.patch.object(delta, "_MAX_KEYS", 20_000):
+        cache.add(("table", "last", "id"), keys)
+    assert cache.get(("table", "0", "id")) is None
+    assert cache.get(("table", "last", "id")) is keys
 
 
 def test_a_sync_rewrites_older_files(service: Service, ws: bf.Workspace, store: Store) -> None:

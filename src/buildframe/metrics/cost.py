@@ -96,19 +96,20 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     """
     prices = _check_rates(rates)
     keys = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]
-    has_id = "queue_id" in engine_of(jobs).column_names(jobs)
-    of_queue = [name for name in (BY_QUEUE if has_id else ("queue",)) if name not in keys]
-    spent = waste(jobs, [*as_key_list(by), *of_queue])
+    columns = engine_of(jobs).column_names(jobs)
+    of_queue = BY_QUEUE if "queue_id" in columns else ("queue",)
+    spent = waste(jobs, [*as_key_list(by), *(name for name in of_queue if name not in keys)])
     names = [str(name) for name in spent][: len(keys)]
     rate = pd.Series(prices.get(OTHERS, np.nan), spent.index, dtype="float64")
-    for name in BY_QUEUE if has_id else ("queue",):  # an id, which is more precise, comes last
+    for name in of_queue:  # an id, which is more precise, comes last
         rate = spent[name].map(prices).astype("float64").fillna(rate)
-    rates_of_rows = np.asarray(rate, np.float64)
-    priced = spent.assign(**_price(spent, rates_of_rows))
+    priced = spent.assign(**_price(spent, np.asarray(rate, np.float64)))
     ran = priced[priced["n"] > 0]
     summary = _sum_groups(priced, names)
-    used = {queue for name in BY_QUEUE if name in ran for queue in ran[name].dropna()}
-    summary.attrs["unused_rates"] = sorted({*prices} - {OTHERS} - used)
+    unused = {*prices} - {OTHERS}
+    for name in of_queue:
+        unused.difference_update(ran[name].dropna())
+    summary.attrs["unused_rates"] = sorted(unused)
     return summary
 
 

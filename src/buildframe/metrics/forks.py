@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
 
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import check_is_pandas, column
+from buildframe.metrics.columns import check_is_pandas, typed_column
 
 PULL_REQUEST = ("pull_request", "pull_request_base", "pull_request_repository")
 """Columns of which at least one has a value if a build is for a pull request."""
@@ -66,8 +65,9 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
     has_pull_request = pd.Series(False, builds.index)
     for name in PULL_REQUEST:
         if name in builds:
-            has_pull_request |= column(builds, name).fillna("").ne("").astype(bool)
-    source, target = (_normalized(builds, name) for name in ("pull_request_repository", "pipeline_repository"))
+            has_pull_request |= typed_column(builds, name).fillna("").ne("").astype(bool)
+    source = _repository_keys(builds, "pull_request_repository")
+    target = _repository_keys(builds, "pipeline_repository")
     return has_pull_request & ~(source.notna() & source.eq(target))
 
 
@@ -81,8 +81,10 @@ def repository_key(url: Any) -> str | None:
     return text or None
 
 
-def _normalized(builds: pd.DataFrame, name: str) -> pd.Series[Any]:
+def _repository_keys(builds: pd.DataFrame, name: str) -> pd.Series[Any]:
+    """Return the key of each repository in a column, computed once for each URL."""
     if name not in builds:
         return pd.Series(None, builds.index, dtype="str")
-    texts = column(builds, name).astype("str")
-    return texts.map(functools.lru_cache(maxsize=None)(repository_key), na_action="ignore").astype("str")
+    urls = typed_column(builds, name)
+    keys = {url: repository_key(url) for url in urls.dropna().unique()}
+    return urls.map(keys).astype("str")

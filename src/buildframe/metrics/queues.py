@@ -104,6 +104,8 @@ def find_queues(queue: Any, known: Sequence[KnownQueue], option: str) -> list[in
 
     Raise BadInput if a key is that of several queues of one organization.
     """
+    if queue is None:  # which is also the missing key or id of a queue
+        return []
     exact = [place for place, one in enumerate(known) if queue in (one.id, one.name) and queue != one.key]
     found = exact or [place for place, one in enumerate(known) if queue == one.key]
     organizations = [known[place].organization for place in found]

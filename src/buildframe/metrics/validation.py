@@ -71,7 +71,8 @@ def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -
     """Raise BadInput unless the rows of `before` are earlier than those of `after`, by `at` or another timestamp.
 
     Two periods of jobs that are split by the creation of their builds overlap a little by the end of the jobs. So one
-    timestamp that separates them is enough.
+    timestamp that separates them is enough. Frames without any value in `at` are accepted. Another timestamp without
+    a value, such as `finished_at` of builds that all run, says nothing.
     """
     if allow_reversed:
         return
@@ -82,8 +83,11 @@ def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -
         first_before, last_before = _time_range(before, name)
         first_after, last_after = _time_range(after, name)
         is_unknown = pd.isna(first_before) or pd.isna(first_after)
-        is_ordered = last_before <= first_after and first_before < last_after  # one and the same time has no order
-        if is_unknown or is_ordered:
+        if is_unknown and name == at:
+            return
+        if is_unknown:
+            continue
+        if last_before <= first_after and first_before < last_after:  # one and the same time has no order
             return
         is_swapped = is_swapped or (last_after <= first_before and first_after < last_before)
     if is_swapped:

@@ -57,10 +57,7 @@ _KEY_RANGES: dict[tuple[str, str, str], tuple[str, str] | None] = {}
 
 _MAX_KEY_RANGES = 100_000  # about 30 MiB of memory
 
-_KEYS: dict[tuple[str, str, str], pa.Array[Any]] = {}
-"""The distinct values of a column in a file, like `_KEY_RANGES`: files never change."""
-
-_MAX_KEYS = 1_000_000  # values in `_KEYS`, about 40 MiB of memory
+_MAX_KEYS = 1_000_000  # about 40 MiB of memory
 
 _COMPUTED_VERSION = re.compile(r"-v(\d+)\.parquet$")
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
@@ -105,6 +102,32 @@ class DataFile:
     def partition(self) -> dict[str, str | None]:
         """The partition values, as in the log."""
         return {"day": self.day} if self.path.startswith("day=") else {}
+
+
+class _KeyCache:
+    """The distinct values of a column in a file, by the same names as `_KEY_RANGES`: files never change.
+
+    Threads share it without a lock: a lost count only lets it grow a little more.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str, str], pa.Array[Any]] = {}
+        self._size = 0
+
+    def get(self, name: tuple[str, str, str]) -> pa.Array[Any] | None:
+        """Return the values of a column in a file; None if they were not read, or forgotten."""
+        return self._keys.get(name)
+
+    def add(self, name: tuple[str, str, str], keys: pa.Array[Any]) -> None:
+        """Remember values. If these are too many together with the others, forget the others."""
+        if self._size + len(keys) > _MAX_KEYS:
+            self._keys.clear()
+            self._size = 0
+        self._keys[name] = keys
+        self._size += len(keys)
+
+
+_KEYS = _KeyCache()
 
 
 @dataclass(frozen=True)
@@ -260,12 +283,10 @@ class TableVersion:
     def _keys(self, file: DataFile, key: str) -> pa.Array[Any]:
         """Return the distinct values of a column in a file."""
         name = (self.location.table_url(self.name), file.path, key)
-        with suppress(KeyError):
-            return _KEYS[name]
-        keys: pa.Array[Any] = pc.unique(self.read(file, [key])[key].combine_chunks())
-        if sum(map(len, list(_KEYS.values()))) + len(keys) > _MAX_KEYS:
-            _KEYS.clear()
-        _KEYS[name] = keys
+        keys = _KEYS.get(name)
+        if keys is None:
+            keys = pc.unique(self.read(file, [key])[key].combine_chunks())
+            _KEYS.add(name, keys)
         return keys
 
     def _key_range(self, file: DataFile, key: str) -> tuple[str, str] | None:
@@ -526,9 +547,19 @@ def key_of(names: Sequence[str]) -> str:
 
 def of_files(whole: ds.Dataset, paths: Collection[str]) -> ds.FileSystemDataset:
     """Limit a dataset of a table to these files."""
+    return of_fragments(whole, [fragment for path, fragment in fragments_by_path(whole) if path in paths])
+
+
+def fragments_by_path(whole: ds.Dataset) -> list[tuple[str, ds.Fragment]]:
+    """Return the files of a dataset with their paths in the table."""
     assert isinstance(whole, ds.FileSystemDataset)
-    fragments = [fragment for fragment in whole.get_fragments() if unquote(fragment.path) in paths]
-    return ds.FileSystemDataset(fragments, whole.schema, whole.format, whole.filesystem)
+    return [(unquote(fragment.path), fragment) for fragment in whole.get_fragments()]
+
+
+def of_fragments(whole: ds.Dataset, fragments: Sequence[ds.Fragment]) -> ds.FileSystemDataset:
+    """Return a dataset of some files of a dataset."""
+    assert isinstance(whole, ds.FileSystemDataset)
+    return ds.FileSystemDataset([*fragments], whole.schema, whole.format, whole.filesystem)
 
 
 def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
@@ -27,7 +26,7 @@ from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store import computed_columns, duplicates
-from buildframe.store.delta import DataFile, TableVersion, of_files, with_schema
+from buildframe.store.delta import DataFile, TableVersion, fragments_by_path, of_files, of_fragments, with_schema
 from buildframe.store.duplicates import OutdatedRows
 from buildframe.store.retained_columns import PERIOD, Retention
 from buildframe.terminal import nearest, show
@@ -103,7 +102,8 @@ def _read_rows(
     dataset: ds.Dataset, table: TableVersion, columns: list[str], condition: pc.Expression, builds: TableVersion | None
 ) -> pa.Table:
     """Read columns, with the computed columns of older files as the current rules give them."""
-    outdated = {} if _needs_no_computed(table, columns) else {file.path: file for file in _outdated_files(table)}
+    is_recomputed = not computed_columns.COMPUTED.get(table.name, frozenset()).isdisjoint(columns)
+    outdated = {file.path: file for file in _outdated_files(table)} if is_recomputed else {}
     is_complete = set(columns) <= set(table.schema.names)
     if not outdated and is_complete:
         return dataset.to_table(columns, filter=condition)
@@ -111,16 +111,12 @@ def _read_rows(
     current = {file.path for file in table.files()}.difference(outdated)
     if is_complete and current:
         found.append(of_files(dataset, current).to_table(columns, filter=condition))
-    for fragment in dataset.get_fragments():
-        path = unquote(fragment.path)
+    for path, fragment in fragments_by_path(dataset):
         if path in outdated:
-            older = of_files(dataset, {path})
-            found.append(_recomputed(older, outdated[path], table, condition, builds).select(columns))
+            older = of_fragments(dataset, [fragment])
+            rows = _recomputed(older, outdated[path], table, condition, builds)
+            found.append(rows.select(columns))
     return pa.concat_tables(found)
-
-
-def _needs_no_computed(table: TableVersion, columns: Sequence[str]) -> bool:
-    return computed_columns.COMPUTED.get(table.name, frozenset()).isdisjoint(columns)
 
 
 def _schema(table: TableVersion) -> pa.Schema:

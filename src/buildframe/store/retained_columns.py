@@ -15,7 +15,7 @@ from buildframe.spec import TABLES, Column, Privacy
 from buildframe.spec.arrow_types import arrow_types
 from buildframe.spec.builds import AGENT_STATES, ENDED_STATES
 from buildframe.spec.declare import GAUGE
-from buildframe.spec.jobs import queue_of
+from buildframe.spec.jobs import queue_id_of, queue_of
 
 
 def _columns_that(is_excluded: Callable[[Column], bool]) -> dict[str, frozenset[str]]:
@@ -98,10 +98,17 @@ def builds(frame: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
 def as_list_rows(jobs: pd.DataFrame) -> pd.DataFrame:
     """Convert jobs of a delivery to the form in which lists of builds return them."""
     none = {name: pd.Series(pd.NA, jobs.index, dtype=jobs[name].dtype) for name in _SINGLE_BUILD_ONLY}
-    sources = jobs[["type", "agent_query_rules", "cluster_queue_id"]].astype(object)
-    rows = sources.where(sources.notna(), None).itertuples(index=False)
-    queues = [queue_of(type, rules, None, cluster_queue) for type, rules, cluster_queue in rows]
-    return jobs.assign(**none, queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype))
+    sources = jobs[["type", "agent_query_rules", "cluster_queue_id", "cluster_id"]].astype(object)
+    queues = []
+    queue_ids = []
+    for type, rules, cluster_queue, cluster in sources.where(sources.notna(), None).itertuples(index=False):
+        queues.append(queue_of(type, rules, None, cluster_queue))
+        queue_ids.append(queue_id_of(type, rules, None, cluster_queue, cluster))
+    return jobs.assign(
+        **none,
+        queue=pd.Series(queues, jobs.index, dtype=jobs["queue"].dtype),
+        queue_id=pd.Series(queue_ids, jobs.index, dtype=jobs["queue_id"].dtype),
+    )
 
 
 def as_table(frame: pd.DataFrame, schema: pa.Schema, excluded: Collection[str] = ()) -> pa.Table:

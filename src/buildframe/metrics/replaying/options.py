@@ -58,17 +58,19 @@ def read_fleets(agents: Agents | None, prepared: PreparedReplay) -> list[Fleet]:
         return prepared.fleets
     if not isinstance(agents, Mapping):
         return [_fleet(agents)] * len(prepared.fleets)
-    known, fleets = prepared.record.queues, [*prepared.fleets]
-    given: dict[int, Any] = {}
-    for queue, own in agents.items():
-        places = find_queues(queue, known, "agents")
-        if not places:
-            _check_known(queue, [one.name for one in known], "agents", "queue")
-        if twice := given.keys() & {*places}:
-            raise BadInput(f"agents names the queue {known[min(twice)].name!r} twice, by {queue!r}, too. Name it once.")
-        given |= dict.fromkeys(places, queue)
-        for place in places:
-            fleets[place] = _fleet(own)
+    known = prepared.record.queues
+    fleets = [*prepared.fleets]
+    named: set[int] = set()
+    for queue, of_queue in agents.items():
+        positions = find_queues(queue, known, "agents")
+        if not positions:
+            _check_known(queue, [entry.name for entry in known], "agents", "queue")
+        for position in positions:
+            if position in named:
+                name = known[position].name
+                raise BadInput(f"agents names the queue {name!r} twice, by {queue!r}, too. Name it once.")
+            named.add(position)
+            fleets[position] = _fleet(of_queue)
     return fleets
 
 

@@ -21,7 +21,7 @@ from buildframe.sandbox_server.world.build_state import (
     TriggerCause,
 )
 from buildframe.sandbox_server.world.hashed_random import SeededRandom
-from buildframe.sandbox_server.world.model import DAY, Organization, World, agent_tags, queue_of_agent
+from buildframe.sandbox_server.world.model import DAY, Organization, Suite, World, agent_tags, queue_of_agent
 from buildframe.sandbox_server.world.pipeline_settings import cluster_id
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry
 from buildframe.sandbox_server.world.steps import ONLY_DIMENSION, Plan, Slot
@@ -194,7 +194,7 @@ class Serializer:
         """Return the number of jobs in each state: of the last attempts, without wait steps, which have no state."""
         slots = self.pipelines.plans[build.plan].slots
         jobs = (job for job in build.jobs if job.retried_in is None)
-        return dict(Counter(job.state for job in jobs if slots[job.step].step.kind != "waiter"))
+        return dict(Counter(self.state_of_job(build, job) for job in jobs if slots[job.step].step.kind != "waiter"))
 
     def build_url(self, entry: PipelineEntry, number: int) -> str:
         """Return the API URL of a build."""
@@ -244,7 +244,7 @@ class Serializer:
             **fixed,
             "id": job.id,
             "graphql_id": graphql_id("Job", job.id),
-            "state": "expired" if self._has_expired(job) else job.state,
+            "state": self.state_of_job(build, job),
             "web_url": f"{self._web_url(entry, build.number)}#{job.id}",
             "build_url": self.build_url(entry, build.number),
             **serialize(entry, build, job, fixed),
@@ -271,24 +271,31 @@ class Serializer:
             "created_at": format_time(job.created, legacy),
             "runnable_at": format_time(job.runnable, legacy),
             "started_at": format_time(job.runnable if job.triggered else None, legacy),
-            **self._end(job, legacy),
+            **self._end(build, job, legacy),
         }
 
-    def _end(self, job: JobRun, legacy: bool) -> JsonObject:
+    def state_of_job(self, build: BuildRun, job: JobRun) -> str:
+        """Return the state of a job as responses have it: some canceled jobs have expired."""
+        return "expired" if self._has_expired(build, job) else job.state
+
+    def _end(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
         """Return the times at which a job ended; of some canceled jobs only the state, or `expired_at`, says it."""
         end = format_time(job.finished, legacy)
         if not self._has_no_end(job):
             return {"finished_at": end}
-        says_when = self._has_expired(job) and self.random.happens(0.5, job.id, "says when")
+        says_when = self._has_expired(build, job) and self.random.happens(0.5, job.id, "says when")
         return {"finished_at": None, "expired_at": end if says_when else None}
 
     def _has_no_end(self, job: JobRun) -> bool:
         share = self.world.no_end_share if job.state == "canceled" else 0.0
         return share > 0 and self.random.happens(share, job.id, "has no end")
 
-    def _has_expired(self, job: JobRun) -> bool:
-        never_started = job.runnable is not None and job.started is None and job.triggered is None
-        return never_started and self._has_no_end(job) and self.random.happens(0.5, job.id, "has expired")
+    def _has_expired(self, build: BuildRun, job: JobRun) -> bool:
+        """Whether a job waited for an agent until it expired. Other steps do not wait for one."""
+        if not self._has_no_end(job) or job.runnable is None or job.started is not None:
+            return False
+        is_script = self.pipelines.plans[build.plan].slots[job.step].step.kind == "script"
+        return is_script and self.random.happens(0.5, job.id, "has expired")
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
         url, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}", self._is_legacy(entry)
@@ -309,7 +316,7 @@ class Serializer:
             "created_at": format_time(job.created, legacy),
             "runnable_at": format_time(job.runnable, legacy),
             "started_at": format_time(job.started, legacy),
-            **self._end(job, legacy),
+            **self._end(build, job, legacy),
             "retried": job.retried_in is not None,
             "retried_in_job_id": job.retried_in,
             "retries_count": job.attempt or None,
@@ -362,6 +369,14 @@ class Serializer:
         """Return the UUID of a queue in a cluster of an organization."""
         is_first = cluster == cluster_id(self.random, organization.slug)
         return self.random.uuid("queue", organization.slug if is_first else cluster, queue)
+
+    def suite_id(self, organization: Organization, suite: Suite) -> str:
+        """Return the UUID of a test suite."""
+        return self.random.uuid("suite", organization.slug, suite.slug)
+
+    def run_id(self, suite: Suite, build: BuildRun) -> str:
+        """Return the UUID of the run of a test suite in a build."""
+        return self.random.uuid("run", suite.slug, build.id)
 
     def _cluster_fields(self, entry: PipelineEntry, queue: str) -> JsonObject:
         """Return the fields of a job's cluster and queue, null if the pipeline is in no cluster."""

@@ -72,17 +72,17 @@ class BuildHandlers(HandlerGroup):
 
     def _test_runs(self, build: BuildRun) -> list[JsonObject]:
         """Return the runs of test suites in a build."""
-        entry, random = self._db.pipelines[build.pipeline_key], self._db.serializer.random
+        if not build.is_over or build.state not in ("passed", "failed"):
+            return []
+        entry = self._db.pipelines[build.pipeline_key]
         organization = entry.organization
-        suites = [suite.slug for suite in organization.suites if entry.path == f"{organization.slug}/{suite.pipeline}"]
-        return [
-            {
-                "id": random.uuid("run", suite, build.id),
-                "suite": {"id": random.uuid("suite", organization.slug, suite), "slug": suite},
-            }
-            for suite in suites
-            if build.is_over and build.state in ("passed", "failed")
-        ]
+        runs = []
+        for suite in organization.suites:
+            if entry.path == f"{organization.slug}/{suite.pipeline}":
+                id = self._db.serializer.suite_id(organization, suite)
+                run = {"id": self._db.serializer.run_id(suite, build), "suite": {"id": id, "slug": suite.slug}}
+                runs.append(run)
+        return runs
 
     @handles(spec.create_build)
     def _create(self, request: ApiRequest) -> ApiResponse:

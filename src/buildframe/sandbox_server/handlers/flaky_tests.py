@@ -12,7 +12,7 @@ import msgspec
 from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.db.serializers import ORIGIN, JsonObject, format_time
-from buildframe.sandbox_server.error_responses import get_first_or_404, invalid
+from buildframe.sandbox_server.error_responses import invalid
 from buildframe.sandbox_server.handlers import lookup
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.simulation.scenario import HOUR, MINUTE, Scenario
@@ -146,8 +146,7 @@ class SuiteRegistry:
         """Return all tests of a suite. Raises 404 without the suite."""
         if (organization, slug) not in self._tests:
             world = self._db.serializer.world
-            suites = lookup.find_organization(self._db, {"org": organization}).suites
-            suite = get_first_or_404((suite for suite in suites if suite.slug == slug), "suite")
+            suite = lookup.find_suite(self._db, {"org": organization, "suite": slug})
             entries = PipelineRegistry(initial_pipelines(world))  # which later changes do not affect
             entry, scenario = entries[f"{organization}/{suite.pipeline}"], Scenario(world, entries)
             tests = [SimulatedTest(suite, entry, number, scenario) for number in range(suite.tests)]

@@ -35,11 +35,14 @@ class JobHandlers(HandlerGroup):
         assert isinstance(states, list)
         if unknown := set(states) - set(get_args(spec.JobState)):
             raise HttpError(400, f"Invalid state: {', '.join(sorted(unknown))}")
-        jobs = [
-            job for job in build.jobs if job.retried_in is None or request.filters.get("include_retried_jobs", True)
-        ]
+        jobs = build.jobs
+        if not request.filters.get("include_retried_jobs", True):
+            jobs = [job for job in jobs if job.retried_in is None]
+        if not states:
+            return jobs
         slots = self._db.pipelines.plans[build.plan].slots
-        return [job for job in jobs if not states or (job.state in states and slots[job.step].step.kind != "waiter")]
+        with_state = [job for job in jobs if slots[job.step].step.kind != "waiter"]
+        return [job for job in with_state if self._db.serializer.state_of_job(build, job) in states]
 
     @handles(spec.get_job)
     def _get(self, request: ApiRequest) -> ApiResponse:
@@ -87,10 +90,11 @@ def _links(request: ApiRequest, jobs: Sequence[JobRun], start: int) -> JsonObjec
     others = [pair for pair in request.query if pair[0] not in (*_CURSORS, "per_page")]
     address = f"{ORIGIN}{routes.route_path(request.endpoint).format_map(request.path)}"
     size = ("per_page", str(request.page.size))
-    return {
-        name: f"{address}?{urlencode([*others, *([cursor] if cursor else []), size])}"
-        for name, cursor in cursors.items()
-    }
+    links = {}
+    for name, cursor in cursors.items():
+        query = [*others, size] if cursor is None else [*others, cursor, size]
+        links[name] = f"{address}?{urlencode(query)}"
+    return links
 
 
 def _format_cursor(id: str) -> str:

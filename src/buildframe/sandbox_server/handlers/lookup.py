@@ -9,7 +9,7 @@ from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import get_first_or_404
 from buildframe.sandbox_server.pagination import parse_number
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
-from buildframe.sandbox_server.world.model import Organization, agent_names, queue_of_agent
+from buildframe.sandbox_server.world.model import Organization, Suite, agent_names, queue_of_agent
 from buildframe.sandbox_server.world.pipelines import PipelineEntry
 
 PathParameters = Mapping[str, str]
@@ -19,6 +19,12 @@ def find_organization(db: Database, path: PathParameters) -> Organization:
     """Return the organization `org`."""
     organizations = db.serializer.world.organizations
     return get_first_or_404((each for each in organizations if each.slug == path["org"]), "organization")
+
+
+def find_suite(db: Database, path: PathParameters) -> Suite:
+    """Return the test suite `suite`."""
+    suites = find_organization(db, path).suites
+    return get_first_or_404((each for each in suites if each.slug == path["suite"]), "suite")
 
 
 def find_pipeline(db: Database, path: PathParameters) -> PipelineEntry:

@@ -16,10 +16,10 @@ from buildframe.sandbox_server.handlers import lookup, routes
 from buildframe.sandbox_server.handlers.flaky_tests import SimulatedTest, SuiteRegistry, parse_period
 from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse, HandlerGroup, handles
 from buildframe.sandbox_server.world.build_state import BuildRun
-from buildframe.sandbox_server.world.model import DAY, Organization, Suite
+from buildframe.sandbox_server.world.model import Organization, Suite
+from buildframe.spec.flaky_tests import DEFAULT_PERIOD
 from buildframe.spec.suite_tests import METRICS_VERSION
 
-_DEFAULT_PERIOD = 7 * DAY
 _MOST_FAILED = 4
 _FLAKED = 0.1
 """Share of passed builds in which a test failed, and passed when it was repeated."""
@@ -41,8 +41,7 @@ class SuiteHandlers(HandlerGroup):
         return SuiteRegistry(self._db)
 
     def _find_suite(self, path: Mapping[str, str]) -> tuple[Organization, Suite]:
-        organization, slug = lookup.find_organization(self._db, path), path["suite"]
-        return organization, get_first_or_404((suite for suite in organization.suites if suite.slug == slug), "suite")
+        return lookup.find_organization(self._db, path), lookup.find_suite(self._db, path)
 
     @handles(routes.list_suites)
     def _list_suites(self, request: ApiRequest) -> ApiResponse:
@@ -59,14 +58,14 @@ class SuiteHandlers(HandlerGroup):
         return self._suite(*self._find_suite(path))
 
     def _suite(self, organization: Organization, suite: Suite) -> JsonObject:
-        id = self._db.serializer.random.uuid("suite", organization.slug, suite.slug)
+        id = self._db.serializer.suite_id(organization, suite)
         return {
             "id": id,
             "graphql_id": graphql_id("Suite", id),
             "slug": suite.slug,
             "name": suite.slug.replace("-", " ").title(),
             "default_branch": "main",
-            "url": f"{_api_url(organization.slug, suite.slug)}",
+            "url": _api_url(organization.slug, suite.slug),
             "web_url": _web_url(organization.slug, suite.slug),
         }
 
@@ -95,15 +94,11 @@ class SuiteHandlers(HandlerGroup):
 
     def _find_run(self, path: Mapping[str, str], organization: Organization, suite: Suite) -> BuildRun:
         id = path["run"].lower()
-        return get_first_or_404(
-            (build for build in self._builds(organization, suite) if self._run_id(suite, build) == id), "run"
-        )
-
-    def _run_id(self, suite: Suite, build: BuildRun) -> str:
-        return self._db.serializer.random.uuid("run", suite.slug, build.id)
+        builds = self._builds(organization, suite)
+        return get_first_or_404((build for build in builds if self._db.serializer.run_id(suite, build) == id), "run")
 
     def _run(self, organization: Organization, suite: Suite, build: BuildRun) -> JsonObject:
-        id = self._run_id(suite, build)
+        id = self._db.serializer.run_id(suite, build)
         return {
             "id": id,
             "branch": build.commit.branch,
@@ -134,7 +129,8 @@ class SuiteHandlers(HandlerGroup):
         return sorted(tests, key=lambda test: random.uniform(build.id, test.id, "failed"))[:count]
 
     def _execution(self, organization: Organization, suite: Suite, build: BuildRun, test: SimulatedTest) -> JsonObject:
-        random, run = self._db.serializer.random, self._run_id(suite, build)
+        random = self._db.serializer.random
+        run = self._db.serializer.run_id(suite, build)
         id = random.uuid("execution", build.id, test.id)
         pages = _web_url(organization.slug, suite.slug)
         return {
@@ -159,21 +155,21 @@ class SuiteHandlers(HandlerGroup):
     @handles(spec.list_tests)
     def _list_tests(self, request: ApiRequest) -> ApiResponse:
         organization, suite = self._find_suite(request.path)
-        filters, now = request.filters, self._db.load_now()
-        period = parse_period(str(filters["period"])) if "period" in filters else _DEFAULT_PERIOD
+        filters = request.filters
+        now = self._db.load_now()
+        period = parse_period(str(filters.get("period", DEFAULT_PERIOD)))
         branch = filters.get("branch")
         window = _Window(now - period, now, None if branch is None else str(branch))
-        executions = self._count_runs(organization, suite, window)
-        tests = self._tests.list_all_tests(organization.slug, suite.slug) if executions else []
-        bodies = [self._test(test, now) for test in tests]
-        metrics = [self._metrics(test, executions, window) for test in tests]
-        with_metrics = request.version >= METRICS_VERSION
-        found = [
-            body | (more if with_metrics else {})
-            for body, more in zip(bodies, metrics, strict=True)
-            if filters.get("state", "enabled") == "enabled" and filters.get("label") in (None, *body["labels"])
-        ]
-        return ApiResponse(request.page.slice(found), len(found))
+        n_runs = self._count_runs(organization, suite, window)
+        has_tests = n_runs > 0 and filters.get("state", "enabled") == "enabled"
+        bodies = []
+        for test in self._tests.list_all_tests(organization.slug, suite.slug) if has_tests else ():
+            body = self._test(test, now)
+            if filters.get("label") in (None, *body["labels"]):
+                if request.version >= METRICS_VERSION:
+                    body |= self._metrics(test, n_runs, window)
+                bodies.append(body)
+        return ApiResponse(request.page.slice(bodies), len(bodies))
 
     @handles(routes.get_test)
     def _get_test(self, request: ApiRequest) -> ApiResponse:

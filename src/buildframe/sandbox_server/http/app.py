@@ -162,8 +162,7 @@ def _request(endpoint: Endpoint, http: HttpRequest, access: Access, raw_body: by
 
 def _parse_version(text: str) -> str:
     """Return the version of the API in a header; raise 400 if it is not a date."""
-    text = text.strip()
     try:
-        return (text and check_version(text)) or ""
+        return check_version(text.strip() or None) or ""
     except BadInput:
         raise HttpError(400, f"{VERSION_HEADER} must be in format YYYY-MM-DD") from None

@@ -44,11 +44,12 @@ class FaultMiddleware:
             elif active.fault.kind in CHANGES and not await asyncio.to_thread(self._changes.apply, active.fault, path):
                 active.happened -= 1  # there was nothing to change
         rows = parse_page(parse_qsl(scope["query_string"].decode("latin-1"))).size
-        for active in [active for active in drawn if active.fault.kind == "overloaded"]:
-            if rows <= active.fault.n:
-                active.happened -= 1
-                drawn.remove(active)
-        faults = [active.fault for active in drawn]
+        faults = []
+        for active in drawn:
+            if active.fault.kind == "overloaded" and rows <= active.fault.n:
+                active.happened -= 1  # the page is small enough
+            else:
+                faults.append(active.fault)
         spoils = [fault for fault in faults if fault.kind not in ("latency", *CHANGES, *SHAPES)]
         send = self._shape(faults, scope, send)
         left = self._faults.refuses_until - time.monotonic()

@@ -121,9 +121,10 @@ def _success_response(endpoint: spec.Endpoint) -> Schema:
     response: Schema = {"description": "Done." if endpoint.method != "GET" else "Found."}
     content: Schema = {}
     if endpoint.returns is not None:
-        one = _reference(endpoint.returns)
-        listed = {"type": "array", "items": one}
-        content |= _json_content(_envelope(listed) if endpoint.enveloped else listed if endpoint.lists else one)
+        schema = _reference(endpoint.returns)
+        if endpoint.lists:
+            schema = {"type": "array", "items": schema}
+        content |= _json_content(_envelope(schema) if endpoint.enveloped else schema)
     if endpoint in (get_log, get_raw_log):
         content["text/plain"] = {"schema": {"type": "string"}}
     if endpoint is get_log:
