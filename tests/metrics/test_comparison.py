@@ -398,7 +398,7 @@ OPEN = as_jobs(seconds(*[60] * 100, *[1e6] * 30), np.array([1e6] * 100 + [7200] 
 def test_of_a_percentile_that_is_censored_a_lower_bound_is_known(made):
     started = as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))
     now, before = made(OPEN), made(started)
-    for one, other, end in ((now, before, ""), (before, now, "_before")):
+    for one, other, end in ((before, now, ""), (now, before, "_before")):
         result = percentile_change(one, other, metrics.queue_time, q=(0.5, 0.95)).iloc[0]
         assert result[[f"n{end}", f"n_censored{end}", f"p50{end}_s"]].tolist() == [100, 30, 60]
         assert result[f"p95{end}_at_least_s"] == 7200
