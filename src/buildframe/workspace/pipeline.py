@@ -244,8 +244,8 @@ class PipelineWorkspace(BuildCancellation):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `annotations`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `annotations`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
