@@ -70,7 +70,10 @@ def from_rows(
     additional: Names = (),
     report: Report = _ignore,
 ) -> pa.Table:
-    """Return the rows of one page as an Arrow table. Values that do not fit their column are null, and reported."""
+    """Return the rows of one page as an Arrow table.
+
+    Values that do not fit their column are null, and reported.
+    """
     repeated = pa.repeat(pa.scalar(fetched_at.us, pa.int64()), len(rows)).cast(ARROW_TYPES["timestamp"])
 
     def report_of(column: Column, place: int, value: Any) -> None:
@@ -121,7 +124,7 @@ def _table(
     report: Callable[[Column, int, Any], None],
     compute: Callable[[Mapping[str, pa.Array[Any]]], Mapping[str, pa.Array[Any]]] | None = None,
 ) -> pa.Table:
-    """Return a table of `computed` columns, of values in the rows, and of columns that `compute` returns for both."""
+    """Return a table of `computed` columns, values in the rows, and what `compute` returns."""
     columns, needed = dict(computed), source_columns(table, names)
     fields = _FieldValues(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
     columns |= {column.name: _received(column, fields, report) for column in needed if column.path}
@@ -249,7 +252,10 @@ _FIRST_US, _END_US = (Moment(year, 1, 1, tzinfo=dt.UTC).us for year in (VALID_YE
 
 
 def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
-    """Return texts as timestamps; raise Malformed if one is none, or of a year that no service has seen."""
+    """Return texts as timestamps.
+
+    Raise Malformed if one is none, or of a year that no service has seen.
+    """
     read = timestamps(values)
     limits = pc.min_max(read.cast(pa.int64()))
     first, last = limits["min"].as_py(), limits["max"].as_py()
@@ -290,7 +296,8 @@ def to_frame(
 ) -> pd.DataFrame:
     """Return the tables as one DataFrame with the declared dtypes, also if there are no rows.
 
-    The dtypes are `str`, `Int64`, `float64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
+    The dtypes are `str`, `Int64`, `float64`, `boolean` and `datetime64[us, UTC]`; the index counts
+    from 0.
     """
     sizes = [part.num_rows for part in tables if part.num_rows]
     if not sizes:  # most listings of a sync

@@ -1,4 +1,7 @@
-"""Fetch builds whose jobs are too many for one response: the builds without jobs, and the jobs of each in pages."""
+"""Fetch builds whose jobs are too many for one response.
+
+The builds come without jobs, and the jobs of each build in pages.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,10 @@ class BuildsWithoutJobs(NamedTuple):
 
 
 class JobsOfBuilds:
-    """Fetches pages of builds without jobs, and the jobs of their builds by the list of jobs of a build.
+    """Fetches pages of builds without jobs, and their jobs by the list of jobs of a build.
 
-    `decode` decodes a list of builds with their jobs; `filters` are those of the jobs. Jobs that were read once are not
-    requested again.
+    `decode` decodes a list of builds with their jobs; `filters` are those of the jobs. Jobs that
+    were read once are not requested again.
     """
 
     def __init__(self, client: Client, decode: Decode[Page], budget: RequestBudget, filters: Mapping[str, Any]) -> None:

@@ -78,7 +78,7 @@ def list_pages(
 
 
 class _ListPages:
-    """Fetches the next page of a pagination by links, with fewer rows if the service cannot send so many."""
+    """Fetches the pages of a pagination by links. Pages shrink if the service fails."""
 
     def __init__(
         self,

@@ -49,8 +49,8 @@ def agents_needed(
     jobs : pandas.DataFrame
         All jobs of these builds, fetched with `include_retried_jobs=True`, with the columns that `replay` needs.
     queue : str
-        Queue whose number of agents changes: its key, or its `queue_id`. A key that several clusters have is refused,
-        and the error lists the ids.
+        Queue whose number of agents changes: its key, or its `queue_id`. A key that several
+        clusters have is refused, and the error lists the ids.
     within : str or timedelta, default "5min"
         Longest wait that counts as in time.
     target : float, default 0.95

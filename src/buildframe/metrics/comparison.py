@@ -63,8 +63,8 @@ def percentile_change(
     Parameters
     ----------
     before : DataFrame
-        Rows of the earlier period: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at`
-        and the columns that `of` needs.
+        Rows of the earlier period: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+        Needs the column `at` and the columns that `of` needs.
     after : DataFrame
         Rows of the later period. No row may be in both.
     of : row metric or str, default wall_time
@@ -80,8 +80,8 @@ def percentile_change(
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
     allow_reversed : bool, default False
-        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
-        frames turn a regression into an improvement.
+        Compare frames whose times overlap, or whose `before` is later. By default both are refused,
+        because swapped frames turn a regression into an improvement.
 
     Returns
     -------
@@ -110,8 +110,8 @@ def percentile_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of`, `q`, `tz` or `confidence` is invalid, or the
-        times of the frames overlap or are in the other order.
+        If a column is missing, a timestamp has no time zone, `of`, `q`, `tz` or `confidence` is
+        invalid, or the times of the frames overlap or are in the other order.
 
     See Also
     --------
@@ -183,8 +183,8 @@ def build_success_change(
     Parameters
     ----------
     before : DataFrame
-        Builds of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `state`,
-        `blocked` and `at`.
+        Builds of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the
+        columns `state`, `blocked` and `at`.
     after : DataFrame
         Builds of the later period. No build may be in both.
     by : str, function or list of these, optional
@@ -218,8 +218,9 @@ def build_success_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `tz` or
-        `confidence` is invalid, or the times of the frames overlap or are in the other order.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown
+        spelling, `tz` or `confidence` is invalid, or the times of the frames overlap or are in the
+        other order.
 
     See Also
     --------
@@ -272,8 +273,8 @@ def job_failure_change(
     Parameters
     ----------
     before : DataFrame
-        Jobs of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `type`,
-        `state`, `soft_failed` and `at`.
+        Jobs of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the
+        columns `type`, `state`, `soft_failed` and `at`.
     after : DataFrame
         Jobs of the later period. No job may be in both.
     by : str, function or list of these, optional
@@ -307,8 +308,9 @@ def job_failure_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `tz` or
-        `confidence` is invalid, or the times of the frames overlap or are in the other order.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown
+        spelling, `tz` or `confidence` is invalid, or the times of the frames overlap or are in the
+        other order.
 
     See Also
     --------
@@ -396,7 +398,9 @@ def newcombe(
 
 
 class _ShareOfRows(NamedTuple):
-    """A share of rows that is compared: which rows are its hits and its trials. `only` drops other rows first.
+    """A share of rows that is compared: which rows are its hits and its trials.
+
+    `only` drops other rows first.
 
     `name` is the column that counts the hits; `needs` are the columns that the expressions read.
     """

@@ -1,7 +1,9 @@
-"""Say what ended a failed job, by one rule for every engine: its command, infrastructure, a person, or an unknown kill.
+"""Say what ended a failed job: its command, infrastructure, a person, or an unknown kill.
 
-A reason that the service gives says most. Without one, the signal and the exit status decide. Knows single jobs that
-failed; does not group or summarize.
+One rule holds for every engine.
+
+A reason that the service gives says most. Without one, the signal and the exit status decide. Knows
+single jobs that failed; does not group or summarize.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ from collections.abc import Collection
 import narwhals as nw
 
 COMMAND, INFRASTRUCTURE, KILLED, PERSON = range(4)
-"""Causes. A command that crashes or whose signature is rejected fails like others. Nobody knows who killed `KILLED`."""
+"""Causes.
+
+A command that crashes or whose signature is rejected fails like others. Nobody knows who killed
+`KILLED`.
+"""
 
 CAUSE = "cause of the failure"
 

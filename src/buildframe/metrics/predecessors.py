@@ -34,8 +34,11 @@ NEEDS = (
 """Columns of jobs that are needed, besides those that identify their pipeline."""
 
 WANTS = ("label", "expired_at", "build_finished_at", "fetched_at", *retries.COLUMNS)
-"""Optional columns: block steps have a label for a name, some jobs end without `finished_at`, and what says how jobs
-were retried."""
+"""Optional columns.
+
+Block steps have a label for a name, some jobs end without `finished_at`, and the others say how
+jobs were retried.
+"""
 
 NEAR = 5_000_000
 """Microseconds within which the service starts what waited for a release."""
@@ -57,11 +60,13 @@ NONE, REPEAT, UPLOAD, RELEASE, FAILURE = range(5)
 class PipelineJobs:
     """Jobs ordered by pipeline and id, as arrays. Times are microseconds; builds and steps have numbers.
 
-    `ready` is when a job became runnable or was unblocked; if that is unknown (`is_exact` is false), the first other
-    time that is known. Only script jobs have `started`. `finished` is `NAT` if a job is under way or, as `is_over` then
-    shows, ended at an unknown time. `released` is when it let other jobs start, and `failed` when it failed hard, both
-    by its own `finished_at` only. `is_void` marks jobs that no other waits for. `replaces` is the row of the attempt
-    that a job repeats, or -1. `is_superseded` marks attempts that were repeated, also by a job that is not among these.
+    `ready` is when a job became runnable or was unblocked; if that is unknown (`is_exact` is
+    false), the first other time that is known. Only script jobs have `started`. `finished` is `NAT`
+    if a job is under way or, as `is_over` then shows, ended at an unknown time. `released` is when
+    it let other jobs start, and `failed` when it failed hard, both by its own `finished_at` only.
+    `is_void` marks jobs that no other waits for. `replaces` is the row of the attempt that a job
+    repeats, or -1. `is_superseded` marks attempts that were repeated, also by a job that is not
+    among these.
     """
 
     rows: pd.DataFrame

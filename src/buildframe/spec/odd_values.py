@@ -1,4 +1,7 @@
-"""Count values that do not fit their declared field, and name some of them. Does not know responses or frames."""
+"""Count values that do not fit their declared field, and name some of them.
+
+Does not know responses or frames.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ class OddValue(NamedTuple):
 
     @classmethod
     def of(cls, path: Iterable[str], value: Any, row: Any, job: Any = None) -> OddValue:
-        """Return the odd value at a path of a row or of its job; `value` is decoded, or raw JSON."""
+        """Return the odd value at a path of a row or of its job.
+
+        `value` is decoded, or raw JSON.
+        """
         raw = memoryview(value) if isinstance(value, msgspec.Raw) else to_json(value).encode("utf-8", "replace")
         return cls(".".join(path), bytes(raw[:_MAX_KEPT]), row, job)
 
@@ -44,7 +50,8 @@ def to_json(value: Any) -> str:
 class OddValues:
     """The odd values of a listing: how many there are of each field, and the first of them.
 
-    `is_shown` says whether the values of a field may be shown: neither personal nor secret ones are.
+    `is_shown` says whether the values of a field may be shown: neither personal nor secret ones
+    are.
     """
 
     def __init__(self, is_shown: Callable[[str, bool], bool] = lambda field, is_of_job: True) -> None:
@@ -65,7 +72,9 @@ class OddValues:
             self._first[field].append(named)
 
     def entries(self, redact: Callable[[str], str]) -> list[dict[str, Any]]:
-        """Return the named values, each with how many it stands for. A last entry without a field counts the others.
+        """Return the named values, each with how many it stands for.
+
+        A last entry without a field counts the others.
 
         The first value of each field comes before the second one of any.
         """
@@ -91,7 +100,10 @@ class OddValues:
 
 
 class OddCount:
-    """How many odd values several listings had. One that two listings name counts once, since lists overlap."""
+    """How many odd values several listings had.
+
+    One that two listings name counts once, since lists overlap.
+    """
 
     def __init__(self) -> None:
         self._named: dict[tuple[Any, ...], int] = {}
@@ -99,7 +111,10 @@ class OddCount:
 
     @property
     def total(self) -> int:
-        """How many values there are; too many if listings with a build in common have more than they name."""
+        """How many values there are.
+
+        Too many if listings with a build in common have more than they name.
+        """
         return sum(self._named.values()) + self._unnamed
 
     def add(self, entries: Iterable[Mapping[str, Any]]) -> None:

@@ -1,6 +1,7 @@
-"""Find builds that a store of an earlier version of the package has twice, because their `created_at` moved.
+"""Find builds that a store of an earlier version has twice, because their `created_at` moved.
 
-Such a store has a build once for each day on which it was said to be created. The row that was fetched last counts.
+Such a store has a build once for each day on which it was said to be created. The row that was
+fetched last counts.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def condition(outdated: OutdatedRows, table: TableVersion) -> pc.Expression | No
 
 
 def sql_condition(outdated: OutdatedRows, table: TableVersion) -> str:
-    """Return the same as a condition of SQL, for DuckDB and Spark; an empty text if there are no such rows."""
+    """Return the same as a condition of SQL, for DuckDB and Spark.
+
+    Return an empty text if there are no such rows.
+    """
     key = key_of(table.schema.names)
     return " AND ".join(
         f"NOT ({'day IS NULL' if day is None else _equals(day)} AND {key} IN ({_texts(ids)}))"

@@ -71,7 +71,7 @@ class ExportFolder:
 
 @dataclass(frozen=True)
 class ExportedBuild:
-    """The row of an exported build, when it was created, the latest of its own times, and its bytes of JSON.
+    """The row of an exported build, its creation, the latest of its times, and its bytes of JSON.
 
     `odd` counts the values of the build and its jobs that do not fit their columns.
     """

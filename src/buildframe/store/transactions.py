@@ -103,12 +103,14 @@ def receive(location: Location, retention: Retention, received: WebhookFrames) -
 
 
 def compact(location: Location) -> CommitResult:
-    """Merge the files of each day into as few as possible, with the current version of computed columns."""
+    """Merge the files of each day into few, with the current version of computed columns."""
     return _commit_with_retries(location, Retention(), _Transaction.compact)
 
 
 def recompute(location: Location) -> CommitResult | None:
-    """Commit some files of older computed columns with the current ones; return None if there are none.
+    """Commit some files of older computed columns with the current ones.
+
+    Return None if there are none.
 
     Each commit rewrites whole days of a limited size, so that a sync can stop after any of them.
     """
@@ -188,7 +190,10 @@ class _Transaction(ExitStack):
         self._changes: list[TableChange] = []
 
     def repair(self) -> bool:
-        """Commit a version in which each build is stored once; return False if this is so already."""
+        """Commit a version in which each build is stored once.
+
+        Return False if this is so already.
+        """
         if self.state.unique_ids:
             return False
         repeated = duplicates.repeated_ids(self._builds)
@@ -271,7 +276,7 @@ class _Transaction(ExitStack):
         change.replace(rows, "id", rows["id"].combine_chunks(), list(dict.fromkeys(days)))
 
     def _days_of(self, ids: pa.Array[Any], days: Collection[str | None] = ()) -> list[str | None]:
-        """Return these days and those on which the builds are stored: `created_at` of a build can move."""
+        """Return these days and those on which the builds are stored: `created_at` can move."""
         return sorted({*days, *self._builds.days_with(ids)}, key=lambda day: (day is None, day or ""))
 
     def _stored_since(self, base_state: SyncState, days: Collection[str | None], columns: list[str]) -> pa.Table:
@@ -318,7 +323,7 @@ class _Transaction(ExitStack):
         return (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
 
     def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table, days: list[str | None]) -> int:
-        """Replace the jobs of these builds that are stored on these days, and return the number of new rows.
+        """Replace the jobs of these builds on these days, and return the number of new rows.
 
         In superseded builds, jobs that a webhook delivery has updated since stay as they are.
         """

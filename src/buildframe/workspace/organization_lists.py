@@ -169,8 +169,8 @@ class OrganizationLists(BuildQueries):
         """
         List the tests of a test suite, with metrics of their executions.
 
-        The metrics refer to the `period`, by default that of the service. Tests without an execution in it are not in
-        the list.
+        The metrics refer to the `period`, by default that of the service. Tests without an
+        execution in it are not in the list.
 
         Parameters
         ----------
@@ -221,8 +221,8 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `failed_executions`, also if there is no row.
-            Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `failed_executions`, also if there is no
+            row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
@@ -280,7 +280,9 @@ class OrganizationLists(BuildQueries):
     def _fetch_list(
         self, endpoint: spec.Endpoint, table: str, query: Mapping[str, Any], *arguments: str
     ) -> pd.DataFrame:
-        """Return the frame of a list; `query` has its filters and options, `arguments` end its path.
+        """Return the frame of a list.
+
+        `query` has its filters and options, `arguments` end its path.
 
         Callers pass a TypedDict of their keywords: Jedi completes the keywords of the method by it.
         """

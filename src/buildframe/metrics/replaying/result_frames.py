@@ -198,7 +198,7 @@ class _Writer:
         columns.set_times("unblocked_at", unblocked)
 
     def _set_other_ends(self, columns: _Columns, build: Integers, job: Integers, states: Any) -> None:
-        """Set the ends of builds in rows of jobs, and remove `expired_at` of jobs that do not expire any more."""
+        """Set the ends of builds. Remove `expired_at` of jobs that no longer expire."""
         if "build_finished_at" in columns.frame:
             columns.set_times("build_finished_at", self._times.build_ended[build])
         if "expired_at" in columns.frame:

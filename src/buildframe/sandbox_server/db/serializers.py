@@ -177,7 +177,10 @@ class Serializer:
         return entry.pipeline.legacy and self.world.is_odd
 
     def _author(self, commit: Commit) -> JsonObject | str | None:
-        """Serialize the author of a commit: an object or null; in an odd world also text, or an empty object."""
+        """Serialize the author of a commit: an object or null.
+
+        In an odd world also text, or an empty object.
+        """
         if isinstance(commit.author, tuple):
             name, email = commit.author
             return {"name": name, "email": email}
@@ -191,7 +194,10 @@ class Serializer:
         return f"{ORIGIN}/v2/organizations/{entry.organization.slug}/clusters/{entry.pipeline.cluster_id}"
 
     def _count_jobs(self, build: BuildRun) -> dict[str, int]:
-        """Return the number of jobs in each state: of the last attempts, without wait steps, which have no state."""
+        """Return the number of jobs in each state.
+
+        Last attempts count. Wait steps have no state.
+        """
         slots = self.pipelines.plans[build.plan].slots
         jobs = (job for job in build.jobs if job.retried_in is None)
         return dict(Counter(self.state_of_job(build, job) for job in jobs if slots[job.step].step.kind != "waiter"))
@@ -279,7 +285,10 @@ class Serializer:
         return "expired" if self._has_expired(build, job) else job.state
 
     def _end(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
-        """Return the times at which a job ended; of some canceled jobs only the state, or `expired_at`, says it."""
+        """Return the times at which a job ended.
+
+        For some canceled jobs only the state, or `expired_at`, says it.
+        """
         end = format_time(job.finished, legacy)
         if not self._has_no_end(job):
             return {"finished_at": end}
@@ -328,7 +337,10 @@ class Serializer:
         }
 
     def _promise(self, job: JobRun, legacy: bool) -> JsonObject:
-        """Return the exit status that a job announced before it failed; nothing if it announced none."""
+        """Return the exit status that a job announced before it failed.
+
+        Nothing if it announced none.
+        """
         if job.state != "failed" or job.started is None or job.finished is None or not job.exit_status:
             return {}
         if job.exit_status < 0 or not self.random.happens(_PROMISED, job.id, "promises"):
@@ -338,7 +350,10 @@ class Serializer:
         return {"promised_exit_status": job.exit_status, "promised_exit_status_at": format_time(at, legacy)}
 
     def _end_of_command(self, job: JobRun) -> JsonObject:
-        """Serialize how a command ended; in an odd world some failures have a signal, or a reason without status -1."""
+        """Serialize how a command ended.
+
+        In an odd world some failures have a signal, or a reason without status -1.
+        """
         reason = None if job.signal_reason == AGENT_LOST else job.signal_reason
         shape = (job.exit_status, "SIGTERM" if reason == "cancel" else None, reason)
         if self.world.is_odd and job.state == "failed" and reason is None:
@@ -348,9 +363,12 @@ class Serializer:
         return dict(zip(("exit_status", "signal", "signal_reason"), shape, strict=True))
 
     def _retries(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
-        """Serialize the retry that made a job, and the one that replaced it; in an odd world not always both.
+        """Serialize the retry that made a job, and the one that replaced it.
 
-        `retry_type` is the kind of retry performed on this job. Earlier versions had there the kind that made it.
+        In an odd world not always both.
+
+        `retry_type` is the kind of retry performed on this job. Earlier versions had there the kind
+        that made it.
         """
         replaced_by = build.job(job.retried_in).retry_type if job.retried_in else None
         source = {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None

@@ -1,4 +1,4 @@
-"""Read values of request bodies as the service does: texts such as "5" and "true" as numbers and booleans."""
+"""Read values of request bodies as the service does: "5" can be a number, "true" a flag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def read_values(declared: Sequence[Property], body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a body with the values that the service reads; values that it refuses stay as they are."""
+    """Return a body with the values that the service reads.
+
+    Values that it refuses stay as they are.
+    """
     properties = {entry.name: entry for entry in declared}
     return {
         name: _read(properties[name].type, value, properties[name].check) if name in properties else value
