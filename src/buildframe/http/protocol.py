@@ -328,7 +328,8 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     size = _number_in(request.target, "per_page") if has_size else None
     is_open = _is_open(request, response, len(decoded), of)
     is_short = is_open and len(decoded) < (size or 1) and not _has_other_last_page(request, of)
-    next_link, at = response.next or None, date_of(response)
+    next_link = response.next or None
+    at = date_of(response)
     return Page(decoded, next_link, at, of, open=is_open, size=size, short=is_short)
 
 
@@ -479,7 +480,11 @@ _ESCAPE = re.compile(
 """An escape in a string. The group is one half of a surrogate pair without the other one."""
 
 _STRING_OR_ODD_NUMBER = re.compile(
-    rb'"[^"\\]*(?:\\.[^"\\]*)*"|(-?(?:NaN|Infinity)|-?\d+(?:\.\d+)?[eE]\+?\d{3,})', re.DOTALL
+    rb"""
+    "[^"\\]*(?:\\.[^"\\]*)*"  # a string, in which nothing is replaced
+    | (-?(?:NaN|Infinity) | (?<![\d.])-?\d++(?:\.\d++)?[eE]\+?\d{3,})  # tried once per number, however long
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 
 
@@ -491,10 +496,14 @@ def repair_json(body: bytes) -> bytes | None:
     """
     repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
     if re.search(rb"NaN|Infinity|[eE]\+?\d{3}", repaired):
-        repaired = _STRING_OR_ODD_NUMBER.sub(
-            lambda token: b'"%s"' % token[1] if token[1] and not math.isfinite(float(token[1])) else token[0], repaired
-        )
+        repaired = _STRING_OR_ODD_NUMBER.sub(_quote_odd_number, repaired)
     return repaired if repaired != body else None
+
+
+def _quote_odd_number(token: re.Match[bytes]) -> bytes:
+    """Return a number that is none, or too large for a float, as text; other tokens as they are."""
+    number = token[1]
+    return b'"%s"' % number if number and not math.isfinite(float(number)) else token[0]
 
 
 def check(request: Request, response: Response) -> None:
