@@ -138,13 +138,10 @@ def label_steps(steps: pd.Series[str], pipelines: pd.Series[str] | None = None) 
     """Return the label of each step, null if it is null. Labels are distinct within a pipeline."""
     groups = "" if pipelines is None else pipelines.astype("str").fillna("").array
     pairs = pd.DataFrame({"pipeline": groups, "step": steps.astype("str").array})
-    distinct = pairs.dropna().drop_duplicates()
-    labels = {
-        (pipeline, step): label
-        for pipeline, of_pipeline in distinct.groupby("pipeline")["step"]
-        for step, label in short_labels(of_pipeline).items()
-    }
-    distinct["label"] = [labels[pair] for pair in zip(distinct["pipeline"], distinct["step"], strict=True)]
+    distinct = pairs.dropna().drop_duplicates().assign(label=None)
+    for _, steps_of_pipeline in distinct.groupby("pipeline")["step"]:
+        labels = steps_of_pipeline.map(short_labels(steps_of_pipeline))
+        distinct.loc[steps_of_pipeline.index, "label"] = labels
     labeled = pairs.merge(distinct, "left", ["pipeline", "step"])["label"]
     return pd.Series(labeled.array, steps.index, dtype="str", name=steps.name)
 

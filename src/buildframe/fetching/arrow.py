@@ -192,7 +192,9 @@ def _unfit(read: Callable[[list[Any]], pa.Array[Any]], distinct: list[Any]) -> l
         read(distinct)
     except _UNFIT:
         half = len(distinct) // 2
-        return [*_unfit(read, distinct[:half]), *_unfit(read, distinct[half:])] if half else distinct
+        if not half:
+            return distinct
+        return [*_unfit(read, distinct[:half]), *_unfit(read, distinct[half:])]
     return []
 
 
@@ -248,7 +250,8 @@ def timestamps(values: list[str | None]) -> pa.Array[Any]:
     return pa.array(read, pa.int64()).cast(kind)
 
 
-_FIRST_US, _END_US = (Moment(year, 1, 1, tzinfo=dt.UTC).us for year in (VALID_YEARS.start, VALID_YEARS.stop))
+_FIRST_US = Moment(VALID_YEARS.start, 1, 1, tzinfo=dt.UTC).us
+_END_US = Moment(VALID_YEARS.stop, 1, 1, tzinfo=dt.UTC).us
 
 
 def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
@@ -258,10 +261,10 @@ def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
     """
     read = timestamps(values)
     limits = pc.min_max(read.cast(pa.int64()))
-    first, last = limits["min"].as_py(), limits["max"].as_py()
+    first = limits["min"].as_py()
+    last = limits["max"].as_py()
     if first is not None and not _FIRST_US <= first <= last < _END_US:
         raise Malformed(f"The service sent a timestamp of a year outside of {VALID_YEARS}.")
-
     return read
 
 

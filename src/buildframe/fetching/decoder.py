@@ -199,9 +199,10 @@ class PageDecoder:
                 setattr(row, MORE, self._selection.read(document, self._build or document))
                 if self._jobs is not None:
                     sent = document.get("jobs")
-                    parts = [part for part in sent if isinstance(part, dict)] if isinstance(sent, list) else []
-                    for job, part in zip(row.jobs or (), parts, strict=True):
-                        setattr(job, MORE, self._jobs.read(part, document))
+                    items = sent if isinstance(sent, list) else []
+                    objects = [item for item in items if isinstance(item, dict)]  # the others are no rows
+                    for job, job_document in zip(row.jobs or (), objects, strict=True):
+                        setattr(job, MORE, self._jobs.read(job_document, document))
         return page
 
     def new_rows(self, page: protocol.Page) -> Sequence[Any]:

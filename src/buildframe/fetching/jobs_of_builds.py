@@ -51,7 +51,9 @@ class JobsOfBuilds:
     """
 
     def __init__(self, client: Client, decode: Decode[Page], budget: RequestBudget, filters: Mapping[str, Any]) -> None:
-        self._client, self._decode, self._budget = client, decode, budget
+        self._client = client
+        self._decode = decode
+        self._budget = budget
         self._filters = {"include_retried_jobs": True, **filters}
         self._page_size = PageSize(_ROWS)
         self._jobs: dict[Hashable, list[Any]] = {}
@@ -102,7 +104,8 @@ class JobsOfBuilds:
 
     def _fetch_page(self, request: Request, read: Decode[Page]) -> Page:
         """Fetch a page of jobs, with fewer rows if the service cannot send so many."""
-        client, budget = self._client, self._budget
+        client = self._client
+        budget = self._budget
         while True:
             rows = self._page_size.rows
             request = protocol.with_page_size(request, rows)

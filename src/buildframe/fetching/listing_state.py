@@ -166,7 +166,8 @@ class ListingState:
 
     def confirm_whole(self) -> None:
         """Take into account that the first page contains the whole list."""
-        self.has_pages, self.disorder = False, dt.timedelta(0)
+        self.has_pages = False
+        self.disorder = dt.timedelta(0)
 
     def _set_bound(self, page: Page, created: list[Moment]) -> None:
         newest = max(created)

@@ -151,7 +151,8 @@ class _Attempts:
             return False
         if self._is_up is None or self._is_up():
             return True
-        self._tries, self._probes = None, 1
+        self._tries = None
+        self._probes = 1
         return False
 
     def wait(self, state: tenacity.RetryCallState) -> None:

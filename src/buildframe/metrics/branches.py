@@ -463,7 +463,9 @@ def _with_repositories(
         return builds
     repositories = listed.drop_duplicates(right).set_index(right)["repository"]
     found = builds[left].join(repositories, on=left)["repository"]
-    return builds.assign(**{_REPOSITORY: builds[_REPOSITORY].fillna(found) if _REPOSITORY in builds else found})
+    if _REPOSITORY in builds:
+        found = builds[_REPOSITORY].fillna(found)
+    return builds.assign(**{_REPOSITORY: found})
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:

@@ -386,7 +386,8 @@ def _find_status(
     tests: pd.DataFrame, new_within: pd.Timedelta, quiet_after: pd.Timedelta, resolved_after: pd.Timedelta
 ) -> pd.DataFrame:
     is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
-    silent_since, seen_at = tests["seen_at"] + resolved_after, tests["seen_at"]
+    silent_since = tests["seen_at"] + resolved_after
+    seen_at = tests["seen_at"]
     is_silent = silent_since < tests["read_at"]
     cases = {
         "resolved": (is_resolved | is_silent, tests["last_resolved_at"].where(is_resolved, silent_since)),

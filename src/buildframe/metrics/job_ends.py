@@ -89,7 +89,8 @@ def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
     seen: Any = finished.array.copy()
     if len(rows) and {*names} & {*STAMPS}:
         few = _examine(jobs, names, rows)
-        ended[rows], seen[rows] = few["ended"].array, few["seen"].array
+        ended[rows] = few["ended"].array
+        seen[rows] = few["seen"].array
         is_job_over[rows] = few["over"].to_numpy(np.bool_)
     else:
         is_job_over[rows] = False

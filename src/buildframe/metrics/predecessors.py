@@ -138,7 +138,8 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
     build, builds = _number_within(group, table["build_id"])
     step, steps = _number_within(group, table["step"].fillna(table["label"]) if "label" in table else table["step"])
     created, runnable, started, finished, unblocked = (timestamp_micros(table, name) for name in NEEDS[-5:])
-    is_script, is_block = equals(table, "type", "script"), equals(table, "type", "manual")
+    is_script = equals(table, "type", "script")
+    is_block = equals(table, "type", "manual")
     is_soft = table["soft_failed"].fillna(False).to_numpy(np.bool_)
     has_failed = ~is_block & (equals(table, "state", "failed") | equals(table, "state", "timed_out"))
     has_passed = ~is_block & equals(table, "state", "passed") | (has_failed & is_soft)
@@ -199,7 +200,8 @@ def _find_replaced(table: pd.DataFrame, build: Integers) -> Integers:
 
     An attempt names the job that repeats it. If it does not, that job may name the attempt.
     """
-    ids, replaces = pd.Index(table["id"]), np.full(len(table), -1)
+    ids = pd.Index(table["id"])
+    replaces = np.full(len(table), -1)
     attempts = np.flatnonzero(table["retried_in_job_id"].notna())[::-1]
     repeats = ids.get_indexer(pd.Index(table["retried_in_job_id"].iloc[attempts]))
     _set_replaced(replaces, build, repeats, attempts)

@@ -112,11 +112,12 @@ def find_queues(queue: Any, known: Sequence[KnownQueue], option: str) -> list[in
     """
     if queue is None:  # which is also the missing key or id of a queue
         return []
-    exact = [place for place, one in enumerate(known) if queue in (one.id, one.name) and queue != one.key]
-    found = exact or [place for place, one in enumerate(known) if queue == one.key]
-    organizations = [known[place].organization for place in found]
-    if len(set(organizations)) < len(found):
-        choices = ", ".join(repr(known[place].id or known[place].name) for place in found)
+    by_key = [position for position, entry in enumerate(known) if queue == entry.key]
+    exact = [position for position, entry in enumerate(known) if queue in (entry.id, entry.name)]
+    found = [position for position in exact if position not in by_key] or by_key
+    organizations = {known[position].organization for position in found}
+    if len(organizations) < len(found):
+        choices = ", ".join(repr(known[position].id or known[position].name) for position in found)
         raise BadInput(
             f"{option}: {len(found)} queues have the key {queue!r}, in several clusters. "
             f"Pass the queue_id or name of one of them: {choices}."

@@ -21,7 +21,8 @@ from buildframe.metrics.columns import Integers, require_columns
 from buildframe.metrics.engines.rows import GroupedRows, Rows
 from buildframe.spec.job_columns import compute_in_frame
 
-ATTEMPT, KIND = "retry_of_job_id", "retry_of_type"
+ATTEMPT = "retry_of_job_id"
+KIND = "retry_of_type"
 
 COLUMNS = (ATTEMPT, KIND, "retry_source", "retry_type")
 """Columns of jobs that say how they were retried, besides `retried_in_job_id`.
@@ -31,7 +32,8 @@ Each may be missing.
 
 KINDS = ("automatic", "manual")
 
-_NUMBER, _KEY = "number of the kind", "id of an attempt"
+_NUMBER = "number of the kind"
+_KEY = "id of an attempt"
 
 
 def check_have_kinds(available: Collection[str]) -> None:

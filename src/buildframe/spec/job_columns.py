@@ -124,7 +124,8 @@ def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa
     label_of_build = build[labeled] * max(1, len(encoded.dictionary)) + codes
     _, number, count = np.unique(label_of_build, return_inverse=True, return_counts=True)
     is_repeated = count[number] > 1
-    rows, number = labeled[is_repeated], number[is_repeated]
+    rows = labeled[is_repeated]
+    number = number[is_repeated]
     if not len(rows):
         return labels
 
@@ -223,9 +224,11 @@ def _mapping(keys: pa.Array[Any], values: pa.Array[Any]) -> dict[Any, Any]:
 
 def _first_attempt(job: Any, repeats: Mapping[Any, Any]) -> Any:
     seen = {job}
-    while (before := repeats.get(job)) is not None and before not in seen:
+    before = repeats.get(job)
+    while before is not None and before not in seen:
         seen.add(before)
         job = before
+        before = repeats.get(job)
     return job
 
 
@@ -244,7 +247,9 @@ def _separate(
     for row, step in zip(rows.tolist(), ids.to_pylist(), strict=True):
         rows_of.setdefault((int(build[row]), texts[row]), {}).setdefault(step, []).append(row)
     for (of_build, label), steps in rows_of.items():
-        commands = [{command_of[row] or "" for row in rows_of_step} for rows_of_step in steps.values()]
+        commands = []
+        for rows_of_step in steps.values():
+            commands.append({command_of[row] or "" for row in rows_of_step})
         names = _distinct_names(str(label), commands, labels_of[of_build])
         for name, rows_of_step in zip(names, steps.values(), strict=True):
             for row in rows_of_step:
@@ -350,7 +355,9 @@ def _retries(columns: Columns) -> dict[str, Any]:
     import pyarrow.compute as pc
 
     text = pa.large_string()
-    job, source, retried_in = columns["id"], columns["retry_source"], columns["retried_in_job_id"]
+    job = columns["id"]
+    source = columns["retry_source"]
+    retried_in = columns["retried_in_job_id"]
     replaced = _mapping(retried_in, job)
     kind_of_replaced = _mapping(retried_in, columns["retry_type"])
     is_retry = pc.or_(source.is_valid(), pc.is_in(job, pa.array(list(replaced), job.type)))
@@ -374,7 +381,8 @@ def _retry_of(source: str | None, replaced: tuple[str | None, str | None]) -> tu
         said = None
     if not isinstance(said, Mapping):
         return replaced
-    job, kind = said.get("job_id"), said.get("retry_type")
+    job = said.get("job_id")
+    kind = said.get("retry_type")
     is_known = isinstance(job, str) and job
     has_kind = isinstance(kind, str) and kind
     return job if is_known else replaced[0], kind if has_kind else replaced[1]

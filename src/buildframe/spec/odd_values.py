@@ -78,20 +78,20 @@ class OddValues:
 
         The first value of each field comes before the second one of any.
         """
-        by_round = [
-            (field, named[place])
-            for place in range(_MAX_NAMED_OF_FIELD)
-            for field, named in self._first.items()
-            if place < len(named)
-        ][:MAX_NAMED]
+        by_round = []
+        for position in range(_MAX_NAMED_OF_FIELD):
+            by_round += [(field, named[position]) for field, named in self._first.items() if position < len(named)]
         left = dict(self._counts)
         entries: list[dict[str, Any]] = []
         last: dict[tuple[str, bool], dict[str, Any]] = {}
-        for field, named in by_round:
-            shown = {name: _shorten(redact(text)) if isinstance(text, str) else text for name, text in named.items()}
-            last[field] = {**shown, "count": 1}
+        for field, named in by_round[:MAX_NAMED]:
+            entry: dict[str, Any] = {}
+            for name, value in named.items():
+                entry[name] = _shorten(redact(value)) if isinstance(value, str) else value
+            entry["count"] = 1
+            last[field] = entry
             left[field] -= 1
-            entries.append(last[field])
+            entries.append(entry)
         for field, entry in last.items():
             entry["count"] += left.pop(field)
         if left:
@@ -148,17 +148,20 @@ def _describe_entry(entry: Mapping[str, Any]) -> str:
 
 def _identity(row: Any, job: Any) -> dict[str, Any]:
     keys = getattr(row, "KEYS", ("id",))
-    id = next((text for key in keys if (text := getattr(row, key, None)) is not None), None)
-    id = id if id is None or isinstance(id, str) else to_json(id)
+    values = (getattr(row, key, None) for key in keys)
+    id = _as_text(next((value for value in values if value is not None), None))
     if not getattr(row, "IS_BUILD", False):
         return {"id": id}
     number = getattr(row, "number", None)
-    job_id = getattr(job, "id", None)
     return {
         "build": id,
         "number": number if isinstance(number, int) and abs(number) < 2**63 else None,
-        "job": job_id if job_id is None or isinstance(job_id, str) else to_json(job_id),
+        "job": _as_text(getattr(job, "id", None)),
     }
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else to_json(value)
 
 
 _KINDS_OF_JSON = {ord("{"): "an object", ord("["): "a list", ord('"'): "text", ord("t"): "true", ord("f"): "false"}

@@ -112,7 +112,8 @@ class RowDecoder:
     """
 
     def __init__(self, row: type[msgspec.Struct], decoder: msgspec.json.Decoder[list[Any]]) -> None:
-        self._row, self._decoder = row, decoder
+        self._row = row
+        self._decoder = decoder
         self.odd: list[OddValue] = []
 
     def decode(self, body: bytes) -> list[Any]:

@@ -443,7 +443,8 @@ class TableChange:
 
     def read(self, file: DataFile) -> pa.Table:
         """Read a file of the table without its day, with the computed columns of new files."""
-        rows, rules = self.table.read(file), self.recomputation
+        rows = self.table.read(file)
+        rules = self.recomputation
         if rules is None or file.computed_version >= rules.version:
             return rows
         schema = pa.schema([entry for entry in self.table.schema if entry.name != "day"])

@@ -45,7 +45,8 @@ def outdated_rows(builds: TableVersion) -> OutdatedRows:
 
 def condition(outdated: OutdatedRows, table: TableVersion) -> pc.Expression | None:
     """Return a filter of builds or jobs that leaves these rows out; None if there are none."""
-    key, rest = key_of(table.schema.names), None
+    key = key_of(table.schema.names)
+    rest = None
     for day, ids in outdated.items():
         is_of_day = pc.field("day").is_null() if day is None else _is_day(day)
         counts = ~(is_of_day & pc.field(key).isin(list(ids)))

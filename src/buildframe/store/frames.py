@@ -299,7 +299,8 @@ class _OpenedTable:
         replaced = {file.path for file in older}
         self._current = [file.path for file in table.files() if file.path not in replaced]
         self._outdated = outdated if "day" in table.schema.names else {}
-        self.recomputed = [path for file in older if (path := self._write(file, builds, folder)) is not None]
+        paths = [self._write(file, builds, folder) for file in older]
+        self.recomputed = [path for path in paths if path is not None]
 
     def _write(self, file: DataFile, builds: TableVersion, folder: Path) -> str | None:
         """Write the recomputed rows of an older file, and return the path."""
@@ -339,7 +340,8 @@ class _OpenedTable:
         return True
 
     def _dataset(self) -> ds.Dataset:
-        whole, schema = self.table.dataset(), _schema(self.table)
+        whole = self.table.dataset()
+        schema = _schema(self.table)
         if self.recomputed:
             days = ds.partitioning(pa.schema([("day", pa.date32())]), flavor="hive")
             recomputed = ds.dataset(self.recomputed, schema, format="parquet", partitioning=days)

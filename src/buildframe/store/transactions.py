@@ -201,7 +201,8 @@ class _Transaction(ExitStack):
         if not len(repeated):
             return False
         stored = self._builds.read_rows(self._days_of(repeated), "id", repeated)
-        days, newest = distinct_days(stored), merge.newest_builds(stored)
+        days = distinct_days(stored)
+        newest = merge.newest_builds(stored)
         table = self._open_table("jobs")
         jobs = merge.jobs_of_builds(table.read_rows(days, "build_id", repeated), newest)
         self._new_change(table).replace(jobs, "build_id", repeated, days)

@@ -266,7 +266,9 @@ class Serializer:
         }
 
     def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
-        legacy, link, triggered = self._is_legacy(entry), job.triggered, None
+        legacy = self._is_legacy(entry)
+        link = job.triggered
+        triggered = None
         target = self.pipelines.get(link.pipeline_key) if link else None
         if link and target:
             web_url = self._web_url(target, link.number)
@@ -307,9 +309,11 @@ class Serializer:
         return is_script and self.random.happens(0.5, job.id, "has expired")
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
-        url, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}", self._is_legacy(entry)
+        url = f"{self.build_url(entry, build.number)}/jobs/{job.id}"
+        legacy = self._is_legacy(entry)
         slot = self.pipelines.plans[build.plan].slots[job.step]
-        step_id, signature = self.random.uuid("step", build.id, slot.step.key), None
+        step_id = self.random.uuid("step", build.id, slot.step.key)
+        signature = None
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
             signature = {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
@@ -398,7 +402,8 @@ class Serializer:
 
     def _cluster_fields(self, entry: PipelineEntry, queue: str) -> JsonObject:
         """Return the fields of a job's cluster and queue, null if the pipeline is in no cluster."""
-        cluster, url = entry.pipeline.cluster_id, self._cluster_url(entry)
+        cluster = entry.pipeline.cluster_id
+        url = self._cluster_url(entry)
         if cluster is None:
             return dict.fromkeys(_CLUSTER_KEYS)
         id = self.queue_id(entry.organization, cluster, queue) if queue in entry.organization.agents else None

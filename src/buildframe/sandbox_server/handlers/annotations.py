@@ -15,8 +15,11 @@ from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse,
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 
 _FAILED = ("failed", "timed_out")
-_WITH_ERRORS, _WITH_COVERAGE = 0.8, 0.5
-"""Share of failed builds that list failures, and of passed builds that report coverage."""
+_WITH_ERRORS = 0.8
+"""Share of failed builds that list their failures."""
+
+_WITH_COVERAGE = 0.5
+"""Share of passed builds that report their coverage."""
 
 
 class AnnotationHandlers(HandlerGroup):

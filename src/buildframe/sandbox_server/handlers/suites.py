@@ -170,7 +170,8 @@ class SuiteHandlers(HandlerGroup):
     @handles(routes.get_test)
     def _get_test(self, request: ApiRequest) -> ApiResponse:
         organization, suite = self._find_suite(request)
-        id, tests = request.path["test"].lower(), self._tests.list_all_tests(organization.slug, suite.slug)
+        id = request.path["test"].lower()
+        tests = self._tests.list_all_tests(organization.slug, suite.slug)
         test = get_first_or_404((test for test in tests if test.id == id), "test")
         return ApiResponse(self._test(test, self._db.load_now()))
 
@@ -199,7 +200,8 @@ class SuiteHandlers(HandlerGroup):
         flakes = zip(test.flakes(window.now), test.branches(window.now), strict=True)
         recorded = [branch for flake, branch in flakes if flake.recorded >= window.since]
         failed = sum(window.branch in (None, branch) for branch in recorded)
-        executions, mean = max(runs, failed), self._mean_duration(test)
+        executions = max(runs, failed)
+        mean = self._mean_duration(test)
         passed = executions - failed
         return {
             "reliability": round(passed / executions, 4),

@@ -90,7 +90,8 @@ def initial_record(
     pipeline: PipelineRecord, organization: str, clusters: tuple[str, ...], random: SeededRandom, start: int
 ) -> PipelineRecord:
     """Complete a pipeline of the catalog, in one of these clusters; the world starts at `start`."""
-    cluster = clusters[-1 if pipeline.slug in _IN_SECOND_CLUSTER else 0] if clusters else None
+    position = -1 if pipeline.slug in _IN_SECOND_CLUSTER else 0
+    cluster = clusters[position] if clusters else None
     id = random.uuid("pipeline", f"{organization}/{pipeline.slug}")
     created = start - int(random.uniform_between(100, 900, id, "made") * _DAY)
     return msgspec.structs.replace(
