@@ -76,8 +76,8 @@ def from_rows(
     """
     repeated = pa.repeat(pa.scalar(fetched_at.us, pa.int64()), len(rows)).cast(ARROW_TYPES["timestamp"])
 
-    def report_of(column: Column, place: int, value: Any) -> None:
-        report(OddValue.of(column.path, value, rows[place]))
+    def report_of(column: Column, position: int, value: Any) -> None:
+        report(OddValue.of(column.path, value, rows[position]))
 
     return _table(table, {"fetched_at": repeated}, rows, names, additional, report_of)
 
@@ -109,8 +109,8 @@ def jobs_of(
     def compute(columns: Mapping[str, pa.Array[Any]]) -> Mapping[str, pa.Array[Any]]:
         return job_columns.compute(columns, which.to_numpy(), from_build)
 
-    def report_of(column: Column, place: int, value: Any) -> None:
-        report(OddValue.of(column.path, value, rows[which[place].as_py()], jobs[place]))
+    def report_of(column: Column, position: int, value: Any) -> None:
+        report(OddValue.of(column.path, value, rows[which[position].as_py()], jobs[position]))
 
     return _table("jobs", repeated, jobs, names, additional, report_of, compute)
 
@@ -177,9 +177,9 @@ def _received(column: Column, fields: _FieldValues, report: Callable[[Column, in
         return read(values)
     except _UNFIT:
         unfit = set(_unfit(read, list(dict.fromkeys(values))))
-    for place, value in enumerate(values):
+    for position, value in enumerate(values):
         if value in unfit:
-            report(column, place, value)
+            report(column, position, value)
     return read([None if value in unfit else value for value in values])
 
 

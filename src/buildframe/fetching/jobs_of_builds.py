@@ -83,8 +83,10 @@ class JobsOfBuilds:
                 " its jobs can be requested. Use builds(), which needs no jobs."
             )
         organization, pipeline, number = found.groups()
-        place = (organization, pipeline, int(number))
-        following: Request | None = protocol.page_request(spec.list_build_jobs, *place, per_page=_ROWS, **self._filters)
+        of_build = (organization, pipeline, int(number))
+        following: Request | None = protocol.page_request(
+            spec.list_build_jobs, *of_build, per_page=_ROWS, **self._filters
+        )
         jobs: list[Any] = []
         odd: list[OddValue] = []
         seen: set[Hashable] = set()

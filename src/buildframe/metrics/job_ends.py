@@ -88,10 +88,10 @@ def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
     ended: Any = finished.array.copy()
     seen: Any = finished.array.copy()
     if len(rows) and {*names} & {*STAMPS}:
-        few = _examine(jobs, names, rows)
-        ended[rows] = few["ended"].array
-        seen[rows] = few["seen"].array
-        is_job_over[rows] = few["over"].to_numpy(np.bool_)
+        examined = _examine(jobs, names, rows)
+        ended[rows] = examined["ended"].array
+        seen[rows] = examined["seen"].array
+        is_job_over[rows] = examined["over"].to_numpy(np.bool_)
     else:
         is_job_over[rows] = False
     added: dict[str, Any] = {IS_OVER: is_job_over, SEEN_UNTIL: seen}

@@ -67,9 +67,9 @@ def _name_distinctly(queues: pd.DataFrame) -> list[str]:
         else:
             names.append(key)
     is_alike = pd.Series(names, dtype="str").duplicated(keep=False).tolist()
-    for place, (key, identity, alike) in enumerate(zip(keys, identities, is_alike, strict=True)):
+    for position, (key, identity, alike) in enumerate(zip(keys, identities, is_alike, strict=True)):
         if alike and identity != key:  # the first characters of two clusters are the same
-            names[place] = f"{key or ''}{_SEPARATOR if key else ''}{identity}"
+            names[position] = f"{key or ''}{_SEPARATOR if key else ''}{identity}"
     return names
 
 

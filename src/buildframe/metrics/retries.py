@@ -119,11 +119,11 @@ def with_kinds_performed(retried: GroupedRows, jobs: Rows) -> GroupedRows:
 
 def _select_successors(jobs: Rows, names: Collection[str]) -> Rows:
     """Return the attempts that say which kind of retry made them, with the number of the kind."""
-    said = [name for name in (KIND, "retry_source") if name in names]
-    few = jobs.filter(nw.any_horizontal(*(~nw.col(name).is_null() for name in said), ignore_nulls=False))
+    sources = [name for name in (KIND, "retry_source") if name in names]
+    informative = jobs.filter(nw.any_horizontal(*(~nw.col(name).is_null() for name in sources), ignore_nulls=False))
     numbers = {KIND: _number_kind(KIND), "retry_source": _number_source()}
     keys = [name for name in ("id", ATTEMPT) if name in names]
-    numbered = few.select(*keys, **{_NUMBER: nw.coalesce(*(numbers[name] for name in said))})
+    numbered = informative.select(*keys, **{_NUMBER: nw.coalesce(*(numbers[name] for name in sources))})
     return numbered.filter(~nw.col(_NUMBER).is_null())
 
 

@@ -364,8 +364,8 @@ def _retries(columns: Columns) -> dict[str, Any]:
     attempts: list[str | None] = [None] * len(job)
     kinds: list[str | None] = [None] * len(job)
     for row in np.flatnonzero(is_retry.to_numpy(zero_copy_only=False)).tolist():
-        own = job[row].as_py()
-        predecessor = replaced.get(own), kind_of_replaced.get(own)
+        job_id = job[row].as_py()
+        predecessor = replaced.get(job_id), kind_of_replaced.get(job_id)
         attempts[row], kinds[row] = _retry_of(source[row].as_py(), predecessor)
     return {"retry_of_job_id": pa.array(attempts, text), "retry_of_type": pa.array(kinds, text)}
 
@@ -376,13 +376,13 @@ def _retry_of(source: str | None, replaced: tuple[str | None, str | None]) -> tu
     Its `retry_source` has them, else that attempt.
     """
     try:
-        said = msgspec.json.decode(source) if source else None
+        decoded = msgspec.json.decode(source) if source else None
     except msgspec.DecodeError:
-        said = None
-    if not isinstance(said, Mapping):
+        decoded = None
+    if not isinstance(decoded, Mapping):
         return replaced
-    job = said.get("job_id")
-    kind = said.get("retry_type")
+    job = decoded.get("job_id")
+    kind = decoded.get("retry_type")
     is_known = isinstance(job, str) and job
     has_kind = isinstance(kind, str) and kind
     return job if is_known else replaced[0], kind if has_kind else replaced[1]

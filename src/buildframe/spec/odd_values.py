@@ -139,10 +139,10 @@ def describe(entries: Iterable[Mapping[str, Any]]) -> str:
 
 def _describe_entry(entry: Mapping[str, Any]) -> str:
     number = entry.get("number")
-    place = entry.get("build") or entry.get("id") or "without id"
+    id = entry.get("build") or entry.get("id") or "without id"
     kind = "build" if "build" in entry else "row"
     job = f"job {entry['job']} of " if entry.get("job") else ""
-    where = f"{job}{kind} {place}" + (f" (#{number})" if number is not None else "")
+    where = f"{job}{kind} {id}" + (f" (#{number})" if number is not None else "")
     return f"`{entry['field']}` of {where} is {entry['value']}"
 
 

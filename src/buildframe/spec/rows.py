@@ -124,9 +124,11 @@ class RowDecoder:
             self.odd.clear()
             raws = _decoder_of(list[msgspec.Raw]).decode(body)
         rows = []
-        for place, raw in enumerate(raws):
+        for position, raw in enumerate(raws):
             if _first(raw) != "{":
-                raise msgspec.ValidationError(f"row {place + 1} of {len(raws)} is {kind_of(bytes(raw))}, not an object")
+                raise msgspec.ValidationError(
+                    f"row {position + 1} of {len(raws)} is {kind_of(bytes(raw))}, not an object"
+                )
             row, odd = read_row(self._row, raw)
             rows.append(row)
             self.odd += odd
@@ -167,9 +169,11 @@ def _read_value(declared: Any, raw: msgspec.Raw, path: Path, report: Report, is_
         return _decoder_of(declared).decode(raw)
     except msgspec.ValidationError:
         pass
-    parts = get_args(declared) or (declared,)
-    nested = next((part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
-    items = next((get_args(part)[0] for part in parts if get_origin(part) is list), None)
+    options = get_args(declared) or (declared,)
+    nested = next(
+        (option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)), None
+    )
+    items = next((get_args(option)[0] for option in options if get_origin(option) is list), None)
     if nested is not None and _first(raw) == "{":
         return _read_fields(nested, raw, path, report)
     if items is not None and _first(raw) == "[":
@@ -177,7 +181,7 @@ def _read_value(declared: Any, raw: msgspec.Raw, path: Path, report: Report, is_
     report(path, raw)
     if nested is not None:
         return _read_named(nested, raw) if _first(raw) != "[" else None
-    is_text = {str, int} <= set(parts)  # a timestamp is declared as str alone
+    is_text = {str, int} <= set(options)  # a timestamp is declared as str alone
     return msgspec.json.format(bytes(raw), indent=-1).decode() if is_text and not is_key else None
 
 

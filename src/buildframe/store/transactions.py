@@ -332,10 +332,10 @@ class _Transaction(ExitStack):
         ids = both["id"].combine_chunks()
         rows = self._rows(table, _jobs_of(jobs, ids), metrics.with_seconds)
         if superseded.num_rows:
-            theirs = superseded["id"].combine_chunks()
-            stored = table.read_rows(days, "build_id", theirs)
+            superseded_ids = superseded["id"].combine_chunks()
+            stored = table.read_rows(days, "build_id", superseded_ids)
             rows = merge.upsert(merge.jobs_updated_since(stored, superseded), rows)
-            rows = merge.with_build_columns(rows, self._builds.read_rows(days, "id", theirs))
+            rows = merge.with_build_columns(rows, self._builds.read_rows(days, "id", superseded_ids))
             rows = computed_columns.recompute("jobs", rows)
         self._new_change(table).replace(rows, "build_id", ids, days)
         return rows.num_rows
@@ -350,9 +350,9 @@ class _Transaction(ExitStack):
         rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
         whole = merge.with_build_columns(merge.upsert(rows, stored), builds)
-        theirs = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
-        theirs = computed_columns.recompute("jobs", theirs)
-        self._new_change(table).replace(theirs, "build_id", touched, days if len(touched) else [])
+        jobs_of_touched = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
+        jobs_of_touched = computed_columns.recompute("jobs", jobs_of_touched)
+        self._new_change(table).replace(jobs_of_touched, "build_id", touched, days if len(touched) else [])
         return rows
 
     def _update_lists(self, name: str, lists: Sequence[ListSnapshot]) -> None:

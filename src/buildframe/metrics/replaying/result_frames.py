@@ -271,7 +271,7 @@ class _AgentNames:
         """Return the id of the agent of each job; a queue of agents that run one job has one for each."""
         record, names = self._record, np.full(len(job), None, object)
         queues, own = model.jobs.queue[job], record.jobs.agent[model.jobs.origin[job]]
-        for queue, text in enumerate(one.name for one in record.queues):
+        for queue, text in enumerate(entry.name for entry in record.queues):
             chosen = np.flatnonzero((queues == queue) & (job >= 0))
             if single_use[queue]:
                 fresh = [f"{text}-{id}" for id in ids[chosen]]
