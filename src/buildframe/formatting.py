@@ -116,9 +116,12 @@ def without_emoji(name: str) -> str:
 
 
 def short_labels(names: Iterable[str]) -> dict[str, str]:
-    """Return a distinct label of each name, such as that of a step: without emoji where that is clear.
+    """Return a distinct label of each name, such as that of a step.
 
-    Names that would look alike keep the names of their emoji: ":linux: Test" becomes "Test · linux".
+    Labels are without emoji where that is clear.
+
+    Names that would look alike keep the names of their emoji: ":linux: Test" becomes "Test ·
+    linux".
     """
     distinct = list(dict.fromkeys(names))
     labels = {name: without_emoji(name) for name in distinct}
@@ -135,19 +138,16 @@ def label_steps(steps: pd.Series[str], pipelines: pd.Series[str] | None = None) 
     """Return the label of each step, null if it is null. Labels are distinct within a pipeline."""
     groups = "" if pipelines is None else pipelines.astype("str").fillna("").array
     pairs = pd.DataFrame({"pipeline": groups, "step": steps.astype("str").array})
-    distinct = pairs.dropna().drop_duplicates()
-    labels = {
-        (pipeline, step): label
-        for pipeline, of_pipeline in distinct.groupby("pipeline")["step"]
-        for step, label in short_labels(of_pipeline).items()
-    }
-    distinct["label"] = [labels[pair] for pair in zip(distinct["pipeline"], distinct["step"], strict=True)]
+    distinct = pairs.dropna().drop_duplicates().assign(label=None)
+    for _, steps_of_pipeline in distinct.groupby("pipeline")["step"]:
+        labels = steps_of_pipeline.map(short_labels(steps_of_pipeline))
+        distinct.loc[steps_of_pipeline.index, "label"] = labels
     labeled = pairs.merge(distinct, "left", ["pipeline", "step"])["label"]
     return pd.Series(labeled.array, steps.index, dtype="str", name=steps.name)
 
 
 def label_jobs(names: pd.Series[str], steps: pd.Series[str]) -> pd.Series[str]:
-    """Return the label of each job of a build: its name, and the step if several steps have this name."""
+    """Return the label of each job of a build: its name, with the step if several have it."""
     n_steps = steps.groupby(names).transform("nunique")
     with_step = [step if name in step else f"{name} · {step}" for name, step in zip(names, steps, strict=True)]
     return label_steps(names.where(n_steps <= 1, pd.Series(with_step, names.index, dtype="str")))

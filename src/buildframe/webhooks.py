@@ -359,7 +359,10 @@ def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, A
 
 
 def _records(document: Mapping[str, Any], read: Callable[[type[Resource], Any], Any]) -> dict[str, Any]:
-    """Return the records of a delivery. Without a build and a job that can be identified, it is refused."""
+    """Return the records of a delivery.
+
+    Without a build and a job that can be identified, it is refused.
+    """
     kinds: dict[str, type[Resource]] = {"build": Build, "job": Job, "pipeline": Pipeline, "sender": User}
     records = {}
     for key, kind in kinds.items():
@@ -453,7 +456,10 @@ DELIVERY_ROWS = msgspec.defstruct(
 
 
 def _row(event: Event, odd: OddValues) -> Any:
-    """Return a build row with the job of the event inside, as in a list of builds; add its odd values to `odd`."""
+    """Return a build row with the job of the event inside, as in a list of builds.
+
+    Add its odd values to `odd`.
+    """
     rows, found = read_row(DELIVERY_ROWS, event.body)
     row: Any = rows.build or row_type(Build)()
     for value in found:  # of the build, of a job in it, or of another record of the delivery

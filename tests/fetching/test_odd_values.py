@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from email.utils import format_datetime
 from pathlib import Path
@@ -148,6 +149,14 @@ def test_numbers_that_are_none(text: bytes, number: int | None, branch: str) -> 
     assert (cell(builds, "number"), builds["branch"][0]) == (number, branch)
     assert builds["message"][0] == 'NaN "NaN 1e999'
     assert [entry["field"] for entry in odd][:1] == ([] if number else ["number"])
+
+
+def test_a_long_number_beside_one_that_is_none_takes_linear_time() -> None:
+    """A million digits take some milliseconds; tried from each of them, 20,000 digits already take seconds."""
+    digits = b"1" * 1_000_000
+    began = time.monotonic()
+    assert protocol.repair_json(b"[%s, NaN, 1e400]" % digits) == b'[%s, "NaN", "1e400"]' % digits
+    assert time.monotonic() - began < 2
 
 
 def test_half_of_an_emoji_changes_nothing_else() -> None:

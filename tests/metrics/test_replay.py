@@ -227,6 +227,7 @@ def test_frames_that_cannot_be_replayed_are_refused() -> None:
 def test_jobs_without_queues_wait_as_recorded() -> None:
     with bf.sandbox(builds=200, days=4) as ci:
         builds, jobs = ci.history(include_retried_jobs=True, progress=False)
-    _, then = metrics.replay(builds, jobs.assign(queue=pd.Series(pd.NA, jobs.index, jobs["queue"].dtype)))
+    unknown = pd.Series(pd.NA, jobs.index, jobs["queue"].dtype)
+    _, then = metrics.replay(builds, jobs.assign(queue=unknown, queue_id=unknown))
     assert then.attrs["n_no_queue"] == (jobs["type"] == "script").sum()
     assert (then["started_at"] - jobs["started_at"]).abs().quantile(0.9) < pd.Timedelta("1s")

@@ -273,7 +273,8 @@ def test_thousands_of_uploads_in_a_build_need_little_memory():
 def test_missing_timestamps_are_unknown():
     assert segments(20, job("test", None, 5, 20)) == [("unknown", "test", 5), ("run", "test", 15)]
     assert segments(20, job("test", 2, None, 20)) == [("setup", "test", 2), ("unknown", "test", 18)]
-    assert segments(20, job("test", 2, 3, None)) == [("unknown", None, 20)]
+    ended_with_build = [("setup", "test", 2), ("queue", "test", 1), ("run", "test", 17)]
+    assert segments(20, job("test", 2, 3, None)) == ended_with_build
     assert segments(20, job("a", 0, 0, 5), job("b", None, 5, 20)) == [("run", "a", 5), ("run", "b", 15)]
     assert segments(20) == [("unknown", None, 20)]
 

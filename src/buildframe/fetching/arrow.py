@@ -70,11 +70,14 @@ def from_rows(
     additional: Names = (),
     report: Report = _ignore,
 ) -> pa.Table:
-    """Return the rows of one page as an Arrow table. Values that do not fit their column are null, and reported."""
+    """Return the rows of one page as an Arrow table.
+
+    Values that do not fit their column are null, and reported.
+    """
     repeated = pa.repeat(pa.scalar(fetched_at.us, pa.int64()), len(rows)).cast(ARROW_TYPES["timestamp"])
 
-    def report_of(column: Column, place: int, value: Any) -> None:
-        report(OddValue.of(column.path, value, rows[place]))
+    def report_of(column: Column, position: int, value: Any) -> None:
+        report(OddValue.of(column.path, value, rows[position]))
 
     return _table(table, {"fetched_at": repeated}, rows, names, additional, report_of)
 
@@ -106,8 +109,8 @@ def jobs_of(
     def compute(columns: Mapping[str, pa.Array[Any]]) -> Mapping[str, pa.Array[Any]]:
         return job_columns.compute(columns, which.to_numpy(), from_build)
 
-    def report_of(column: Column, place: int, value: Any) -> None:
-        report(OddValue.of(column.path, value, rows[which[place].as_py()], jobs[place]))
+    def report_of(column: Column, position: int, value: Any) -> None:
+        report(OddValue.of(column.path, value, rows[which[position].as_py()], jobs[position]))
 
     return _table("jobs", repeated, jobs, names, additional, report_of, compute)
 
@@ -121,7 +124,7 @@ def _table(
     report: Callable[[Column, int, Any], None],
     compute: Callable[[Mapping[str, pa.Array[Any]]], Mapping[str, pa.Array[Any]]] | None = None,
 ) -> pa.Table:
-    """Return a table of `computed` columns, of values in the rows, and of columns that `compute` returns for both."""
+    """Return a table of `computed` columns, values in the rows, and what `compute` returns."""
     columns, needed = dict(computed), source_columns(table, names)
     fields = _FieldValues(type(rows[0]) if rows else None, map(msgspec.structs.astuple, rows), len(rows))
     columns |= {column.name: _received(column, fields, report) for column in needed if column.path}
@@ -174,9 +177,9 @@ def _received(column: Column, fields: _FieldValues, report: Callable[[Column, in
         return read(values)
     except _UNFIT:
         unfit = set(_unfit(read, list(dict.fromkeys(values))))
-    for place, value in enumerate(values):
+    for position, value in enumerate(values):
         if value in unfit:
-            report(column, place, value)
+            report(column, position, value)
     return read([None if value in unfit else value for value in values])
 
 
@@ -189,7 +192,9 @@ def _unfit(read: Callable[[list[Any]], pa.Array[Any]], distinct: list[Any]) -> l
         read(distinct)
     except _UNFIT:
         half = len(distinct) // 2
-        return [*_unfit(read, distinct[:half]), *_unfit(read, distinct[half:])] if half else distinct
+        if not half:
+            return distinct
+        return [*_unfit(read, distinct[:half]), *_unfit(read, distinct[half:])]
     return []
 
 
@@ -245,17 +250,21 @@ def timestamps(values: list[str | None]) -> pa.Array[Any]:
     return pa.array(read, pa.int64()).cast(kind)
 
 
-_FIRST_US, _END_US = (Moment(year, 1, 1, tzinfo=dt.UTC).us for year in (VALID_YEARS.start, VALID_YEARS.stop))
+_FIRST_US = Moment(VALID_YEARS.start, 1, 1, tzinfo=dt.UTC).us
+_END_US = Moment(VALID_YEARS.stop, 1, 1, tzinfo=dt.UTC).us
 
 
 def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
-    """Return texts as timestamps; raise Malformed if one is none, or of a year that no service has seen."""
+    """Return texts as timestamps.
+
+    Raise Malformed if one is none, or of a year that no service has seen.
+    """
     read = timestamps(values)
     limits = pc.min_max(read.cast(pa.int64()))
-    first, last = limits["min"].as_py(), limits["max"].as_py()
+    first = limits["min"].as_py()
+    last = limits["max"].as_py()
     if first is not None and not _FIRST_US <= first <= last < _END_US:
         raise Malformed(f"The service sent a timestamp of a year outside of {VALID_YEARS}.")
-
     return read
 
 
@@ -290,7 +299,8 @@ def to_frame(
 ) -> pd.DataFrame:
     """Return the tables as one DataFrame with the declared dtypes, also if there are no rows.
 
-    The dtypes are `str`, `Int64`, `float64`, `boolean` and `datetime64[us, UTC]`; the index counts from 0.
+    The dtypes are `str`, `Int64`, `float64`, `boolean` and `datetime64[us, UTC]`; the index counts
+    from 0.
     """
     sizes = [part.num_rows for part in tables if part.num_rows]
     if not sizes:  # most listings of a sync

@@ -101,7 +101,10 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
 
 
 def _fetch_one(client: Client, request: Request, decoder: PageDecoder, budget: RequestBudget) -> Page:
-    """Fetch a single build with its jobs; by their own list if the service cannot send all in one response."""
+    """Fetch a single build with its jobs.
+
+    By their own list if the service cannot send all in one response.
+    """
     read = _reader_of_one(decoder)
     try:
         return fetch(client, request, read, budget)

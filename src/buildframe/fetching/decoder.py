@@ -120,7 +120,10 @@ _ORDERED_BY = {"builds": ("created_at",)}
 
 
 def may_be_shown(table: str) -> Callable[[str, bool], bool]:
-    """Return whether values of a field of a table, or of the jobs in it, may be shown: all its columns are plain."""
+    """Return whether values of a field of a table, or of its jobs, may be shown.
+
+    All columns of the field must be plain.
+    """
 
     def is_plain(path: str, is_of_job: bool) -> bool:
         keys = tuple(path.split("."))
@@ -133,8 +136,9 @@ def may_be_shown(table: str) -> Callable[[str, bool], bool]:
 class PageDecoder:
     """Decodes the pages of one list to frames: of its rows, and of the `jobs` in its builds.
 
-    `build` is the record whose jobs the list contains, if it is one of a build: additional columns may come from it,
-    and the rows of all pages have one type, so that they can be converted together.
+    `build` is the record whose jobs the list contains, if it is one of a build: additional columns
+    may come from it, and the rows of all pages have one type, so that they can be converted
+    together.
     """
 
     def __init__(
@@ -195,13 +199,14 @@ class PageDecoder:
                 setattr(row, MORE, self._selection.read(document, self._build or document))
                 if self._jobs is not None:
                     sent = document.get("jobs")
-                    parts = [part for part in sent if isinstance(part, dict)] if isinstance(sent, list) else []
-                    for job, part in zip(row.jobs or (), parts, strict=True):
-                        setattr(job, MORE, self._jobs.read(part, document))
+                    items = sent if isinstance(sent, list) else []
+                    objects = [item for item in items if isinstance(item, dict)]  # the others are no rows
+                    for job, job_document in zip(row.jobs or (), objects, strict=True):
+                        setattr(job, MORE, self._jobs.read(job_document, document))
         return page
 
     def new_rows(self, page: protocol.Page) -> Sequence[Any]:
-        """Return the rows of a page, after its values that could not be decoded are added to `odd`."""
+        """Return the rows of a page. Add its values that could not be decoded to `odd`."""
         rows_of_page = set(map(id, page.rows)) if page.odd else ()  # not those of earlier pages, which are left out
         for odd in page.odd:
             if id(odd.row) in rows_of_page:
@@ -209,7 +214,10 @@ class PageDecoder:
         return page.rows
 
     def tables(self, page: protocol.Page) -> tuple[pa.Table, pa.Table | None]:
-        """Return the rows of a page, and their jobs if selected. Values that do not fit are added to `odd`."""
+        """Return the rows of a page, and their jobs if selected.
+
+        Values that do not fit are added to `odd`.
+        """
         selection = self._selection
         decoded = arrow.from_rows(
             selection.table, self.new_rows(page), page.at, self._decoded_columns, selection.additional, self.odd.add

@@ -1,4 +1,7 @@
-"""Fetch builds whose jobs are too many for one response: the builds without jobs, and the jobs of each in pages."""
+"""Fetch builds whose jobs are too many for one response.
+
+The builds come without jobs, and the jobs of each build in pages.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,16 @@ class BuildsWithoutJobs(NamedTuple):
 
 
 class JobsOfBuilds:
-    """Fetches pages of builds without jobs, and the jobs of their builds by the list of jobs of a build.
+    """Fetches pages of builds without jobs, and their jobs by the list of jobs of a build.
 
-    `decode` decodes a list of builds with their jobs; `filters` are those of the jobs. Jobs that were read once are not
-    requested again.
+    `decode` decodes a list of builds with their jobs; `filters` are those of the jobs. Jobs that
+    were read once are not requested again.
     """
 
     def __init__(self, client: Client, decode: Decode[Page], budget: RequestBudget, filters: Mapping[str, Any]) -> None:
-        self._client, self._decode, self._budget = client, decode, budget
+        self._client = client
+        self._decode = decode
+        self._budget = budget
         self._filters = {"include_retried_jobs": True, **filters}
         self._page_size = PageSize(_ROWS)
         self._jobs: dict[Hashable, list[Any]] = {}
@@ -78,8 +83,10 @@ class JobsOfBuilds:
                 " its jobs can be requested. Use builds(), which needs no jobs."
             )
         organization, pipeline, number = found.groups()
-        place = (organization, pipeline, int(number))
-        following: Request | None = protocol.page_request(spec.list_build_jobs, *place, per_page=_ROWS, **self._filters)
+        of_build = (organization, pipeline, int(number))
+        following: Request | None = protocol.page_request(
+            spec.list_build_jobs, *of_build, per_page=_ROWS, **self._filters
+        )
         jobs: list[Any] = []
         odd: list[OddValue] = []
         seen: set[Hashable] = set()
@@ -99,7 +106,8 @@ class JobsOfBuilds:
 
     def _fetch_page(self, request: Request, read: Decode[Page]) -> Page:
         """Fetch a page of jobs, with fewer rows if the service cannot send so many."""
-        client, budget = self._client, self._budget
+        client = self._client
+        budget = self._budget
         while True:
             rows = self._page_size.rows
             request = protocol.with_page_size(request, rows)

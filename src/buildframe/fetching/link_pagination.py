@@ -72,7 +72,7 @@ class LinkPagination:
         return page
 
     def shrink_pages(self, rows: int) -> None:
-        """Continue with pages of fewer rows, from the page that contains the first row that was not read."""
+        """Continue with pages of fewer rows, from that with the first row that was not read."""
         if self._offset:
             size = min(rows, self._page_size)
             self._offset -= self._offset % size

@@ -34,7 +34,10 @@ class PageQuery(NamedTuple):
 
 
 class PagesShrunk(BuildframeError):
-    """The service cannot send a page of the size that a query names. The next pages have fewer rows."""
+    """The service cannot send a page of the size that a query names.
+
+    The next pages have fewer rows.
+    """
 
 
 class NewRows(NamedTuple):
@@ -72,10 +75,10 @@ class SnapshotBound(NamedTuple):
 class ListingState:
     """What a listing has seen. The readers of all its time ranges share it.
 
-    `created` are the timestamps of its builds, `page_size` the rows of the longest page, `disorder` by how much a page
-    was out of order, `stalled` how many responses since the last new row, `active_readers` how many readers wait for
-    a response. `unverified` are time ranges that may lack builds, each with the reason. `limits` is what is known about
-    the pages of the service.
+    `created` are the timestamps of its builds, `page_size` the rows of the longest page, `disorder`
+    by how much a page was out of order, `stalled` how many responses since the last new row,
+    `active_readers` how many readers wait for a response. `unverified` are time ranges that may
+    lack builds, each with the reason. `limits` is what is known about the pages of the service.
     """
 
     def __init__(
@@ -158,12 +161,13 @@ class ListingState:
         return page.is_last or (page.next is None and len(page.rows) < self.rows_of_full(page))
 
     def rows_of_full(self, page: Page) -> int:
-        """Return how many rows a full page of the same request has: those of the longest page, or fewer."""
+        """Return how many rows a full page of this request has: at most those of the longest."""
         return self.page_size if page.size is None else min(self.page_size, page.size)
 
     def confirm_whole(self) -> None:
         """Take into account that the first page contains the whole list."""
-        self.has_pages, self.disorder = False, dt.timedelta(0)
+        self.has_pages = False
+        self.disorder = dt.timedelta(0)
 
     def _set_bound(self, page: Page, created: list[Moment]) -> None:
         newest = max(created)
@@ -190,8 +194,9 @@ class ListingState:
 def _created_of(page: Page, time_range: TimeRange) -> list[Moment]:
     """Return when each row of a page was created.
 
-    A list is ordered by it, so a row without a readable `created_at` is taken to be created with the row before it, or
-    with the first readable one. Below a page without any, nothing can be requested.
+    A list is ordered by it, so a row without a readable `created_at` is taken to be created with
+    the row before it, or with the first readable one. Below a page without any, nothing can be
+    requested.
     """
     read = [_created(row) for row in page.rows]
     known = next((created for created in read if created is not None), None)

@@ -17,7 +17,9 @@ from buildframe.spec.odd_values import describe
 
 @dataclass(frozen=True)
 class ListingMetadata:
-    """The metadata of a listing. `why` is None if it is complete, else `remaining` are the ranges to list again.
+    """The metadata of a listing.
+
+    `why` is None if it is complete, else `remaining` are the ranges to list again.
 
     `odd` names values that do not fit their columns.
     """

@@ -143,8 +143,10 @@ class NumberedPagination:
     def _adopt_size(self, first: Page) -> None:
         """Forget what was read by pages of another size than the first page of this reading."""
         if first.size != self._size:
-            self._size, self._page_size = first.size, self._state.rows_of_full(first)
-            self._rows, self._ids = None, set()
+            self._size = first.size
+            self._page_size = self._state.rows_of_full(first)
+            self._rows = None
+            self._ids = set()
 
     def _request(self, number: int, size: int | None) -> Generator[PageQuery, ReceivedPage, ReceivedPage]:
         self._number = number

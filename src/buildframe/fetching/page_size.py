@@ -19,8 +19,8 @@ _FEW_TRIES = 3  # failures with 5xx; a timeout counts at once
 class PageSize:
     """The number of rows to request per page of a listing. Threads share it.
 
-    A service that cannot send a page of so many rows responds with 5xx, or not in time, or with too large a body. Then
-    the next pages have half as many rows, but not fewer than `least`.
+    A service that cannot send a page of so many rows responds with 5xx, or not in time, or with too
+    large a body. Then the next pages have half as many rows, but not fewer than `least`.
     """
 
     def __init__(self, rows: int, least: int = 1) -> None:
@@ -41,8 +41,8 @@ class PageSize:
     ) -> Page:
         """Fetch a page of `rows` rows; if fewer rows may help, shrink pages and raise PagesShrunk.
 
-        If a response to `probe`, a page of one row, fails as well, the service is down, and its pages keep their size.
-        `is_up` says that the service is known to respond.
+        If a response to `probe`, a page of one row, fails as well, the service is down, and its
+        pages keep their size. `is_up` says that the service is known to respond.
         """
         responds = is_up
 

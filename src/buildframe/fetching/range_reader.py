@@ -97,7 +97,7 @@ class RangeReader(Reader):
                 self.pages = max(self.pages - 1, 1)
 
     def _is_confirmed_last(self, requested: TimeRange, page: Page) -> Generator[PageQuery, ReceivedPage, bool]:
-        """Whether no page follows one with fewer rows than requested and without links; False if that is unknown."""
+        """Whether no page follows a short one without links; False if that is unknown."""
         if not page.short:
             return False
         try:

@@ -78,7 +78,7 @@ def list_pages(
 
 
 class _ListPages:
-    """Fetches the next page of a pagination by links, with fewer rows if the service cannot send so many."""
+    """Fetches the pages of a pagination by links. Pages shrink if the service fails."""
 
     def __init__(
         self,
@@ -89,14 +89,18 @@ class _ListPages:
         pagination: LinkPagination,
         page_size: int | None,
     ) -> None:
-        self._source, self._filters, self._read, self._budget = source, filters, read, budget
+        self._source = source
+        self._filters = filters
+        self._read = read
+        self._budget = budget
         self._pagination = pagination
         self._first_size = page_size or source.page_size
         self._size = PageSize(self._first_size)
 
     def fetch(self) -> Page:
         """Fetch the next page."""
-        client, is_up = self._source.client, False
+        client = self._source.client
+        is_up = False
         while True:
             request = self._next_request()
             rows = protocol.rows_per_page(request)

@@ -105,12 +105,13 @@ class BuildPages:
     def fetch(self, query: PageQuery) -> Page:
         """Fetch and decode the page of a query. If the service cannot send it, shrink pages.
 
-        If the query names the size of its page, raise PagesShrunk then. If a page has few builds already, their jobs
-        are fetched by their own lists.
+        If the query names the size of its page, raise PagesShrunk then. If a page has few builds
+        already, their jobs are fetched by their own lists.
         """
         filters = {**self._filters, **query.range.filters()}
         without_jobs = {**filters, "exclude_jobs": True}
-        client, is_up = self._source.client, False
+        client = self._source.client
+        is_up = False
         if query.only_count:
             request = self._source.page(without_jobs, query.number, per_page=1)
             return fetch(client, request, self._decode, self.budget)
@@ -134,8 +135,9 @@ class BuildPages:
                     raise
 
     def _fetch_in_parts(self, request: Request, rows: int) -> Page | None:
-        """Fetch a page of builds without jobs, and their jobs; None if even such a page has too many rows."""
-        client, budget = self._source.client, self.budget
+        """Fetch a page of builds without jobs, and their jobs; None if it has too many rows."""
+        client = self._source.client
+        budget = self.budget
         try:
             builds = fetch(client, request, self._jobs.read, budget, tries=1 if rows > 1 else None)
         except BuildframeError as failure:

@@ -24,10 +24,11 @@ _MAX_STALLED_TO_SPLIT = 20  # responses in a row without a new row: then more re
 class TimePagination:
     """Lists every build that existed from the first response to the last, once each.
 
-    `start` returns readers, which may be used at the same time; `end` takes each back when it has finished. `is_steady`
-    says that no build starts or stops matching the filters during the listing, `only_grows` that builds start to match
-    and hardly any stops. `limits` is what is known about the pages of the service. `state` is what was found, and
-    `check` compares it with the number of builds that the service reports.
+    `start` returns readers, which may be used at the same time; `end` takes each back when it has
+    finished. `is_steady` says that no build starts or stops matching the filters during the
+    listing, `only_grows` that builds start to match and hardly any stops. `limits` is what is known
+    about the pages of the service. `state` is what was found, and `check` compares it with the
+    number of builds that the service reports.
     """
 
     def __init__(

@@ -35,9 +35,10 @@ _CLOSED = "This workspace is closed. Connect again."
 class Client:
     """A session with one service: `send` sends a request and returns its response. Threads may share it.
 
-    `rate_limiter` knows the service's limits for this token, and `page_limits` what the service does with pages. If
-    `sends_token` is False, requests are anonymous. `timeout` is how many seconds a request may take, from sending it to
-    the last byte of its response; `log_timeout`, one for a log.
+    `rate_limiter` knows the service's limits for this token, and `page_limits` what the service
+    does with pages. If `sends_token` is False, requests are anonymous. `timeout` is how many
+    seconds a request may take, from sending it to the last byte of its response; `log_timeout`, one
+    for a log.
     """
 
     base_url = "unknown"  # for tracebacks that print a client whose URL was refused

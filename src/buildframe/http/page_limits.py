@@ -12,10 +12,13 @@ _DEFAULT_ROWS = 30
 
 
 class PageLimits:
-    """Whether a page with fewer rows than requested, and without links, is the last. Threads share it.
+    """Whether a page with fewer rows than requested, and without links, is the last.
 
-    The service may allow fewer rows than requested, and a proxy may drop its links. One more request, for the page
-    after the first such page, shows whether rows follow. The outcome holds for all lists of the service.
+    Threads share it.
+
+    The service may allow fewer rows than requested, and a proxy may drop its links. One more
+    request, for the page after the first such page, shows whether rows follow. The outcome holds
+    for all lists of the service.
     """
 
     def __init__(self) -> None:
@@ -26,7 +29,7 @@ class PageLimits:
         self._lock = threading.Lock()
 
     def settle(self, page: Page) -> Page:
-        """Take a page into account, and return it as the last one, or as a full one, if that is known."""
+        """Take a page into account. Return it as the last one, or as a full one, if known."""
         rows = len(page.rows)
         with self._lock:
             if not page.short:
@@ -41,7 +44,7 @@ class PageLimits:
             return page
 
     def confirm(self, rows: int, *, is_followed: bool) -> None:
-        """Take into account whether a page followed one with fewer rows than requested and without links."""
+        """Take into account whether a page followed a short one without links."""
         with self._lock:
             self._longest = max(self._longest, rows)
             if is_followed:

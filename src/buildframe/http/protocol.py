@@ -37,8 +37,9 @@ T = TypeVar("T")
 class Request(NamedTuple):
     """A request: `target` is the path with its query, percent-encoded, and `body` is JSON.
 
-    `repeatable` says whether it may be sent again if its response is lost. `is_signed` marks a query that may contain
-    a signature and is not shown. `version` is the version of the API that it asks for, a date; None for none.
+    `repeatable` says whether it may be sent again if its response is lost. `is_signed` marks a
+    query that may contain a signature and is not shown. `version` is the version of the API that it
+    asks for, a date; None for none.
     """
 
     endpoint: Endpoint
@@ -63,10 +64,11 @@ class Request(NamedTuple):
 class Page:
     """One page of a list: its rows, the link to the next page, the service's time of the response.
 
-    `of` is the number of pages, if the service reports it. `open` marks a page that may not be the last although it
-    has no link to a next one: a proxy may have dropped its `Link` header. `odd` are values of the rows that do not fit.
-    `size` is the number of rows that were requested, if that can show which page is the last, and `short` marks an open
-    page without links that has fewer.
+    `of` is the number of pages, if the service reports it. `open` marks a page that may not be the
+    last although it has no link to a next one: a proxy may have dropped its `Link` header. `odd`
+    are values of the rows that do not fit. `size` is the number of rows that were requested, if
+    that can show which page is the last, and `short` marks an open page without links that has
+    fewer.
     """
 
     rows: Sequence[Any]
@@ -297,7 +299,10 @@ class _Envelope(msgspec.Struct):
 
 
 def open_envelope(request: Request, response: Response) -> Response:
-    """Return the response of an enveloped list as if its items were the body; any other response as it is."""
+    """Return the response of an enveloped list as if its items were the body.
+
+    Return any other response as it is.
+    """
     is_object = response.body.lstrip().startswith(b"{")
     if not request.endpoint.enveloped or not is_object or not 200 <= response.status < 300:
         return response
@@ -323,7 +328,8 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     size = _number_in(request.target, "per_page") if has_size else None
     is_open = _is_open(request, response, len(decoded), of)
     is_short = is_open and len(decoded) < (size or 1) and not _has_other_last_page(request, of)
-    next_link, at = response.next or None, date_of(response)
+    next_link = response.next or None
+    at = date_of(response)
     return Page(decoded, next_link, at, of, open=is_open, size=size, short=is_short)
 
 
@@ -445,7 +451,10 @@ def _is_json(body: bytes) -> bool:
 
 
 def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
-    """Decode a body with `decode` and raise its errors; a body that only msgspec refuses is repaired."""
+    """Decode a body with `decode` and raise its errors.
+
+    A body that only msgspec refuses is repaired.
+    """
     try:
         _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
         return decode(body)
@@ -471,22 +480,30 @@ _ESCAPE = re.compile(
 """An escape in a string. The group is one half of a surrogate pair without the other one."""
 
 _STRING_OR_ODD_NUMBER = re.compile(
-    rb'"[^"\\]*(?:\\.[^"\\]*)*"|(-?(?:NaN|Infinity)|-?\d+(?:\.\d+)?[eE]\+?\d{3,})', re.DOTALL
+    rb"""
+    "[^"\\]*(?:\\.[^"\\]*)*"  # a string, in which nothing is replaced
+    | (-?(?:NaN|Infinity) | (?<![\d.])-?\d++(?:\.\d++)?[eE]\+?\d{3,})  # tried once per number, however long
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 
 
 def repair_json(body: bytes) -> bytes | None:
-    """Return a body in which msgspec can read what other decoders accept; None if it has nothing of the kind.
+    """Repair values in a body that only msgspec refuses; return None if it has none.
 
-    Half of a surrogate pair (a cut emoji) becomes U+FFFD. A number that is none, or too large for a float, becomes
-    text: NaN, Infinity, 1e999. All other bytes stay.
+    Half of a surrogate pair (a cut emoji) becomes U+FFFD. A number that is none, or too large for a
+    float, becomes text: NaN, Infinity, 1e999. All other bytes stay.
     """
     repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
     if re.search(rb"NaN|Infinity|[eE]\+?\d{3}", repaired):
-        repaired = _STRING_OR_ODD_NUMBER.sub(
-            lambda token: b'"%s"' % token[1] if token[1] and not math.isfinite(float(token[1])) else token[0], repaired
-        )
+        repaired = _STRING_OR_ODD_NUMBER.sub(_quote_odd_number, repaired)
     return repaired if repaired != body else None
+
+
+def _quote_odd_number(token: re.Match[bytes]) -> bytes:
+    """Return a number that is none, or too large for a float, as text; other tokens as they are."""
+    number = token[1]
+    return b'"%s"' % number if number and not math.isfinite(float(number)) else token[0]
 
 
 def check(request: Request, response: Response) -> None:

@@ -22,7 +22,10 @@ from buildframe.spec.times import VALID_YEARS
 
 
 class TooLarge(Malformed):
-    """A body has more bytes than are read. The next response to the same request would be as large."""
+    """A body has more bytes than are read.
+
+    The next response to the same request would be as large.
+    """
 
     retryable = False
 
@@ -41,7 +44,7 @@ class Response(NamedTuple):
 
 
 def refused(why: str) -> Malformed:
-    """Return the error of a response that would be the same again, so that its request is not repeated."""
+    """Return the error of a response that would be the same again: its request is not repeated."""
     failure = Malformed(why)
     failure.retryable = False
     return failure
@@ -100,11 +103,13 @@ class ReportedLimit(NamedTuple):
 
 
 _NEXT_DATE = re.compile(r",\s*(?=[A-Za-z]{3,9},)")
-"""Separates the values of several `Date` headers, each of which begins with a weekday and a comma."""
+"""Separates several `Date` headers, each of which begins with a weekday and a comma."""
 
 
 def date_of(response: Response) -> Moment:
-    """Return the service's time of a response: the first readable `Date`; raise Malformed if there is none.
+    """Return the service's time of a response: the first readable `Date`.
+
+    Raise Malformed if there is none.
 
     A proxy may add a second header, or remove it from single responses.
     """

@@ -50,14 +50,16 @@ def fetch(
 ) -> T:
     """Send a request and return its decoded response.
 
-    A request is sent again after 429 and if no connection was made. One that is repeatable is also sent again after
-    5xx, if there is no response in time, and if its body is no JSON: a proxy may have cut it. A body that is JSON but
-    was refused would be the same again. The waits are the server's if it names one, else they grow, with jitter. The
-    attempts are limited; `budget` counts them and may end them with Canceled or DeadlineExceeded. In these cases a
-    request that is not repeatable raises OutcomeUnknown, with `advice` on how to check what happened.
+    A request is sent again after 429 and if no connection was made. One that is repeatable is also
+    sent again after 5xx, if there is no response in time, and if its body is no JSON: a proxy may
+    have cut it. A body that is JSON but was refused would be the same again. The waits are the
+    server's if it names one, else they grow, with jitter. The attempts are limited; `budget` counts
+    them and may end them with Canceled or DeadlineExceeded. In these cases a request that is not
+    repeatable raises OutcomeUnknown, with `advice` on how to check what happened.
 
-    With `tries`, fetch gives up after so many responses with 5xx, or after one that is not in time, unless `is_up`
-    returns False: then the service is down, and the request is sent again as usual. `is_up` counts as an attempt.
+    With `tries`, fetch gives up after so many responses with 5xx, or after one that is not in time,
+    unless `is_up` returns False: then the service is down, and the request is sent again as usual.
+    `is_up` counts as an attempt.
     """
     import tenacity  # with asyncio and, if it is installed, tornado: connect() does not need them
 
@@ -108,7 +110,7 @@ def _fetch_once(client: Client, request: Request, decode: Decode[T], budget: Req
 
 
 def is_overload(error: BaseException | None) -> bool:
-    """Whether a smaller response may not fail: after 5xx, if one was not in time, or if one was too large."""
+    """Whether a smaller response may succeed: after 5xx, a timeout, or too large a body."""
     is_timeout = isinstance(error, Unreachable) and error.sent and not error.in_time
     return is_timeout or isinstance(error, Unavailable | TooLarge)
 
@@ -149,7 +151,8 @@ class _Attempts:
             return False
         if self._is_up is None or self._is_up():
             return True
-        self._tries, self._probes = None, 1
+        self._tries = None
+        self._probes = 1
         return False
 
     def wait(self, state: tenacity.RetryCallState) -> None:

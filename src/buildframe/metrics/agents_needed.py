@@ -49,8 +49,8 @@ def agents_needed(
     jobs : pandas.DataFrame
         All jobs of these builds, fetched with `include_retried_jobs=True`, with the columns that `replay` needs.
     queue : str
-        Queue whose number of agents changes: its key, or its `queue_id`. A key that several clusters have is refused,
-        and the error lists the ids.
+        Queue whose number of agents changes: its key, or its `queue_id`. A key that several
+        clusters have is refused, and the error lists the ids.
     within : str or timedelta, default "5min"
         Longest wait that counts as in time.
     target : float, default 0.95
@@ -134,16 +134,16 @@ def agents_needed(
         raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
     prepared = prepare(builds, jobs)
     known = prepared.record.queues
-    places = find_queues(queue, known, "queue")
-    if known and not places:
-        names = sorted(one.name for one in known)
+    positions = find_queues(queue, known, "queue")
+    if known and not positions:
+        names = sorted(entry.name for entry in known)
         raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, names[:20]))}.")
-    if len(places) > 1:
-        raise BadInput(f"{len(places)} organizations have the queue {queue!r}. Pass the frames of one of them.")
-    rows, found = _try_fleets(prepared, places[0], limit, target) if known else ({}, {})
+    if len(positions) > 1:
+        raise BadInput(f"{len(positions)} organizations have the queue {queue!r}. Pass the frames of one of them.")
+    rows, found = _try_fleets(prepared, positions[0], limit, target) if known else ({}, {})
     result = pd.DataFrame([rows[n] for n in sorted(rows)], columns=[*_COLUMNS]).astype(_COLUMNS)
     attrs = {
-        "queue": known[places[0]].name if known else queue,
+        "queue": known[positions[0]].name if known else queue,
         "within_s": limit,
         "target": target,
         "days": _hours(prepared) / 24,

@@ -47,10 +47,11 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
-        unique ids. Needs the columns `organization`, `pipeline`, `step`, `commit`, `matrix`,
-        `parallel_group_index`, `type`, `state`, `soft_failed`, `exit_status`, `signal`, `finished_at`, `queue` and
-        `agent_id`. Uses `signal_reason` if the frame has it. In pandas, `metrics.step` computes a missing `step`.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with
+        `include_retried_jobs=True` and with unique ids. Needs the columns `organization`,
+        `pipeline`, `step`, `commit`, `matrix`, `parallel_group_index`, `type`, `state`,
+        `soft_failed`, `exit_status`, `signal`, `finished_at`, `queue` and `agent_id`. Uses
+        `signal_reason` if the frame has it. In pandas, `metrics.step` computes a missing `step`.
 
     Returns
     -------
@@ -86,10 +87,11 @@ def outcomes_by_commit(jobs: Frame) -> Any:
 
     Notes
     -----
-    Script jobs that passed or failed hard (failed or timed out, not softly) count. Soft failures, canceled, skipped and
-    unfinished jobs do not, nor does a failed job that a person canceled. `outcome` describes which failures are by
-    infrastructure and which were killed; a crash, such as SIGSEGV, is a failure of the step. Attempts without a commit,
-    or at `HEAD`, are left out; `flips` counts them.
+    Script jobs that passed or failed hard (failed or timed out, not softly) count. Soft failures,
+    canceled, skipped and unfinished jobs do not, nor does a failed job that a person canceled.
+    `outcome` describes which failures are by infrastructure and which were killed; a crash, such as
+    SIGSEGV, is a failure of the step. Attempts without a commit, or at `HEAD`, are left out;
+    `flips` counts them.
 
     Attempts in a storm are left out, too, because infrastructure failed; `flips` counts all of them. A storm is half an
     hour of the clock (in UTC) in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of
@@ -104,8 +106,8 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     - `flaky`: at least one failure and one pass,
     - `deterministic`: at least two failures and no pass, because a lasting failure is a regression and not a flake,
     - `undecided`: one failure that was not tried again,
-    - `killed`: killed at least once, and otherwise passed, lost or nothing. Nobody knows whether the step used too much
-      memory or a person killed it, so it is no evidence of a flake,
+    - `killed`: killed at least once, and otherwise passed, lost or nothing. Nobody knows whether
+      the step used too much memory or a person killed it, so it is no evidence of a flake,
     - `infrastructure`: lost at least once, and otherwise passed or nothing,
     - `passed`: only passes.
 
@@ -178,8 +180,9 @@ def flips(jobs: Frame) -> pd.DataFrame:
 
     Notes
     -----
-    A commit counts once per step, with the worst verdict of its shards and matrix values, in the order flaky,
-    deterministic, undecided, killed, infrastructure, passed. A failed shard beside a passed one is no flip.
+    A commit counts once per step, with the worst verdict of its shards and matrix values, in the
+    order flaky, deterministic, undecided, killed, infrastructure, passed. A failed shard beside a
+    passed one is no flip.
 
     The rate is one of commits, not of attempts: failures at rate p that are retried once flip p / (1 + p) of the
     commits that passed. A step that is never tried again cannot flip.
@@ -304,9 +307,10 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
-        unique ids. Needs the columns `id`, `type`, `state`, `started_at`, `retried` and `retried_in_job_id`, and at
-        least one of `retry_of_type`, `retry_source` and `retry_type`. Uses `retry_of_job_id`.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with
+        `include_retried_jobs=True` and with unique ids. Needs the columns `id`, `type`, `state`,
+        `started_at`, `retried` and `retried_in_job_id`, and at least one of `retry_of_type`,
+        `retry_source` and `retry_type`. Uses `retry_of_job_id`.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
         default all rows form one group.
@@ -345,9 +349,10 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     -----
     The retry rate is not a failure rate, because a job that passed can be retried, too.
 
-    The new attempt says which kind of retry made it: in `retry_of_type`, or in the JSON of `retry_source`. It is the
-    job whose `id` equals `retried_in_job_id`, or whose `retry_of_job_id` equals `id`. If it is not in the frame or says
-    nothing, the kind is the `retry_type` of the execution that was retried.
+    The new attempt says which kind of retry made it: in `retry_of_type`, or in the JSON of
+    `retry_source`. It is the job whose `id` equals `retried_in_job_id`, or whose `retry_of_job_id`
+    equals `id`. If it is not in the frame or says nothing, the kind is the `retry_type` of the
+    execution that was retried.
 
     Examples
     --------

@@ -56,8 +56,9 @@ def outages(
         Result of `ws.pipelines()`, to examine the default branch of each pipeline. Pipelines match by id, or by
         organization and slug if a frame has no ids.
     jobs : DataFrame, optional
-        Jobs of these builds, to name the step that failed first. Needs `build_id`, `type`, `state`, `soft_failed`,
-        `retried`, `finished_at` and `step`, which pandas computes if it is missing; the builds then need `id`.
+        Jobs of these builds, to name the step that failed first. Needs `build_id`, `type`, `state`,
+        `soft_failed`, `retried`, `finished_at` and `step`, which pandas computes if it is missing;
+        the builds then need `id`.
 
     Returns
     -------
@@ -103,8 +104,8 @@ def outages(
 
     Notes
     -----
-    Builds of pull requests from forks do not count, although the branch of a fork can have the same name: see
-    `is_from_fork`. If builds have no `pipeline_repository`, it is that of `pipelines`.
+    Builds of pull requests from forks do not count, although the branch of a fork can have the same
+    name: see `is_from_fork`. If builds have no `pipeline_repository`, it is that of `pipelines`.
 
     Builds count in the order of `finished_at`, when their outcome became known. At the same microsecond the build with
     the higher number counts as later. A build that was created earlier can therefore end an outage: `fixed_by` is then
@@ -447,7 +448,10 @@ def _summarize_builds(
 
 
 def without_forks(builds: pd.DataFrame, pipelines: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return the builds that are not from forks. Repositories that they lack are those of the listed pipelines."""
+    """Return the builds that are not from forks.
+
+    Repositories that they lack are those of the listed pipelines.
+    """
     keys = ([], []) if pipelines is None else _find_shared_keys(builds, pipelines)
     return builds[~is_from_fork(_with_repositories(builds, pipelines, *keys)).to_numpy()]
 
@@ -459,7 +463,9 @@ def _with_repositories(
         return builds
     repositories = listed.drop_duplicates(right).set_index(right)["repository"]
     found = builds[left].join(repositories, on=left)["repository"]
-    return builds.assign(**{_REPOSITORY: builds[_REPOSITORY].fillna(found) if _REPOSITORY in builds else found})
+    if _REPOSITORY in builds:
+        found = builds[_REPOSITORY].fillna(found)
+    return builds.assign(**{_REPOSITORY: found})
 
 
 def _is_complete(frame: pd.DataFrame, name: str) -> bool:

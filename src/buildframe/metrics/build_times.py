@@ -30,20 +30,23 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """
     Compute the sum of run times of all script jobs of each build, over every attempt.
 
-    Other jobs run on no machine: a trigger job can have a start and an end, between which it waits for its build.
+    Other jobs run on no machine: a trigger job can have a start and an end, between which it waits
+    for its build.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `type`, `started_at`
-        and `finished_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Fetch with
-        `include_retried_jobs=True`, or only last attempts count. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `type`, `started_at` and `finished_at`. Uses `state`, `expired_at` and `build_finished_at`
+        if the frame has them. Fetch with `include_retried_jobs=True`, or only last attempts count.
+        Ids must be unique.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no script job has both times. For PySpark a lazy
-        frame of PySpark with `build_id` and `machine_time_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no script job has both times.
+        For PySpark a lazy frame of PySpark with `build_id` and `machine_time_s` (seconds; null for
+        NaT).
 
     Raises
     ------
@@ -57,8 +60,8 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    A job that still runs, or that ended at an unknown time, has no run time and is left out. A job ends as `run_time`
-    describes. A negative run time, from clocks that disagree, is included.
+    A job that still runs, or that ended at an unknown time, has no run time and is left out. A job
+    ends as `run_time` describes. A negative run time, from clocks that disagree, is included.
 
     Examples
     --------
@@ -84,15 +87,15 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """
     Compute how long at least one script job of each build ran.
 
-    This is the length of the union of the runs, from `started_at` until each job ended. Runs that a retry superseded do
-    not count.
+    This is the length of the union of the runs, from `started_at` until each job ended. Runs that a
+    retry superseded do not count.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `type`, `started_at`,
-        `finished_at` and `retried`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must
-        be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `type`, `started_at`, `finished_at` and `retried`. Uses `state`, `expired_at` and
+        `build_finished_at` if the frame has them. Ids must be unique.
 
     Returns
     -------
@@ -112,9 +115,9 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    A (0, 2) that is retried as A' (2, 4), B (1, 3) and C (6, 7) cover (1, 4) and (6, 7), so the active time is 4.
-    A job that still runs, or that ended at an unknown time, is left out. A run that ends before it starts covers
-    nothing.
+    A (0, 2) that is retried as A' (2, 4), B (1, 3) and C (6, 7) cover (1, 4) and (6, 7), so the
+    active time is 4. A job that still runs, or that ended at an unknown time, is left out. A run
+    that ends before it starts covers nothing.
 
     Examples
     --------
@@ -147,9 +150,9 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `type`, `started_at`,
-        `finished_at` and `retried`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must
-        be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `type`, `started_at`, `finished_at` and `retried`. Uses `state`, `expired_at` and
+        `build_finished_at` if the frame has them. Ids must be unique.
 
     Returns
     -------
@@ -219,10 +222,10 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
         idle_time + blocked_time + time in which at least one job ran = span.
 
-    Runs of every attempt of script jobs count, including running jobs. A job that ended at an unknown time counts
-    nowhere. A run that ends before it starts covers nothing. A trigger
-    step uses no agent, so a build that only waits for one is idle. A block step of a canceled build has no timestamp if
-    nobody unblocked it, so the wait for it counts as idle.
+    Runs of every attempt of script jobs count, including running jobs. A job that ended at an
+    unknown time counts nowhere. A run that ends before it starts covers nothing. A trigger step
+    uses no agent, so a build that only waits for one is idle. A block step of a canceled build has
+    no timestamp if nobody unblocked it, so the wait for it counts as idle.
 
     Examples
     --------
@@ -477,8 +480,8 @@ def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedel
 def _find_runs_and_releases(builds: _Builds) -> tuple[_Spans, _Spans]:
     """Return the runs of every attempt that cover some time, and when block steps were released.
 
-    Runs of script jobs last until they ended or were last seen. A build that is still blocked is released when it was
-    last seen.
+    Runs of script jobs last until they ended or were last seen. A build that is still blocked is
+    released when it was last seen.
     """
     start, end, fetched = (builds.stamps(name) for name in ("started_at", SEEN_UNTIL, "fetched_at"))
     unblocked = builds.stamps("unblocked_at")

@@ -45,7 +45,7 @@ def check_is_pandas(frame: Any, hint: str) -> None:
 
 
 def check_are_builds(names: Collection[str], function: str) -> None:
-    """Raise BadInput if the columns of a frame are those of jobs, which `function` would count as builds."""
+    """Raise BadInput if the columns are those of jobs, which `function` would count as builds."""
     if "build_id" in names:
         raise BadInput(
             f"{function} needs builds, and this frame holds jobs: it has the column 'build_id'. Pass the builds, the "
@@ -64,7 +64,10 @@ def has_column(frame: pd.DataFrame, name: str) -> bool:
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """Return a column; raise BadInput if it is missing or occurs twice, or the frame is not pandas."""
+    """Return a column.
+
+    Raise BadInput if it is missing or occurs twice, or the frame is not pandas.
+    """
     if has_column(frame, name) and isinstance(values := frame[name], pd.Series):
         return values
     if (count := list(frame.columns).count(name)) > 1:

@@ -54,7 +54,8 @@ class ComparedBuilds:
         tables = [_read_ledger(*side, columns) for side in (("before", before), ("after", after))]
         pipeline = pipeline_keys(*tables)
         names = [*dict.fromkeys(one for name in columns for one in (pipeline if name == "pipeline" else [name]))]
-        # With ids on one side only, as of an older ledger, each queue would look like two that replace each other.
+        # With ids on one side only, as of an older ledger, each queue would look like two that
+        # replace each other.
         has_ids = all("queue_id" in table for table in tables)
         keys = ["kind", *pipeline, "step", *(BY_QUEUE if has_ids else ["queue"])]
         table = pd.concat(tables, ignore_index=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -63,8 +63,8 @@ def percentile_change(
     Parameters
     ----------
     before : DataFrame
-        Rows of the earlier period: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at`
-        and the columns that `of` needs.
+        Rows of the earlier period: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+        Needs the column `at` and the columns that `of` needs.
     after : DataFrame
         Rows of the later period. No row may be in both.
     of : row metric or str, default wall_time
@@ -80,8 +80,8 @@ def percentile_change(
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
     allow_reversed : bool, default False
-        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
-        frames turn a regression into an improvement.
+        Compare frames whose times overlap, or whose `before` is later. By default both are refused,
+        because swapped frames turn a regression into an improvement.
 
     Returns
     -------
@@ -110,8 +110,8 @@ def percentile_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of`, `q`, `tz` or `confidence` is invalid, or the
-        times of the frames overlap or are in the other order.
+        If a column is missing, a timestamp has no time zone, `of`, `q`, `tz` or `confidence` is
+        invalid, or the times of the frames overlap or are in the other order.
 
     See Also
     --------
@@ -183,8 +183,8 @@ def build_success_change(
     Parameters
     ----------
     before : DataFrame
-        Builds of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `state`,
-        `blocked` and `at`.
+        Builds of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the
+        columns `state`, `blocked` and `at`.
     after : DataFrame
         Builds of the later period. No build may be in both.
     by : str, function or list of these, optional
@@ -196,8 +196,7 @@ def build_success_change(
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
     allow_reversed : bool, default False
-        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
-        frames turn a regression into an improvement.
+        Compare frames that overlap or are in the other order, as in `percentile_change`.
 
     Returns
     -------
@@ -219,8 +218,9 @@ def build_success_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `tz` or
-        `confidence` is invalid, or the times of the frames overlap or are in the other order.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown
+        spelling, `tz` or `confidence` is invalid, or the times of the frames overlap or are in the
+        other order.
 
     See Also
     --------
@@ -244,12 +244,13 @@ def build_success_change(
         rate  rate_before  change    low   high
     0  0.865         0.79   0.075 -0.149  0.286
     """
-    settled, passed = expressions.IS_SETTLED, expressions.HAS_PASSED
-    needs = ("state", "blocked", at)
-    counted = {"hits": settled & passed, "counted": settled & (passed | expressions.HAS_FAILED)}
-    one, other = (_count_shares(frame, needs, by, counted, at, tz) for frame in (after, before))
-    check_order(before, after, at, allow_reversed=allow_reversed)
-    return _compare_rates(one, other, by, "passed", confidence)
+    passed = _ShareOfRows(
+        name="passed",
+        needs=("state", "blocked"),
+        hits=expressions.IS_SETTLED & expressions.HAS_PASSED,
+        trials=expressions.IS_SETTLED & (expressions.HAS_PASSED | expressions.HAS_FAILED),
+    )
+    return _compare_shares(passed, before, after, by, at, tz, confidence, allow_reversed=allow_reversed)
 
 
 @checked_names
@@ -272,8 +273,8 @@ def job_failure_change(
     Parameters
     ----------
     before : DataFrame
-        Jobs of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the columns `type`,
-        `state`, `soft_failed` and `at`.
+        Jobs of the earlier period: pandas, Polars (eager or lazy), DuckDB or PySpark. Needs the
+        columns `type`, `state`, `soft_failed` and `at`.
     after : DataFrame
         Jobs of the later period. No job may be in both.
     by : str, function or list of these, optional
@@ -285,8 +286,7 @@ def job_failure_change(
     confidence : float, default 0.95
         Confidence level of the interval of the change, as a fraction in (0, 1).
     allow_reversed : bool, default False
-        Compare frames whose times overlap, or whose `before` is later. By default both are refused, because swapped
-        frames turn a regression into an improvement.
+        Compare frames that overlap or are in the other order, as in `percentile_change`.
 
     Returns
     -------
@@ -308,8 +308,9 @@ def job_failure_change(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `tz` or
-        `confidence` is invalid, or the times of the frames overlap or are in the other order.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown
+        spelling, `tz` or `confidence` is invalid, or the times of the frames overlap or are in the
+        other order.
 
     See Also
     --------
@@ -326,12 +327,14 @@ def job_failure_change(
     2   docker       2    66  -0.017
     3    macos       0    85  -0.013
     """
-    failed = expressions.HAS_FAILED_HARD
-    needs = ("type", "state", "soft_failed", at)
-    counted = {"hits": failed, "counted": failed | expressions.HAS_PASSED}
-    one, other = (_count_shares(frame, needs, by, counted, at, tz, expressions.IS_SCRIPT) for frame in (after, before))
-    check_order(before, after, at, allow_reversed=allow_reversed)
-    return _compare_rates(one, other, by, "failed", confidence)
+    failed = _ShareOfRows(
+        name="failed",
+        needs=("type", "state", "soft_failed"),
+        hits=expressions.HAS_FAILED_HARD,
+        trials=expressions.HAS_FAILED_HARD | expressions.HAS_PASSED,
+        only=expressions.IS_SCRIPT,
+    )
+    return _compare_shares(failed, before, after, by, at, tz, confidence, allow_reversed=allow_reversed)
 
 
 @checked_names
@@ -394,20 +397,46 @@ def newcombe(
     return change.value, change.low, change.high
 
 
-def _count_shares(
-    frame: Frame,
-    needs: Sequence[str],
+class _ShareOfRows(NamedTuple):
+    """A share of rows that is compared: which rows are its hits and its trials.
+
+    `only` drops other rows first.
+
+    `name` is the column that counts the hits; `needs` are the columns that the expressions read.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    hits: nw.Expr
+    trials: nw.Expr
+    only: nw.Expr | None = None
+
+
+def _compare_shares(
+    share: _ShareOfRows,
+    before: Frame,
+    after: Frame,
     by: By,
-    counted: Mapping[str, nw.Expr],
     at: str,
     tz: str,
-    only: nw.Expr | None = None,
+    confidence: float,
+    *,
+    allow_reversed: bool,
 ) -> pd.DataFrame:
-    """Count hits and trials (`n`) of each group and measure their spread over days; `only` drops other rows first."""
+    """Compare a share of rows between two periods."""
+    of_after = _count_shares(after, share, by, at, tz)
+    of_before = _count_shares(before, share, by, at, tz)
+    check_order(before, after, at, allow_reversed=allow_reversed)
+    return _compare_rates(of_after, of_before, by, share.name, confidence)
+
+
+def _count_shares(frame: Frame, share: _ShareOfRows, by: By, at: str, tz: str) -> pd.DataFrame:
+    """Count hits and trials (`n`) of each group and measure their spread over days."""
     check_states(frame, "state")
     engine = engine_of(frame)
-    rows = engine.group_rows(frame, needs, by)
-    rows = rows if only is None else engine.filter_groups(rows, only)
+    rows = engine.group_rows(frame, [*share.needs, at], by)
+    rows = rows if share.only is None else engine.filter_groups(rows, share.only)
+    counted = {"hits": share.hits, "counted": share.trials}
     by_day, _ = with_days(rows.with_columns(**counted), at, tz)
     days, keys = sum_by_day(by_day, *counted)
     days = days[days["counted"] > 0]

@@ -34,10 +34,11 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `queue`, `runnable_at`,
-        `started_at`, `finished_at` and `fetched_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame
-        has them. Pass all jobs of a queue, with every attempt
-        (`include_retried_jobs=True`): jobs that are not in the frame explain no wait. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `queue`,
+        `runnable_at`, `started_at`, `finished_at` and `fetched_at`. Uses `state`, `expired_at` and
+        `build_finished_at` if the frame has them. Pass all jobs of a queue, with every attempt
+        (`include_retried_jobs=True`): jobs that are not in the frame explain no wait. Ids must be
+        unique.
     by : str or function, default "pipeline"
         Column, or function `frame -> Series` such as `metrics.step`, by which both the waiting and the holding jobs are
         summed. Engines other than pandas read the column that `metrics.with_seconds` adds for a function.
@@ -74,10 +75,11 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
 
     Notes
     -----
-    A wait is that of a script job, from `runnable_at` to `started_at`; as in `queue_depth`, a job that never started
-    waited until it ended, or if it is under way, until `fetched_at`. A job holds an agent from `started_at` until then,
-    and in every attempt. Jobs that ended at an unknown time neither wait nor hold an agent. While n jobs hold
-    agents, each of them gets 1/n of the time of every job that waits.
+    A wait is that of a script job, from `runnable_at` to `started_at`; as in `queue_depth`, a job
+    that never started waited until it ended, or if it is under way, until `fetched_at`. A job holds
+    an agent from `started_at` until then, and in every attempt. Jobs that ended at an unknown time
+    neither wait nor hold an agent. While n jobs hold agents, each of them gets 1/n of the time of
+    every job that waits.
 
     Idle agents leave no trace in jobs, so their number is inferred from the busiest times: `agents` of a queue on a day
     (UTC) is the largest number that were busy at once during at least a tenth of the time that jobs waited on that day,

@@ -39,8 +39,8 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with `queue` and the columns that `waste` needs,
         fetched with `include_retried_jobs=True` and with unique ids.
     rates : mapping of str to float
-        Price of a minute by key or `queue_id` of a queue, in any currency. If both are given, that of the id counts.
-        The rate `"*"` is that of all other queues, and of jobs without a queue.
+        Price of a minute by key or `queue_id` of a queue, in any currency. If both are given, that
+        of the id counts. The rate `"*"` is that of all other queues, and of jobs without a queue.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
 

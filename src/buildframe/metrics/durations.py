@@ -99,19 +99,20 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     """
     Compute how long each script job ran: from `started_at` until it ended, whatever its outcome.
 
-    Trigger jobs can have a start and an end, but they need no agent and run nothing, so they have no run time.
+    Trigger jobs can have a start and an end, but they need no agent and run nothing, so they have
+    no run time.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with the columns `type`, `started_at` and `finished_at`. Uses `state`, `expired_at`, `build_finished_at`
-        and `fetched_at` if the frame has them. The timestamps need a time zone.
+        Jobs with the columns `type`, `started_at` and `finished_at`. Uses `state`, `expired_at`,
+        `build_finished_at` and `fetched_at` if the frame has them. The timestamps need a time zone.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]` on the index of the frame. NaT for jobs that are not script jobs, and if the start or the end
-        is unknown. Negative if clocks disagree.
+        `timedelta64[us]` on the index of the frame. NaT for jobs that are not script jobs, and if
+        the start or the end is unknown. Negative if clocks disagree.
 
     Raises
     ------
@@ -126,9 +127,10 @@ def run_time(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     -----
     Select jobs that passed for trends, because failures often end early. Use all jobs for cost.
 
-    A job is over if it has `finished_at`, if its `state` says so (such as canceled or expired), or if it has
-    `expired_at`. Its end is the first known of `finished_at`, `expired_at` and `build_finished_at`. If none is known,
-    it is over at an unknown time, and its duration is unknown.
+    A job is over if it has `finished_at`, if its `state` says so (such as canceled or expired), or
+    if it has `expired_at`. Its end is the first known of `finished_at`, `expired_at` and
+    `build_finished_at`. If none is known, it is over at an unknown time, and its duration is
+    unknown.
 
     Examples
     --------
@@ -153,14 +155,14 @@ def turnaround(jobs: pd.DataFrame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with the columns `runnable_at` and `finished_at`. Uses `state`, `expired_at`, `build_finished_at` and
-        `fetched_at` if the frame has them. The timestamps need a time zone.
+        Jobs with the columns `runnable_at` and `finished_at`. Uses `state`, `expired_at`,
+        `build_finished_at` and `fetched_at` if the frame has them. The timestamps need a time zone.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]` on the index of the frame. NaT if the start or the end is unknown, negative if clocks
-        disagree.
+        `timedelta64[us]` on the index of the frame. NaT if the start or the end is unknown,
+        negative if clocks disagree.
 
     Raises
     ------
@@ -276,7 +278,10 @@ class Span(NamedTuple):
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """Columns, for jobs after `with_ends`, whose first known time is when a row without an end was last seen."""
+        """Columns whose first known time is when a row without an end was last seen.
+
+        Those of jobs exist after `with_ends`.
+        """
         return _SEEN_BUILD if self.is_of_builds else (SEEN_UNTIL,)
 
     @property

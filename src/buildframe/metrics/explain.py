@@ -61,8 +61,8 @@ def explain(
     tz : str, default "UTC"
         Time zone of the days on which builds were created.
     allow_reversed : bool, default False
-        Explain ledgers whose times overlap, or whose `before` is later. By default both are refused, because swapped
-        ledgers turn a regression into an improvement.
+        Explain ledgers whose times overlap, or whose `before` is later. By default both are
+        refused, because swapped ledgers turn a regression into an improvement.
 
     Returns
     -------
@@ -94,9 +94,9 @@ def explain(
     Raises
     ------
     BadInput
-        If a column is missing, a ledger is empty or has segments without a build, time or duration, a build is in both
-        ledgers or in several groups, an argument is invalid, or the times of the ledgers overlap or are in the other
-        order.
+        If a column is missing, a ledger is empty or has segments without a build, time or duration,
+        a build is in both ledgers or in several groups, an argument is invalid, or the times of the
+        ledgers overlap or are in the other order.
 
     See Also
     --------

@@ -1,7 +1,9 @@
-"""Say what ended a failed job, by one rule for every engine: its command, infrastructure, a person, or an unknown kill.
+"""Say what ended a failed job: its command, infrastructure, a person, or an unknown kill.
 
-A reason that the service gives says most. Without one, the signal and the exit status decide. Knows single jobs that
-failed; does not group or summarize.
+One rule holds for every engine.
+
+A reason that the service gives says most. Without one, the signal and the exit status decide. Knows
+single jobs that failed; does not group or summarize.
 """
 
 from __future__ import annotations
@@ -11,18 +13,26 @@ from collections.abc import Collection
 import narwhals as nw
 
 COMMAND, INFRASTRUCTURE, KILLED, PERSON = range(4)
-"""Causes. A command that crashes or whose signature is rejected fails like others. Nobody knows who killed `KILLED`."""
+"""Causes.
+
+A command that crashes or whose signature is rejected fails like others. Nobody knows who killed
+`KILLED`.
+"""
 
 CAUSE = "cause of the failure"
 
-NEEDS, WANTS = ("state", "exit_status", "signal"), ("signal_reason",)
-"""Columns that the rule reads: required ones, and those that may be missing."""
+NEEDS = ("state", "exit_status", "signal")
+"""Columns that the rule reads."""
+
+WANTS = ("signal_reason",)
+"""Columns that it reads if the frame has them."""
 
 LOST = -1
 """Exit status of a job whose agent was lost or killed."""
 
 _BY_INFRASTRUCTURE = ("agent_stop", "agent_refused", "agent_incompatible", "stack_error", "process_run_error")
-_BY_PERSON, _BY_CONFIGURATION = "cancel", "signature_rejected"
+_BY_PERSON = ("cancel",)
+_BY_CONFIGURATION = ("signature_rejected",)
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
 _KILL = "SIGKILL"
 
@@ -30,14 +40,15 @@ _KILL = "SIGKILL"
 def _by_reason(cause: nw.Expr) -> nw.Expr:
     """Return the cause that the reason of the signal states, else the given one."""
     reason = nw.col("signal_reason")
-    cause = nw.when(reason.is_in([_BY_CONFIGURATION])).then(nw.lit(COMMAND)).otherwise(cause)
+    cause = nw.when(reason.is_in(_BY_CONFIGURATION)).then(nw.lit(COMMAND)).otherwise(cause)
     cause = nw.when(reason.is_in(_BY_INFRASTRUCTURE)).then(nw.lit(INFRASTRUCTURE)).otherwise(cause)
-    return nw.when(reason.is_in([_BY_PERSON])).then(nw.lit(PERSON)).otherwise(cause)
+    return nw.when(reason.is_in(_BY_PERSON)).then(nw.lit(PERSON)).otherwise(cause)
 
 
 def number_cause(available: Collection[str]) -> nw.Expr:
     """Return the cause of each failure; `COMMAND` for jobs in other states."""
-    signal, is_lost = nw.col("signal"), (nw.col("exit_status") == LOST).fill_null(False)
+    signal = nw.col("signal")
+    is_lost = (nw.col("exit_status") == LOST).fill_null(False)
     is_crash = signal.is_in(_CRASHES).fill_null(False)
     is_kill = (signal == _KILL).fill_null(False)
     has_reason = "signal_reason" in available

@@ -1,7 +1,7 @@
 """Rank the flaky tests of a suite, compare two lists of them, and derive the lifecycle of each from a stored history.
 
-Knows the service's lists, not runs of tests. A list shows the tests that flaked within a period. A test that is not in
-it was quiet for that long, which does not mean that it is resolved.
+Knows the service's lists, not runs of tests. A list shows the tests that flaked within a period. A
+test that is not in it was quiet for that long, which does not mean that it is resolved.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
         Result of `ws.flaky_tests(suite=...)`, as pandas, Polars, DuckDB or PySpark. Needs the columns `id`, `scope`,
         `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at` and `fetched_at`.
     before : DataFrame, optional
-        An earlier, complete list of the same suite and period. Do not filter either list by `search=` or `branch=`,
-        because missing tests would look quiet.
+        An earlier, complete list of the same suite and period. Do not filter either list by
+        `search=` or `branch=`, because missing tests would look quiet.
     resolved_after : str or timedelta, default "56d"
-        How long after its latest occurrence a test that is no longer listed counts as resolved. Must be longer than
-        the periods of the lists.
+        How long after its latest occurrence a test that is no longer listed counts as resolved.
+        Must be longer than the periods of the lists.
 
     Returns
     -------
@@ -81,8 +81,8 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, a test has no id or occurs twice, `before` was fetched
-        after `tests`, or `resolved_after` is not longer than a period.
+        If a column is missing, a timestamp has no time zone, a test has no id or occurs twice,
+        `before` was fetched after `tests`, or `resolved_after` is not longer than a period.
 
     See Also
     --------
@@ -92,11 +92,14 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
     -----
     The status is the first of these that holds:
 
-    - `resolved`: it is resolved now, or is no longer listed and has been quiet for longer than `resolved_after`.
-    - `quiet`: it is no longer listed. It did not flake within the period of the list, or was deleted or renamed.
+    - `resolved`: it is resolved now, or is no longer listed and has been quiet for longer than
+      `resolved_after`.
+    - `quiet`: it is no longer listed. It did not flake within the period of the list, or was
+      deleted or renamed.
     - `came_back`: it was resolved in `before`, or it recurred after a resolution that `before` does not have.
     - `still`: both lists have it.
-    - `new`: `before` does not have it, and it was never resolved. It may have flaked before the period of `before`.
+    - `new`: `before` does not have it, and it was never resolved. It may have flaked before the
+      period of `before`.
 
     The period is the column `period` of lists from a store, and 7 days without it.
 
@@ -149,7 +152,7 @@ def _with_period(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_silence(resolved_after: pd.Timedelta, periods: pd.Series[str]) -> None:
-    """Raise BadInput if a test could be outside of a list for this long and still flake within its period."""
+    """Raise BadInput if a test that is unlisted for this long could still be in a period."""
     for period in periods.unique():
         if period in PERIODS and resolved_after <= PERIODS[period]:
             raise BadInput(
@@ -210,17 +213,18 @@ def flaky_lifecycle(
     Parameters
     ----------
     history : DataFrame
-        Result of `store.flaky_tests(history=True)`, as pandas, Polars, DuckDB or PySpark: one row per test and state,
-        valid from one reading of the list until another. Needs the columns `id`, `scope`, `name`, `location`,
-        `instances`, `latest_occurrence_at`, `last_resolved_at`, `fetched_at`, `valid_from` and `valid_to`. Tests are
-        identified by `organization` and `suite`, too, if the frame has them. Without `period`, the lists are those of
-        7 days.
+        Result of `store.flaky_tests(history=True)`, as pandas, Polars, DuckDB or PySpark: one row
+        per test and state, valid from one reading of the list until another. Needs the columns
+        `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at`,
+        `fetched_at`, `valid_from` and `valid_to`. Tests are identified by `organization` and
+        `suite`, too, if the frame has them. Without `period`, the lists are those of 7 days.
     new : str or timedelta, default "7d"
         How long a test counts as new after its first listing.
     quiet : str or timedelta, default "14d"
         How long after its latest occurrence a test that is still listed counts as quiet.
     resolved_after : str or timedelta, default "56d"
-        How long after its latest occurrence a test counts as resolved. Must be longer than the periods of the lists.
+        How long after its latest occurrence a test counts as resolved. Must be longer than the
+        periods of the lists.
 
     Returns
     -------
@@ -249,8 +253,9 @@ def flaky_lifecycle(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `new`, `quiet` or `resolved_after` is not a length of
-        time, `resolved_after` is not longer than a period, or a test occurs twice in one reading.
+        If a column is missing, a timestamp has no time zone, `new`, `quiet` or `resolved_after` is
+        not a length of time, `resolved_after` is not longer than a period, or a test occurs twice
+        in one reading.
 
     See Also
     --------
@@ -260,12 +265,12 @@ def flaky_lifecycle(
     -----
     The status is the first of these that holds:
 
-    - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it has been quiet for longer
-      than `resolved_after`, since then.
-    - `quiet`: it is no longer listed, or its latest occurrence is older than `quiet`, since that occurrence. Without
-      one, since the first reading that no longer lists it.
-    - `reopened`: it was resolved by either rule, and then occurred or was listed again, since the occurrence that the
-      first reading of this shows, or since that reading if it shows none.
+    - `resolved`: it is resolved without a later occurrence, since `last_resolved_at`; or it has
+      been quiet for longer than `resolved_after`, since then.
+    - `quiet`: it is no longer listed, or its latest occurrence is older than `quiet`, since that
+      occurrence. Without one, since the first reading that no longer lists it.
+    - `reopened`: it was resolved by either rule, and then occurred or was listed again, since the
+      occurrence that the first reading of this shows, or since that reading if it shows none.
     - `new`: it was first listed within `new`, and earlier readings did not list it, since the first occurrence that a
       reading shows, or since its first reading, whichever is earlier.
     - `active`: it is listed and none of these, since the same time as for `new`.
@@ -273,8 +278,8 @@ def flaky_lifecycle(
     A reading shows the latest occurrence only, so earlier ones since the previous reading are unknown. The first
     reading of a list has no previous one: `known_since` is False for what it already shows.
 
-    A list contains the tests that flaked within its period. So a test that flakes every 8 days is in every other list
-    of 7 days. It is then quiet or active, and neither resolved nor reopened.
+    A list contains the tests that flaked within its period. So a test that flakes every 8 days is
+    in every other list of 7 days. It is then quiet or active, and neither resolved nor reopened.
 
     Examples
     --------
@@ -302,12 +307,13 @@ def flaky_lifecycle(
 
 def _sightings_of_lists(history: Frame) -> tuple[pd.DataFrame, list[str]]:
     """
-    Return what readings of lists show of each test, by test and time, and the columns that identify tests.
+    Return what readings of lists show of each test over time, and the columns that identify tests.
 
-    A sighting is a state of a test: `valid_from` the reading that shows it first, `valid_to` the first one that does
-    not, null if the last one shows it, `read_at` the last reading of its list, `latest_occurrence_at`,
-    `last_resolved_at` and `instances` as shown, and `period`, how far back the readings look. Sightings from another
-    table, such as one with a row for each test and day, need the same columns.
+    A sighting is a state of a test: `valid_from` the reading that shows it first, `valid_to` the
+    first one that does not, null if the last one shows it, `read_at` the last reading of its list,
+    `latest_occurrence_at`, `last_resolved_at` and `instances` as shown, and `period`, how far back
+    the readings look. Sightings from another table, such as one with a row for each test and day,
+    need the same columns.
     """
     optional = (*_LIST, _OWNERS, _PERIOD)
     rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], optional)
@@ -353,7 +359,10 @@ def _with_columns_of_tests(sightings: pd.DataFrame, by: list[str], resolved_afte
 
 
 def _seen_at(states: pd.DataFrame) -> pd.Series:
-    """Return the latest occurrence; of unlisted tests without one, the first reading that no longer lists them."""
+    """Return the latest occurrence.
+
+    Unlisted tests without one have the first reading that no longer lists them.
+    """
     return states["latest_occurrence_at"].fillna(states["valid_to"])
 
 
@@ -377,7 +386,8 @@ def _find_status(
     tests: pd.DataFrame, new_within: pd.Timedelta, quiet_after: pd.Timedelta, resolved_after: pd.Timedelta
 ) -> pd.DataFrame:
     is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
-    silent_since, seen_at = tests["seen_at"] + resolved_after, tests["seen_at"]
+    silent_since = tests["seen_at"] + resolved_after
+    seen_at = tests["seen_at"]
     is_silent = silent_since < tests["read_at"]
     cases = {
         "resolved": (is_resolved | is_silent, tests["last_resolved_at"].where(is_resolved, silent_since)),

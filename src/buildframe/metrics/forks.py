@@ -1,4 +1,7 @@
-"""Say which builds are for pull requests from forks: their branch is not the pipeline's branch of that name."""
+"""Say which builds are for pull requests from forks.
+
+The branch of a fork is not the pipeline's branch of that name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ PULL_REQUEST = ("pull_request", "pull_request_base", "pull_request_repository")
 """Columns of which at least one has a value if a build is for a pull request."""
 
 COLUMNS = (*PULL_REQUEST, "pipeline_repository")
-"""Columns that show whether a build is from a fork. Each may be missing, and then counts as null."""
+"""Columns that show whether a build is from a fork.
+
+Each may be missing, and then counts as null.
+"""
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
 _USER = re.compile(r"^[^@/]*@")
@@ -26,14 +32,14 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
     """
     Return whether each build is for a pull request from a fork.
 
-    The branch of a fork can be called `main`, too, and says nothing about the pipeline's own `main`. `outages`,
-    `recovery_time`, `red_share` and plots of a branch leave these builds out.
+    The branch of a fork can be called `main`, too, and says nothing about the pipeline's own
+    `main`. `outages`, `recovery_time`, `red_share` and plots of a branch leave these builds out.
 
     Parameters
     ----------
     builds : pandas.DataFrame
-        Builds. Uses `pull_request`, `pull_request_base`, `pull_request_repository` and `pipeline_repository` if the
-        frame has them.
+        Builds. Uses `pull_request`, `pull_request_base`, `pull_request_repository` and
+        `pipeline_repository` if the frame has them.
 
     Returns
     -------
@@ -51,10 +57,10 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
 
     Notes
     -----
-    A build with a pull request is from a fork if `pull_request_repository` is another repository than
-    `pipeline_repository`. URLs are compared by host and path, without regard to case, so `git@github.com:acme/web.git`
-    and `https://github.com/Acme/web` are one repository. If one of them is unknown, every build with a pull request
-    counts as from a fork.
+    A build with a pull request is from a fork if `pull_request_repository` is another repository
+    than `pipeline_repository`. URLs are compared by host and path, without regard to case, so
+    `git@github.com:acme/web.git` and `https://github.com/Acme/web` are one repository. If one of
+    them is unknown, every build with a pull request counts as from a fork.
 
     Examples
     --------
@@ -72,7 +78,7 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
 
 
 def repository_key(url: Any) -> str | None:
-    """Return host and path of the URL of a repository, such as `github.com/acme/web`; None if there is none."""
+    """Return host and path of a repository's URL, such as `github.com/acme/web`, or None."""
     text = url.strip().lower() if isinstance(url, str) else ""
     has_scheme = _SCHEME.match(text)
     text = _USER.sub("", _SCHEME.sub("", text))

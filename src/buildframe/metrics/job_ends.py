@@ -1,8 +1,9 @@
 """Say when jobs ended and whether they are under way, by one rule for every engine.
 
-A job is over if it has `finished_at`, if its `state` says so, or if it has expired. Its end is the first known of
-`finished_at`, `expired_at` and the end of its build. If none is known, it is over at an unknown time: it neither runs
-nor waits any more, and its duration is unknown. Knows single jobs; does not group or summarize.
+A job is over if it has `finished_at`, if its `state` says so, or if it has expired. Its end is the
+first known of `finished_at`, `expired_at` and the end of its build. If none is known, it is over at
+an unknown time: it neither runs nor waits any more, and its duration is unknown. Knows single jobs;
+does not group or summarize.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from buildframe.spec.jobs import OVER_STATES
 
 STAMPS = ("finished_at", "expired_at", "build_finished_at", "fetched_at")
 COLUMNS = (*STAMPS, "state")
-"""Columns that the rule reads. Each may be missing, as in frames of older versions, and then counts as null."""
+"""Columns that the rule reads.
+
+Each may be missing, as in frames of older versions, and then counts as null.
+"""
 
 IS_OVER = "is over"
 """Column that `with_ends` adds: whether the job is over."""
 
 SEEN_UNTIL = "seen until"
-"""Column that `with_ends` adds: when the job ended, or if it is under way, when it was fetched; else null."""
+"""Column that `with_ends` adds: when the job ended, or was fetched if it is under way; or null."""
 
 ReadColumn = Callable[[str], nw.Expr]
 """Returns the expression of a column, such as that of its timestamps in microseconds."""
@@ -47,7 +51,10 @@ def is_over(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
 
 
 def ended_at(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
-    """Return when jobs ended, null if they are under way or that is unknown. One of the columns must be there."""
+    """Return when jobs ended, null if they are under way or that is unknown.
+
+    One of the columns must be there.
+    """
     known = [read(name) for name in STAMPS[:-1] if name in available]
     if not known:
         fetched = read("fetched_at")
@@ -56,7 +63,10 @@ def ended_at(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
 
 
 def seen_until(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
-    """Return when jobs ended; when they were fetched if they are under way; null if they ended at an unknown time."""
+    """Return when jobs ended; when they were fetched if they are under way.
+
+    The result is null if they ended at an unknown time.
+    """
     ended = ended_at(available, read)
     if "fetched_at" not in available:
         return ended
@@ -64,7 +74,7 @@ def seen_until(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr
 
 
 def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return jobs whose `finished_at` is when they ended, with the columns `IS_OVER` and `SEEN_UNTIL`.
+    """Return jobs with `IS_OVER` and `SEEN_UNTIL`, and with their ends as `finished_at`.
 
     Few jobs have no `finished_at`, and only these are examined.
     """
@@ -78,9 +88,10 @@ def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
     ended: Any = finished.array.copy()
     seen: Any = finished.array.copy()
     if len(rows) and {*names} & {*STAMPS}:
-        few = _examine(jobs, names, rows)
-        ended[rows], seen[rows] = few["ended"].array, few["seen"].array
-        is_job_over[rows] = few["over"].to_numpy(np.bool_)
+        examined = _examine(jobs, names, rows)
+        ended[rows] = examined["ended"].array
+        seen[rows] = examined["seen"].array
+        is_job_over[rows] = examined["over"].to_numpy(np.bool_)
     else:
         is_job_over[rows] = False
     added: dict[str, Any] = {IS_OVER: is_job_over, SEEN_UNTIL: seen}
@@ -90,7 +101,7 @@ def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def end_times(jobs: pd.DataFrame) -> pd.Series[pd.Timestamp]:
-    """Return when each job ended, on the index of the frame; NaT if it is under way or that is unknown."""
+    """Return when each job ended; NaT if it is under way or that is unknown."""
     column(jobs, "finished_at")  # raises BadInput if it is missing
     ends: pd.Series[pd.Timestamp] = with_ends(jobs[[name for name in COLUMNS if name in jobs]])["finished_at"]
     return ends

@@ -33,12 +33,13 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `started_at`,
-        `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at` and `build_finished_at` if the
-        frame has them. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`,
+        `started_at`, `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at`
+        and `build_finished_at` if the frame has them. Ids must be unique.
     by : str, function or list of these, default ("queue", "queue_id")
-        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By default queues of one
-        key in several clusters are groups of their own; a frame without `queue_id` is grouped by `queue` alone.
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By
+        default queues of one key in several clusters are groups of their own; a frame without
+        `queue_id` is grouped by `queue` alone.
     start, end : datetime, date, str or timedelta, optional
         Limits of the time window, as in `created_from`. An age such as "7d" counts back from the latest `fetched_at`.
         By default the window covers all runs.
@@ -72,9 +73,9 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
 
     Notes
     -----
-    A run is the interval from `started_at` until the job ended, of every attempt. A job that is under way runs until
-    `fetched_at`. A job that is over has the end that `run_time` describes; if it ended at an unknown time, it counts
-    nowhere. Trigger jobs run on no agent.
+    A run is the interval from `started_at` until the job ended, of every attempt. A job that is
+    under way runs until `fetched_at`. A job that is over has the end that `run_time` describes; if
+    it ended at an unknown time, it counts nowhere. Trigger jobs run on no agent.
 
     `whole` is False before the first `build_created_at` plus the longest time from a build's creation to the end of a
     run, and after the last `build_created_at`. It speaks of time only: a frame filtered by pipeline or branch gives the
@@ -103,12 +104,13 @@ def queue_depth(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`, `runnable_at`, `started_at`,
-        `finished_at`, `fetched_at` and `build_created_at`. Uses `state`, `expired_at` and `build_finished_at` if the
-        frame has them. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `type`,
+        `runnable_at`, `started_at`, `finished_at`, `fetched_at` and `build_created_at`. Uses
+        `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must be unique.
     by : str, function or list of these, default ("queue", "queue_id")
-        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By default queues of one
-        key in several clusters are groups of their own; a frame without `queue_id` is grouped by `queue` alone.
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By
+        default queues of one key in several clusters are groups of their own; a frame without
+        `queue_id` is grouped by `queue` alone.
     start, end : datetime, date, str or timedelta, optional
         Limits of the time window, as in `concurrency`.
 
@@ -138,10 +140,10 @@ def queue_depth(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
 
     Notes
     -----
-    A wait is the interval [runnable_at, started_at). A job that never started waited until it ended, or if it is under
-    way, until `fetched_at`. A job that was canceled or expired at an unknown time does not wait any more, and counts
-    nowhere. Jobs of other types need no agent. Count times seconds adds up to queue time, including jobs that never
-    started.
+    A wait is the interval [runnable_at, started_at). A job that never started waited until it
+    ended, or if it is under way, until `fetched_at`. A job that was canceled or expired at an
+    unknown time does not wait any more, and counts nowhere. Jobs of other types need no agent.
+    Count times seconds adds up to queue time, including jobs that never started.
 
     Examples
     --------
@@ -167,12 +169,14 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `agent_id`, `type`, `started_at`
-        and `finished_at`. Uses `state`, `expired_at` and `build_finished_at` if the frame has them. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `agent_id`,
+        `type`, `started_at` and `finished_at`. Uses `state`, `expired_at` and `build_finished_at`
+        if the frame has them. Ids must be unique.
     by : str, function or list of these, default ("queue", "queue_id")
-        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By default queues of one
-        key in several clusters are groups of their own; a frame without `queue_id` is grouped by `queue` alone. An
-        agent in several groups counts in each, with its jobs there.
+        Keys that define the groups, as in `percentiles`. None puts all rows into one group. By
+        default queues of one key in several clusters are groups of their own; a frame without
+        `queue_id` is grouped by `queue` alone. An agent in several groups counts in each, with its
+        jobs there.
 
     Returns
     -------

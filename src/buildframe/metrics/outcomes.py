@@ -1,4 +1,7 @@
-"""Classify single builds and jobs: whether they failed, and how jobs ended. Does not group or summarize."""
+"""Classify single builds and jobs: whether they failed, and how jobs ended.
+
+Does not group or summarize.
+"""
 
 from __future__ import annotations
 
@@ -80,19 +83,19 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
 @checked_names
 def outcome(jobs: pd.DataFrame) -> pd.Series[str]:
     """
-    Return how each script job ended: whether its command failed, or infrastructure, a timeout or a person ended it.
+    Return how each script job ended: by its command, by infrastructure, a timeout or a person.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with the columns `type`, `state`, `soft_failed`, `exit_status` and `signal`. Uses `signal_reason` if the
-        frame has it.
+        Jobs with the columns `type`, `state`, `soft_failed`, `exit_status` and `signal`. Uses
+        `signal_reason` if the frame has it.
 
     Returns
     -------
     pandas.Series
-        `str` on the index of the frame; null for jobs that are not over, or never could run, and for other types than
-        script. See Notes for the values.
+        `str` on the index of the frame; null for jobs that are not over, or never could run, and
+        for other types than script. See Notes for the values.
 
     Raises
     ------
@@ -106,14 +109,17 @@ def outcome(jobs: pd.DataFrame) -> pd.Series[str]:
 
     Notes
     -----
-    - `passed`, `soft_failed`, `timed_out`, `expired`: as the service says in `state` and `soft_failed`.
+    - `passed`, `soft_failed`, `timed_out`, `expired`: as the service says in `state` and
+      `soft_failed`.
     - `canceled`: a person canceled the job (state `canceled`, or `signal_reason` `cancel`).
-    - `infrastructure`: the job failed because its agent was lost or stopped, or never ran it. The `signal_reason` is
-      `agent_stop`, `agent_refused`, `agent_incompatible`, `stack_error` or `process_run_error`, whatever the exit
-      status; or the exit status is -1, unless a reason or a crash explains it.
-    - `killed`: SIGKILL without a reason. The system killed the command because memory ran out, or a person did.
-    - `failed`: all other failures. A command that crashes, as by SIGSEGV or SIGABRT, fails like others, and so does a
-      job whose signature was rejected.
+    - `infrastructure`: the job failed because its agent was lost or stopped, or never ran it. The
+      `signal_reason` is `agent_stop`, `agent_refused`, `agent_incompatible`, `stack_error` or
+      `process_run_error`, whatever the exit status; or the exit status is -1, unless a reason or a
+      crash explains it.
+    - `killed`: SIGKILL without a reason. The system killed the command because memory ran out, or a
+      person did.
+    - `failed`: all other failures. A command that crashes, as by SIGSEGV or SIGABRT, fails like
+      others, and so does a job whose signature was rejected.
 
     Examples
     --------

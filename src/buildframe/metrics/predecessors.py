@@ -34,8 +34,11 @@ NEEDS = (
 """Columns of jobs that are needed, besides those that identify their pipeline."""
 
 WANTS = ("label", "expired_at", "build_finished_at", "fetched_at", *retries.COLUMNS)
-"""Optional columns: block steps have a label for a name, some jobs end without `finished_at`, and what says how jobs
-were retried."""
+"""Optional columns.
+
+Block steps have a label for a name, some jobs end without `finished_at`, and the others say how
+jobs were retried.
+"""
 
 NEAR = 5_000_000
 """Microseconds within which the service starts what waited for a release."""
@@ -57,11 +60,13 @@ NONE, REPEAT, UPLOAD, RELEASE, FAILURE = range(5)
 class PipelineJobs:
     """Jobs ordered by pipeline and id, as arrays. Times are microseconds; builds and steps have numbers.
 
-    `ready` is when a job became runnable or was unblocked; if that is unknown (`is_exact` is false), the first other
-    time that is known. Only script jobs have `started`. `finished` is `NAT` if a job is under way or, as `is_over` then
-    shows, ended at an unknown time. `released` is when it let other jobs start, and `failed` when it failed hard, both
-    by its own `finished_at` only. `is_void` marks jobs that no other waits for. `replaces` is the row of the attempt
-    that a job repeats, or -1. `is_superseded` marks attempts that were repeated, also by a job that is not among these.
+    `ready` is when a job became runnable or was unblocked; if that is unknown (`is_exact` is
+    false), the first other time that is known. Only script jobs have `started`. `finished` is `NAT`
+    if a job is under way or, as `is_over` then shows, ended at an unknown time. `released` is when
+    it let other jobs start, and `failed` when it failed hard, both by its own `finished_at` only.
+    `is_void` marks jobs that no other waits for. `replaces` is the row of the attempt that a job
+    repeats, or -1. `is_superseded` marks attempts that were repeated, also by a job that is not
+    among these.
     """
 
     rows: pd.DataFrame
@@ -133,7 +138,8 @@ def read_jobs(table: pd.DataFrame) -> PipelineJobs:
     build, builds = _number_within(group, table["build_id"])
     step, steps = _number_within(group, table["step"].fillna(table["label"]) if "label" in table else table["step"])
     created, runnable, started, finished, unblocked = (timestamp_micros(table, name) for name in NEEDS[-5:])
-    is_script, is_block = equals(table, "type", "script"), equals(table, "type", "manual")
+    is_script = equals(table, "type", "script")
+    is_block = equals(table, "type", "manual")
     is_soft = table["soft_failed"].fillna(False).to_numpy(np.bool_)
     has_failed = ~is_block & (equals(table, "state", "failed") | equals(table, "state", "timed_out"))
     has_passed = ~is_block & equals(table, "state", "passed") | (has_failed & is_soft)
@@ -194,7 +200,8 @@ def _find_replaced(table: pd.DataFrame, build: Integers) -> Integers:
 
     An attempt names the job that repeats it. If it does not, that job may name the attempt.
     """
-    ids, replaces = pd.Index(table["id"]), np.full(len(table), -1)
+    ids = pd.Index(table["id"])
+    replaces = np.full(len(table), -1)
     attempts = np.flatnonzero(table["retried_in_job_id"].notna())[::-1]
     repeats = ids.get_indexer(pd.Index(table["retried_in_job_id"].iloc[attempts]))
     _set_replaced(replaces, build, repeats, attempts)

@@ -30,9 +30,9 @@ def with_seconds(frame: Frame) -> Frame:
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs of pandas or PySpark, with the timestamps that the durations need. A frame with
-        `build_created_at` holds jobs. Ids must be unique. Jobs of PySpark need the column `step`, which fetched and
-        stored jobs have.
+        Builds or jobs of pandas or PySpark, with the timestamps that the durations need. A frame
+        with `build_created_at` holds jobs. Ids must be unique. Jobs of PySpark need the column
+        `step`, which fetched and stored jobs have.
 
     Returns
     -------

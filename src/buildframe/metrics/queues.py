@@ -1,4 +1,7 @@
-"""Distinguish queues: two clusters may each have a queue of one key. Knows columns of jobs, not their times."""
+"""Distinguish queues: two clusters may each have a queue of one key.
+
+Knows columns of jobs, not their times.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _SHORT = 8
 
 
 def queue_keys(by: By, columns: Collection[str]) -> By:
-    """Return the keys; of the default ones only `queue` if the columns are those of an older frame."""
+    """Return the keys. For an older frame, the default ones are only `queue`."""
     return "queue" if by == BY_QUEUE and "queue_id" not in columns else by
 
 
@@ -34,8 +37,8 @@ def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
     """
     Return a distinct name of each job's queue for display: its key, unless two queues have the key.
 
-    These have the first characters of their cluster's id after the key, such as "default · 0186a3f2", or "no cluster".
-    A queue whose key is unknown is named by the first characters of its id.
+    These have the first characters of their cluster's id after the key, or "no cluster":
+    "default · 0186a3f2". A queue whose key is unknown is named by the first characters of its id.
     """
     keys = typed_column(jobs, "queue")
     if "queue_id" not in jobs or jobs["queue_id"].isna().all():
@@ -64,9 +67,9 @@ def _name_distinctly(queues: pd.DataFrame) -> list[str]:
         else:
             names.append(key)
     is_alike = pd.Series(names, dtype="str").duplicated(keep=False).tolist()
-    for place, (key, identity, alike) in enumerate(zip(keys, identities, is_alike, strict=True)):
+    for position, (key, identity, alike) in enumerate(zip(keys, identities, is_alike, strict=True)):
         if alike and identity != key:  # the first characters of two clusters are the same
-            names[place] = f"{key or ''}{_SEPARATOR if key else ''}{identity}"
+            names[position] = f"{key or ''}{_SEPARATOR if key else ''}{identity}"
     return names
 
 
@@ -76,14 +79,17 @@ def shorten_id(id: str) -> str:
 
 
 def with_queue_names(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return jobs whose `queue` is the name for display, so that groups by queue separate clusters."""
+    """Return jobs whose `queue` is the name for display, which separates clusters."""
     if "queue_id" not in jobs or jobs["queue_id"].isna().all():
         return jobs
     return jobs.assign(queue=name_queues(jobs))
 
 
 def is_queue(jobs: pd.DataFrame, queue: str) -> pd.Series[bool]:
-    """Return which jobs are of the queue with this name or id. A key that several queues have is no name."""
+    """Return which jobs are of the queue with this name or id.
+
+    A key that several queues have is no name.
+    """
     is_chosen = name_queues(jobs).eq(queue).fillna(value=False).astype(bool)
     if "queue_id" in jobs:
         is_chosen |= typed_column(jobs, "queue_id").eq(queue).fillna(value=False).astype(bool)
@@ -91,7 +97,7 @@ def is_queue(jobs: pd.DataFrame, queue: str) -> pd.Series[bool]:
 
 
 class KnownQueue(NamedTuple):
-    """A queue of a record: its name for display, its key and id if they are known, and its organization."""
+    """A queue of a record: its name for display, its key and id if known, and its organization."""
 
     name: str
     key: str | None
@@ -106,11 +112,12 @@ def find_queues(queue: Any, known: Sequence[KnownQueue], option: str) -> list[in
     """
     if queue is None:  # which is also the missing key or id of a queue
         return []
-    exact = [place for place, one in enumerate(known) if queue in (one.id, one.name) and queue != one.key]
-    found = exact or [place for place, one in enumerate(known) if queue == one.key]
-    organizations = [known[place].organization for place in found]
-    if len(set(organizations)) < len(found):
-        choices = ", ".join(repr(known[place].id or known[place].name) for place in found)
+    by_key = [position for position, entry in enumerate(known) if queue == entry.key]
+    exact = [position for position, entry in enumerate(known) if queue in (entry.id, entry.name)]
+    found = [position for position in exact if position not in by_key] or by_key
+    organizations = {known[position].organization for position in found}
+    if len(organizations) < len(found):
+        choices = ", ".join(repr(known[position].id or known[position].name) for position in found)
         raise BadInput(
             f"{option}: {len(found)} queues have the key {queue!r}, in several clusters. "
             f"Pass the queue_id or name of one of them: {choices}."

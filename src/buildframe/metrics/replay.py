@@ -36,17 +36,19 @@ def replay(
         Builds with the columns `id`, `pipeline`, `state`, `created_at` and `finished_at`. Uses `number`, `branch`,
         `blocked`, `rebuilt_from_id`, `triggered_from_build_id` and `fetched_at`. Ids must be unique.
     jobs : pandas.DataFrame
-        All jobs of these builds, fetched with `include_retried_jobs=True` and with unique ids. Keep the order in which
-        they were fetched: jobs of a build that are ready at once get agents in this order. Needs the columns `id`,
-        `build_id`, `pipeline`, `type`, `state`, `queue`, `created_at`, `runnable_at`, `started_at`, `finished_at`, and
-        `step` or `step_key` and `name`. Uses `agent_id`, `priority`, `soft_failed`, `retried_in_job_id`,
-        `retry_of_job_id`, `retry_of_type`, `retry_source`, `retry_type`, `exit_status`, `signal`, `signal_reason`,
-        `triggered_build`, `async`, `label`, `unblocked_at` and `fetched_at`; if one is missing, it counts as null. If
-        both frames have `organization`, it identifies pipelines and queues, too.
+        All jobs of these builds, fetched with `include_retried_jobs=True` and with unique ids. Keep
+        the order in which they were fetched: jobs of a build that are ready at once get agents in
+        this order. Needs the columns `id`, `build_id`, `pipeline`, `type`, `state`, `queue`,
+        `created_at`, `runnable_at`, `started_at`, `finished_at`, and `step` or `step_key` and
+        `name`. Uses `agent_id`, `priority`, `soft_failed`, `retried_in_job_id`, `retry_of_job_id`,
+        `retry_of_type`, `retry_source`, `retry_type`, `exit_status`, `signal`, `signal_reason`,
+        `triggered_build`, `async`, `label`, `unblocked_at` and `fetched_at`; if one is missing, it
+        counts as null. If both frames have `organization`, it identifies pipelines and queues, too.
     agents : int, sequence of int, dict, optional
-        Agents of every queue: a whole number, `float("inf")`, or a schedule of 168 whole numbers for the hours of a
-        week from Monday 0:00 UTC. A dict has these by key or `queue_id` of a queue; other queues keep their agents. A
-        key that several clusters have is refused. By default, the number is inferred from the record, see Notes.
+        Agents of every queue: a whole number, `float("inf")`, or a schedule of 168 whole numbers
+        for the hours of a week from Monday 0:00 UTC. A dict has these by key or `queue_id` of a
+        queue; other queues keep their agents. A key that several clusters have is refused. By
+        default, the number is inferred from the record, see Notes.
     run_scale : dict, optional
         Factors for run times, such as `{"e2e": 0.5}`. Keys are steps, or pairs of pipeline and step.
     skip : str, tuple or collection, optional

@@ -1,8 +1,9 @@
 """Decide which kind of retry made each attempt, for every metric.
 
-The rule is that of `buildframe.spec.job_columns`: a new attempt says it in its `retry_source`. If it does not, the
-attempt that its retry replaced says it in its `retry_type`. The `retry_type` of an attempt says nothing about its own
-origin. Fetched frames have the result as `retry_of_type`; for other frames it is derived here.
+The rule is that of `buildframe.spec.job_columns`: a new attempt says it in its `retry_source`. If
+it does not, the attempt that its retry replaced says it in its `retry_type`. The `retry_type` of an
+attempt says nothing about its own origin. Fetched frames have the result as `retry_of_type`; for
+other frames it is derived here.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ from buildframe.metrics.columns import Integers, require_columns
 from buildframe.metrics.engines.rows import GroupedRows, Rows
 from buildframe.spec.job_columns import compute_in_frame
 
-ATTEMPT, KIND = "retry_of_job_id", "retry_of_type"
+ATTEMPT = "retry_of_job_id"
+KIND = "retry_of_type"
 
 COLUMNS = (ATTEMPT, KIND, "retry_source", "retry_type")
-"""Columns of jobs that say how they were retried, besides `retried_in_job_id`. Each may be missing."""
+"""Columns of jobs that say how they were retried, besides `retried_in_job_id`.
+
+Each may be missing.
+"""
 
 KINDS = ("automatic", "manual")
 
-_NUMBER, _KEY = "number of the kind", "id of an attempt"
+_NUMBER = "number of the kind"
+_KEY = "id of an attempt"
 
 
 def check_have_kinds(available: Collection[str]) -> None:
@@ -37,7 +43,10 @@ def check_have_kinds(available: Collection[str]) -> None:
 
 
 def with_retries(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return jobs with both `ATTEMPT` and `KIND`. Values that are missing are derived from the other columns."""
+    """Return jobs with both `ATTEMPT` and `KIND`.
+
+    Values that are missing are derived from the other columns.
+    """
     known = {name: _texts(jobs, name) for name in (ATTEMPT, KIND)}
     rows = _find_underived(jobs, known[ATTEMPT].notna() & known[KIND].notna())
     if len(rows):
@@ -57,7 +66,7 @@ def _texts(jobs: pd.DataFrame, name: str) -> pd.Series[str]:
 
 
 def _find_underived(jobs: pd.DataFrame, is_known: pd.Series[bool]) -> Integers:
-    """Return the rows of retries of which something is unknown, and of all attempts that were retried.
+    """Return the rows of all attempts that were retried, and of retries that are not fully known.
 
     Fetched frames have none, and then the ids of all jobs are not searched.
     """
@@ -83,10 +92,13 @@ def _as_json(source: Any) -> Any:
 
 
 def with_kinds_performed(retried: GroupedRows, jobs: Rows) -> GroupedRows:
-    """Add the flags `KINDS` to jobs that were retried: which kind of retry replaced them. Both are false if unknown.
+    """Add the flags `KINDS` to jobs that were retried: which kind of retry replaced them.
 
-    `retried` has `id`, `retried_in_job_id` and, if known, `retry_type`. `jobs` are all jobs with `id` and those of
-    `COLUMNS` that are known. Only new attempts are joined, because a join of all jobs is slow.
+    Both are false if unknown.
+
+    `retried` has `id`, `retried_in_job_id` and, if known, `retry_type`. `jobs` are all jobs with
+    `id` and those of `COLUMNS` that are known. Only new attempts are joined, because a join of all
+    jobs is slow.
     """
     names = jobs.collect_schema().names()
     rows = retried.frame
@@ -107,16 +119,19 @@ def with_kinds_performed(retried: GroupedRows, jobs: Rows) -> GroupedRows:
 
 def _select_successors(jobs: Rows, names: Collection[str]) -> Rows:
     """Return the attempts that say which kind of retry made them, with the number of the kind."""
-    said = [name for name in (KIND, "retry_source") if name in names]
-    few = jobs.filter(nw.any_horizontal(*(~nw.col(name).is_null() for name in said), ignore_nulls=False))
+    sources = [name for name in (KIND, "retry_source") if name in names]
+    informative = jobs.filter(nw.any_horizontal(*(~nw.col(name).is_null() for name in sources), ignore_nulls=False))
     numbers = {KIND: _number_kind(KIND), "retry_source": _number_source()}
     keys = [name for name in ("id", ATTEMPT) if name in names]
-    numbered = few.select(*keys, **{_NUMBER: nw.coalesce(*(numbers[name] for name in said))})
+    numbered = informative.select(*keys, **{_NUMBER: nw.coalesce(*(numbers[name] for name in sources))})
     return numbered.filter(~nw.col(_NUMBER).is_null())
 
 
 def _join_first(rows: Rows, successors: Rows, on: str, key: str) -> Rows:
-    """Add the number of the kind of the successors whose `key` is the value of `on`. Numbers join faster than texts."""
+    """Add the number of the kind of the successors whose `key` is the value of `on`.
+
+    Numbers join faster than texts.
+    """
     known = successors.filter(~nw.col(key).is_null())
     numbers = known.group_by(nw.col(key).cast(nw.String).alias(_KEY)).agg(nw.col(_NUMBER).max())
     keyed = rows.with_columns(**{_KEY: nw.col(on).cast(nw.String)})  # a column of nulls has no type in some engines

@@ -14,21 +14,23 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     """
     Return the step of each job: the column `step` of fetched jobs.
 
-    A step is the same in every build, and two jobs of a build that are not parallel jobs, matrix jobs or attempts of
-    one step never share it. It follows from the job and its build alone, so you can filter and sort the frame before.
+    A step is the same in every build, and two jobs of a build that are not parallel jobs, matrix
+    jobs or attempts of one step never share it. It follows from the job and its build alone, so you
+    can filter and sort the frame before.
 
     Parameters
     ----------
     jobs : pandas.DataFrame
-        Jobs with the column `step`. For other frames, such as files of older versions, the step is computed from
-        `step_key` and `name`, and from `group_key`, `command`, `parallel_group_index`, `parallel_group_total`,
-        `matrix`, `build_id`, `step_id`, `id`, `retried_in_job_id` and `retry_source` if the frame has them. Pass whole
-        builds then.
+        Jobs with the column `step`. For other frames, such as files of older versions, the step is
+        computed from `step_key` and `name`, and from `group_key`, `command`,
+        `parallel_group_index`, `parallel_group_total`, `matrix`, `build_id`, `step_id`, `id`,
+        `retried_in_job_id` and `retry_source` if the frame has them. Pass whole builds then.
 
     Returns
     -------
     pandas.Series
-        str on the index of the frame; null for a job without key, name and command, such as a wait step.
+        str on the index of the frame; null for a job without key, name and command, such as a wait
+        step.
 
     Raises
     ------
@@ -43,13 +45,14 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     - or else the `name` with its emoji, and with the `group_key` in parentheses if there is one,
     - or else the first 60 characters of the `command`.
 
-    The name of a parallel job loses its own shard number: with `parallel_group_total` 2, "RSpec 1/2" and "RSpec (2 of
-    2)" belong to "RSpec". "iOS 17/18" of a job that is not parallel stays as it is. In the name of a matrix job,
-    `{{matrix.os}}` stands for the value of the dimension "os".
+    The name of a parallel job loses its own shard number: with `parallel_group_total` 2, "RSpec
+    1/2" and "RSpec (2 of 2)" belong to "RSpec". "iOS 17/18" of a job that is not parallel stays as
+    it is. In the name of a matrix job, `{{matrix.os}}` stands for the value of the dimension "os".
 
-    If several steps of a build would be the same by these rules, `step_id` separates them, or, without it, which jobs
-    are parallel jobs, matrix jobs or attempts of each other. Their commands are added in parentheses if these differ,
-    or else their order in the build: "Test #1", "Test #2". Give steps keys to keep them apart whatever else changes.
+    If several steps of a build would be the same by these rules, `step_id` separates them, or,
+    without it, which jobs are parallel jobs, matrix jobs or attempts of each other. Their commands
+    are added in parentheses if these differ, or else their order in the build: "Test #1", "Test
+    #2". Give steps keys to keep them apart whatever else changes.
 
     Plots and reports show steps without emoji where that is clear.
 

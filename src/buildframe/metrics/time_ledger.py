@@ -44,13 +44,14 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
         Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `id`, `pipeline`, `number`,
         `branch`, `state`, `created_at` and `finished_at`. Uses `blocked`. Ids must be unique.
     jobs : DataFrame
-        Jobs of the same engine, fetched with `include_retried_jobs=True` and with unique ids. Needs the columns `id`,
-        `build_id`, `pipeline`, `type`, `state`, `soft_failed`, `retried_in_job_id`, `queue`, `created_at`,
-        `runnable_at`, `started_at`, `finished_at`, `unblocked_at`, at least one of `retry_of_type`, `retry_source` and
-        `retry_type`, and `step`, which pandas computes from `step_key` and `name` if it is missing. Uses
-        `retry_of_job_id`, and `label` for block steps. Pass all jobs of a pipeline: those of
-        other builds show which steps depend on each other. If both frames have `organization`, it identifies pipelines,
-        too.
+        Jobs of the same engine, fetched with `include_retried_jobs=True` and with unique ids. Needs
+        the columns `id`, `build_id`, `pipeline`, `type`, `state`, `soft_failed`,
+        `retried_in_job_id`, `queue`, `created_at`, `runnable_at`, `started_at`, `finished_at`,
+        `unblocked_at`, at least one of `retry_of_type`, `retry_source` and `retry_type`, and
+        `step`, which pandas computes from `step_key` and `name` if it is missing. Uses
+        `retry_of_job_id`, and `label` for block steps. Pass all jobs of a pipeline: those of other
+        builds show which steps depend on each other. If both frames have `organization`, it
+        identifies pipelines, too.
 
     Returns
     -------
@@ -99,8 +100,8 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     - `concurrency`: the same if it took longer, and ended within 5 s after a job of the step in another build. Also a
       `setup` of more than 5 s that ended within 1 s after such a job.
     - `blocked`: from the predecessor's end until a block step was unblocked.
-    - `manual_retry`: from the end of a failed attempt until somebody repeated it. `retry_rate` describes which columns
-      say that a retry was manual.
+    - `manual_retry`: from the end of a failed attempt until somebody repeated it. `retry_rate`
+      describes which columns say that a retry was manual.
     - `queue`: from runnable until started, or until canceled, expired or skipped before that.
     - `run`: the run of a job, or its part until it uploaded the next job of the chain.
     - `retry`: the run of an attempt that another one replaced.

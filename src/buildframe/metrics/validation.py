@@ -68,11 +68,12 @@ _ORDERING_TIMES = ("build_created_at", "created_at", "runnable_at", "started_at"
 
 
 def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -> None:
-    """Raise BadInput unless the rows of `before` are earlier than those of `after`, by `at` or another timestamp.
+    """Raise BadInput unless `before` is earlier than `after`, by `at` or another timestamp.
 
-    Two periods of jobs that are split by the creation of their builds overlap a little by the end of the jobs. So one
-    timestamp that separates them is enough. Frames without any value in `at` are accepted. Another timestamp without
-    a value, such as `finished_at` of builds that all run, says nothing.
+    Two periods of jobs that are split by the creation of their builds overlap a little by the end
+    of the jobs. So one timestamp that separates them is enough. Frames without any value in `at`
+    are accepted. Another timestamp without a value, such as `finished_at` of builds that all run,
+    says nothing.
     """
     if allow_reversed:
         return

@@ -23,10 +23,12 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with `include_retried_jobs=True` and with
-        unique ids. Needs the columns `organization`, `pipeline`, `branch`, `commit`, `build_id`, `build_number`,
-        `build_state`, `build_created_at`, `type`, `state`, `soft_failed`, `retried`, `started_at` and
-        `finished_at`. Uses `expired_at`, `build_finished_at` and `fetched_at` if the frame has them.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with
+        `include_retried_jobs=True` and with unique ids. Needs the columns `organization`,
+        `pipeline`, `branch`, `commit`, `build_id`, `build_number`, `build_state`,
+        `build_created_at`, `type`, `state`, `soft_failed`, `retried`, `started_at` and
+        `finished_at`. Uses `expired_at`, `build_finished_at` and `fetched_at` if the frame has
+        them.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. Failures and repeats are those of the whole build, in every
         group. By default all rows form one group.

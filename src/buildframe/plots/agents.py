@@ -101,7 +101,8 @@ def agents_needed(
         if rows.empty:
             heading, name = "Queue times by number of agents", theme.drawable(queue, 40)
             return theme.show_message(ax, f"No job waited for an agent in {name}.", title or heading, scope)
-        attrs, queue = rows.attrs, rows.attrs["queue"]
+        attrs = rows.attrs
+        queue = rows.attrs["queue"]
         _draw_shares(ax, rows, target)
         _draw_waits(ax, rows)
         _mark_numbers(ax, attrs)

@@ -233,7 +233,8 @@ def commit_grid(
             return
         shown_commits, older = _choose_newest(one.outcomes, count_commits_that_fit(ax, commits))
         table = _rank_verdicts(one.outcomes, one.steps).reindex(columns=list(shown_commits.index))
-        failed, total = (table > _NO_FAILURE).sum(axis=1), one.steps["failures"]
+        failed = (table > _NO_FAILURE).sum(axis=1)
+        total = one.steps["failures"]
         ran = table.index[table.notna().any(axis=1)]
         order = sorted(ran, key=lambda k: (-failed[k], -total[k], one.steps["name"][k]))
         rows = order[: max(count_rows_that_fit(ax, top + 1, below=_points_below(ax)) - 1, 1)]

@@ -147,7 +147,10 @@ def _bars(rows: pd.DataFrame, top: int, before: float, after: float, is_short: b
 
 
 def _names(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return the step of each row, with its queue if several queues ran it; without a step the queue."""
+    """Return the step of each row, with its queue if several queues ran it.
+
+    Without a step the queue.
+    """
     steps = label_steps(rows["step"], rows.get("pipeline"))
     queues = name_queues(rows)
     keys = [name for name in rows.columns[: rows.columns.get_loc("before_s")] if name not in BY_QUEUE]

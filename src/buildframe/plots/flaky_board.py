@@ -51,8 +51,8 @@ def flaky_board(
     ax : matplotlib.axes.Axes, optional
         Axes to draw on. By default a new figure is created.
     before : pandas.DataFrame, optional
-        An earlier snapshot of the same list. Colors then separate tests that are new, came back, are still flaky, are
-        quiet (no longer listed), or were resolved between the two snapshots.
+        An earlier snapshot of the same list. Colors then separate tests that are new, came back,
+        are still flaky, are quiet (no longer listed), or were resolved between the two snapshots.
     top : int, default 20
         Maximum number of tests, at least 1.
     col, row : str or function, optional

@@ -38,7 +38,7 @@ def prefix_if_several(names: pd.Series[str], groups: pd.Series[str]) -> pd.Serie
 
 
 def step_names(frame: pd.DataFrame) -> pd.Series[str]:
-    """Return the label of the step of each row, as "pipeline / step" if there are several pipelines."""
+    """Return the label of each step: "pipeline / step" if there are several pipelines."""
     labels = label_steps(frame["step"], frame["pipeline"])
     return prefix_if_several(labels.fillna(NO_NAME), frame["pipeline"])
 

@@ -273,7 +273,7 @@ def _times_of_steps(jobs: pd.DataFrame, min_runs: int) -> _StepTimes:
 
 
 def _step_of_pipeline(jobs: pd.DataFrame) -> pd.Series[Any]:
-    """Return the label of the step of each job, prefixed with the pipeline if the frame has several."""
+    """Return the label of the step of each job, after the pipeline if there are several."""
     if "pipeline" in jobs:
         return step_names(jobs[["pipeline"]].assign(step=metrics.step(jobs))).rename("step")
     return label_steps(metrics.step(jobs)).fillna(theme.NO_NAME).rename("step")

@@ -40,8 +40,9 @@ class Objective:
     by : {"queue", "pipeline"}, optional
         Check each queue or pipeline by itself. By default all rows together.
     queue, pipeline : str, optional
-        Count only rows of this queue or pipeline. Builds have no queue. A queue whose key several clusters have is
-        chosen by its id, or by its name in the report, such as "default · 0186a3f2".
+        Count only rows of this queue or pipeline. Builds have no queue. A queue whose key several
+        clusters have is chosen by its id, or by its name in the report, such as "default ·
+        0186a3f2".
     """
 
     of: str

@@ -72,13 +72,14 @@ class Sandbox:
     run_scale : mapping of str to float, optional
         Factors of run times, by the key of the step, above 0 and at most 100: `{"e2e": 0.5}` halves them.
     world : {"plain", "odd"}, default "plain"
-        What responses look like. `odd` also has what real services send: old formats, records of unusual shape, and
-        hostile texts. The history is the same.
+        What responses look like. `odd` also has what real services send: old formats, records of
+        unusual shape, and hostile texts. The history is the same.
     fork_share : float, default 0.0
-        Share of the pushes to branches that come from forks, whose branch is called as the pipeline's default branch.
+        Share of the pushes to branches that come from forks, whose branch is called as the
+        pipeline's default branch.
     no_end_share : float, default 0.0
-        Share of the canceled jobs that have no `finished_at`. Half of those that never started have expired, and half
-        of these say when.
+        Share of the canceled jobs that have no `finished_at`. Half of those that never started have
+        expired, and half of these say when.
     quota : Quota, optional
         Rate limits. By default they are never reached.
     deepest : int, default 10000

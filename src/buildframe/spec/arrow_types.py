@@ -31,9 +31,12 @@ def arrow_types(*, large: bool) -> dict[Kind, pa.DataType]:
 
 @functools.cache
 def pandas_types() -> dict[pa.DataType, Any]:
-    """Return the pandas dtype of each Arrow type in frames: text in any layout, integers, flags, timestamps, dates.
+    """Return the pandas dtype of each Arrow type in frames.
 
-    Numbers with a fraction are not here: they become float64 of NumPy, which a mapper of types must not return.
+    These are text in any layout, integers, flags, timestamps and dates.
+
+    Numbers with a fraction are not here: they become float64 of NumPy, which a mapper of types must
+    not return.
     """
     import numpy as np
     import pandas as pd

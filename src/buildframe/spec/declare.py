@@ -40,7 +40,10 @@ R = TypeVar("R", bound="Resource")
 T = TypeVar("T")
 
 Kind = Literal["text", "integer", "number", "flag", "timestamp", "json"]
-"""Type of the values of a column. `number` may have a fraction. `json` is a map or a list as JSON text."""
+"""Type of the values of a column.
+
+`number` may have a fraction. `json` is a map or a list as JSON text.
+"""
 
 
 class Privacy(Enum):

@@ -21,7 +21,7 @@ PERIODS: dict[str, dt.timedelta] = {
     "14days": dt.timedelta(days=14),
     "28days": dt.timedelta(days=28),
 }
-"""Length of each period that lists of flaky tests cover: a test that is not in the list was quiet for that long."""
+"""Length of each period of a list of flaky tests. An unlisted test was quiet for that long."""
 
 
 @table("flaky_tests")

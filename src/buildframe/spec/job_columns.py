@@ -1,6 +1,7 @@
-"""Compute the columns of jobs that follow from a job and the other jobs of its build: its step and its retry.
+"""Compute the columns that follow from all jobs of a build: the step and the retry of each job.
 
-Knows the rules; does not know pages, frames or stores. Numbers of builds and Arrow arrays go in, Arrow arrays come out.
+Knows the rules; does not know pages, frames or stores. Numbers of builds and Arrow arrays go in,
+Arrow arrays come out.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def compute(columns: Columns, build: BuildNumbers, names: Collection[str]) -> di
 def compute_in_frame(jobs: pd.DataFrame, names: Collection[str]) -> dict[str, pd.Series[Any]]:
     """Return the same of a frame. A missing source counts as null.
 
-    A frame without `build_id`, or with neither `step_id` nor `retried_in_job_id`, does not say which jobs are the same
-    step of a build. The step of a job is then its label.
+    A frame without `build_id`, or with neither `step_id` nor `retried_in_job_id`, does not say
+    which jobs are the same step of a build. The step of a job is then its label.
     """
     import numpy as np
     import pandas as pd
@@ -111,7 +112,7 @@ def _type_of(source: str) -> Any:
 
 
 def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the step of each job: its label, and what separates it from other steps of its build of that label."""
+    """Return the step of each job: its label, made distinct if steps of its build share it."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -123,7 +124,8 @@ def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa
     label_of_build = build[labeled] * max(1, len(encoded.dictionary)) + codes
     _, number, count = np.unique(label_of_build, return_inverse=True, return_counts=True)
     is_repeated = count[number] > 1
-    rows, number = labeled[is_repeated], number[is_repeated]
+    rows = labeled[is_repeated]
+    number = number[is_repeated]
     if not len(rows):
         return labels
 
@@ -142,7 +144,7 @@ def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa
 
 
 def _labels(columns: Columns) -> pa.Array[Any]:
-    """Return the step of each job as far as its own values say it, computed once for each combination of these."""
+    """Return the label of each job, computed once for each combination of the values it uses."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -186,8 +188,8 @@ def _infer_step_ids(
 ) -> pa.Array[Any]:
     """Return what stands for `step.id` if it is missing. `number` numbers the labels of builds.
 
-    Jobs of one key are one step, since keys are unique in a build. Otherwise parallel and matrix jobs of one label are
-    one step, and so are the attempts of a job.
+    Jobs of one key are one step, since keys are unique in a build. Otherwise parallel and matrix
+    jobs of one label are one step, and so are the attempts of a job.
     """
     import pyarrow as pa
 
@@ -222,16 +224,18 @@ def _mapping(keys: pa.Array[Any], values: pa.Array[Any]) -> dict[Any, Any]:
 
 def _first_attempt(job: Any, repeats: Mapping[Any, Any]) -> Any:
     seen = {job}
-    while (before := repeats.get(job)) is not None and before not in seen:
+    before = repeats.get(job)
+    while before is not None and before not in seen:
         seen.add(before)
         job = before
+        before = repeats.get(job)
     return job
 
 
 def _separate(
     labels: pa.Array[Any], build: BuildNumbers, command: pa.Array[Any], rows: npt.NDArray[np.int64], ids: pa.Array[Any]
 ) -> pa.Array[Any]:
-    """Return the labels, with a distinct name for each step of those rows whose step has the label of another one."""
+    """Return the labels, with distinct names in those rows whose step shares its label."""
     import pyarrow as pa
 
     texts = labels.to_pylist()
@@ -243,7 +247,9 @@ def _separate(
     for row, step in zip(rows.tolist(), ids.to_pylist(), strict=True):
         rows_of.setdefault((int(build[row]), texts[row]), {}).setdefault(step, []).append(row)
     for (of_build, label), steps in rows_of.items():
-        commands = [{command_of[row] or "" for row in rows_of_step} for rows_of_step in steps.values()]
+        commands = []
+        for rows_of_step in steps.values():
+            commands.append({command_of[row] or "" for row in rows_of_step})
         names = _distinct_names(str(label), commands, labels_of[of_build])
         for name, rows_of_step in zip(names, steps.values(), strict=True):
             for row in rows_of_step:
@@ -252,10 +258,10 @@ def _separate(
 
 
 def _distinct_names(label: str, commands: Sequence[Collection[str]], taken: Collection[str | None]) -> list[str]:
-    """Return names of the steps of one label: with their commands if these differ, else with their order.
+    """Return names of the steps of one label: with distinct commands, else with their order.
 
-    A matrix step may have several commands; the first of the alphabet stands for it, whatever the order of its jobs.
-    `taken` are the labels of the build, from which the names differ, too.
+    A matrix step may have several commands; the first of the alphabet stands for it, whatever the
+    order of its jobs. `taken` are the labels of the build, from which the names differ, too.
     """
     texts = [_shorten(min(filter(None, of_step), default="")) for of_step in commands]
     names = [f"{label} ({text})" for text in texts]
@@ -282,8 +288,9 @@ def step_label(
 ) -> str | None:
     """Return the step of a job from its own values, null if it has none.
 
-    This is its key, else its name with emoji and with its group, else its command. The name of a parallel job is
-    without the number of the shard, and that of a matrix job has `{{matrix.os}}` in place of the value.
+    This is its key, else its name with emoji and with its group, else its command. The name of a
+    parallel job is without the number of the shard, and that of a matrix job has `{{matrix.os}}` in
+    place of the value.
     """
     if step_key:
         return step_key
@@ -296,7 +303,7 @@ def step_label(
 
 
 def _without_shard(name: str, index: int | None, total: int | None) -> str:
-    """Return the name of a parallel job without its own shard, such as "2/5", "(2 of 5)" or "#2"."""
+    """Return the name of a parallel job without its own shard, such as "2/5" or "#2"."""
     if total is None:
         return name
     for match in _EMOJI_OR_SHARD.finditer(name):
@@ -312,7 +319,7 @@ def _without_shard(name: str, index: int | None, total: int | None) -> str:
 
 
 def _without_values(text: str, matrix: str | None) -> str:
-    """Return a text of a matrix job with the placeholders of the pipeline's configuration in place of the values."""
+    """Return a text of a matrix job with placeholders, as configured, in place of its values."""
     if not matrix or not text:
         return text
     try:
@@ -339,36 +346,43 @@ def _without_values(text: str, matrix: str | None) -> str:
 def _retries(columns: Columns) -> dict[str, Any]:
     """Return which attempt each job repeats, and the kind of retry that made it.
 
-    A new attempt says both in its `retry_source`. The `retry_type` of a job is the kind of retry that replaced that
-    job. So it counts for the attempt that its `retried_in_job_id` names, never for the job itself.
+    A new attempt says both in its `retry_source`. The `retry_type` of a job is the kind of retry
+    that replaced that job. So it counts for the attempt that its `retried_in_job_id` names, never
+    for the job itself.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = pa.large_string()
-    job, source, retried_in = columns["id"], columns["retry_source"], columns["retried_in_job_id"]
+    job = columns["id"]
+    source = columns["retry_source"]
+    retried_in = columns["retried_in_job_id"]
     replaced = _mapping(retried_in, job)
     kind_of_replaced = _mapping(retried_in, columns["retry_type"])
     is_retry = pc.or_(source.is_valid(), pc.is_in(job, pa.array(list(replaced), job.type)))
     attempts: list[str | None] = [None] * len(job)
     kinds: list[str | None] = [None] * len(job)
     for row in np.flatnonzero(is_retry.to_numpy(zero_copy_only=False)).tolist():
-        own = job[row].as_py()
-        predecessor = replaced.get(own), kind_of_replaced.get(own)
+        job_id = job[row].as_py()
+        predecessor = replaced.get(job_id), kind_of_replaced.get(job_id)
         attempts[row], kinds[row] = _retry_of(source[row].as_py(), predecessor)
     return {"retry_of_job_id": pa.array(attempts, text), "retry_of_type": pa.array(kinds, text)}
 
 
 def _retry_of(source: str | None, replaced: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
-    """Return the attempt that a job repeats and the kind of retry: from its `retry_source`, else from that attempt."""
+    """Return the attempt that a job repeats and the kind of retry.
+
+    Its `retry_source` has them, else that attempt.
+    """
     try:
-        said = msgspec.json.decode(source) if source else None
+        decoded = msgspec.json.decode(source) if source else None
     except msgspec.DecodeError:
-        said = None
-    if not isinstance(said, Mapping):
+        decoded = None
+    if not isinstance(decoded, Mapping):
         return replaced
-    job, kind = said.get("job_id"), said.get("retry_type")
+    job = decoded.get("job_id")
+    kind = decoded.get("retry_type")
     is_known = isinstance(job, str) and job
     has_kind = isinstance(kind, str) and kind
     return job if is_known else replaced[0], kind if has_kind else replaced[1]

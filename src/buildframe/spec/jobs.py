@@ -32,10 +32,12 @@ OVER_STATES = (
 def queue_of(
     type: str | None, rules: str | None, agent_tags: str | None, cluster_queue_id: str | None = None
 ) -> str | None:
-    """Return the key of a script job's queue: from its agent query rules, else from its agent, else `default`.
+    """Return the key of a script job's queue.
 
-    A job with a `cluster_queue_id` whose rules and agent name no queue is in that queue, whose key is unknown: null.
-    `rules` and `agent_tags` are JSON lists such as `["queue=macos", "os=mac"]`.
+    It is in the agent query rules, else in the tags of the agent, else it is `default`.
+
+    A job with a `cluster_queue_id` whose rules and agent name no queue is in that queue, whose key
+    is unknown: null. `rules` and `agent_tags` are JSON lists such as `["queue=macos", "os=mac"]`.
     """
     if type != "script":
         return None
@@ -55,7 +57,7 @@ def queue_id_of(
     cluster_queue_id: str | None,
     cluster_id: str | None,
 ) -> str | None:
-    """Return what separates queues of one key in several clusters: `cluster_queue_id`, else cluster and key."""
+    """Return what separates queues of one key: `cluster_queue_id`, else cluster and key."""
     if type != "script":
         return None
     if cluster_queue_id or not cluster_id:

@@ -1,4 +1,7 @@
-"""Count values that do not fit their declared field, and name some of them. Does not know responses or frames."""
+"""Count values that do not fit their declared field, and name some of them.
+
+Does not know responses or frames.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ class OddValue(NamedTuple):
 
     @classmethod
     def of(cls, path: Iterable[str], value: Any, row: Any, job: Any = None) -> OddValue:
-        """Return the odd value at a path of a row or of its job; `value` is decoded, or raw JSON."""
+        """Return the odd value at a path of a row or of its job.
+
+        `value` is decoded, or raw JSON.
+        """
         raw = memoryview(value) if isinstance(value, msgspec.Raw) else to_json(value).encode("utf-8", "replace")
         return cls(".".join(path), bytes(raw[:_MAX_KEPT]), row, job)
 
@@ -44,7 +50,8 @@ def to_json(value: Any) -> str:
 class OddValues:
     """The odd values of a listing: how many there are of each field, and the first of them.
 
-    `is_shown` says whether the values of a field may be shown: neither personal nor secret ones are.
+    `is_shown` says whether the values of a field may be shown: neither personal nor secret ones
+    are.
     """
 
     def __init__(self, is_shown: Callable[[str, bool], bool] = lambda field, is_of_job: True) -> None:
@@ -65,24 +72,26 @@ class OddValues:
             self._first[field].append(named)
 
     def entries(self, redact: Callable[[str], str]) -> list[dict[str, Any]]:
-        """Return the named values, each with how many it stands for. A last entry without a field counts the others.
+        """Return the named values, each with how many it stands for.
+
+        A last entry without a field counts the others.
 
         The first value of each field comes before the second one of any.
         """
-        by_round = [
-            (field, named[place])
-            for place in range(_MAX_NAMED_OF_FIELD)
-            for field, named in self._first.items()
-            if place < len(named)
-        ][:MAX_NAMED]
+        by_round = []
+        for position in range(_MAX_NAMED_OF_FIELD):
+            by_round += [(field, named[position]) for field, named in self._first.items() if position < len(named)]
         left = dict(self._counts)
         entries: list[dict[str, Any]] = []
         last: dict[tuple[str, bool], dict[str, Any]] = {}
-        for field, named in by_round:
-            shown = {name: _shorten(redact(text)) if isinstance(text, str) else text for name, text in named.items()}
-            last[field] = {**shown, "count": 1}
+        for field, named in by_round[:MAX_NAMED]:
+            entry: dict[str, Any] = {}
+            for name, value in named.items():
+                entry[name] = _shorten(redact(value)) if isinstance(value, str) else value
+            entry["count"] = 1
+            last[field] = entry
             left[field] -= 1
-            entries.append(last[field])
+            entries.append(entry)
         for field, entry in last.items():
             entry["count"] += left.pop(field)
         if left:
@@ -91,7 +100,10 @@ class OddValues:
 
 
 class OddCount:
-    """How many odd values several listings had. One that two listings name counts once, since lists overlap."""
+    """How many odd values several listings had.
+
+    One that two listings name counts once, since lists overlap.
+    """
 
     def __init__(self) -> None:
         self._named: dict[tuple[Any, ...], int] = {}
@@ -99,7 +111,10 @@ class OddCount:
 
     @property
     def total(self) -> int:
-        """How many values there are; too many if listings with a build in common have more than they name."""
+        """How many values there are.
+
+        Too many if listings with a build in common have more than they name.
+        """
         return sum(self._named.values()) + self._unnamed
 
     def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
@@ -124,26 +139,29 @@ def describe(entries: Iterable[Mapping[str, Any]]) -> str:
 
 def _describe_entry(entry: Mapping[str, Any]) -> str:
     number = entry.get("number")
-    place = entry.get("build") or entry.get("id") or "without id"
+    id = entry.get("build") or entry.get("id") or "without id"
     kind = "build" if "build" in entry else "row"
     job = f"job {entry['job']} of " if entry.get("job") else ""
-    where = f"{job}{kind} {place}" + (f" (#{number})" if number is not None else "")
+    where = f"{job}{kind} {id}" + (f" (#{number})" if number is not None else "")
     return f"`{entry['field']}` of {where} is {entry['value']}"
 
 
 def _identity(row: Any, job: Any) -> dict[str, Any]:
     keys = getattr(row, "KEYS", ("id",))
-    id = next((text for key in keys if (text := getattr(row, key, None)) is not None), None)
-    id = id if id is None or isinstance(id, str) else to_json(id)
+    values = (getattr(row, key, None) for key in keys)
+    id = _as_text(next((value for value in values if value is not None), None))
     if not getattr(row, "IS_BUILD", False):
         return {"id": id}
     number = getattr(row, "number", None)
-    job_id = getattr(job, "id", None)
     return {
         "build": id,
         "number": number if isinstance(number, int) and abs(number) < 2**63 else None,
-        "job": job_id if job_id is None or isinstance(job_id, str) else to_json(job_id),
+        "job": _as_text(getattr(job, "id", None)),
     }
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else to_json(value)
 
 
 _KINDS_OF_JSON = {ord("{"): "an object", ord("["): "a list", ord('"'): "text", ord("t"): "true", ord("f"): "false"}

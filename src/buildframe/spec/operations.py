@@ -53,7 +53,7 @@ class Check:
 
 
 class AlwaysList:
-    """Mark a query parameter that the service reads as a list only: one value is sent as `name[]`, too."""
+    """Mark a query parameter that the service reads as a list: one value is sent as `name[]`."""
 
 
 ALWAYS_LIST = AlwaysList()
@@ -279,8 +279,8 @@ def endpoint(
     success : int, default 200
         Status of a successful response.
     documented : bool, default True
-        Whether the API document lists the operation. Others are known from links in responses, or from public pages
-        of the hosted service.
+        Whether the API document lists the operation. Others are known from links in responses, or
+        from public pages of the hosted service.
     also_in_query : bool, default False
         Whether properties of the body can be sent in the query instead.
     tag : str, optional
@@ -290,8 +290,8 @@ def endpoint(
     version : str, optional
         Version of the API that the request asks for in a header, as a date such as "2026-08-01".
     ends_without_link : bool, default False
-        Whether a response without a link to a next page ends the list, however many rows it has. The document of such
-        a list does not say that it has pages.
+        Whether a response without a link to a next page ends the list, however many rows it has.
+        The document of such a list does not say that it has pages.
 
     Returns
     -------

@@ -17,15 +17,16 @@ from buildframe.spec.times import VALID_YEARS, Moment
 R = TypeVar("R", bound=Resource)
 Path = tuple[str, ...]
 Report = Callable[[Path, Any, Any], None]
-"""Receives the path of an odd value, the value, and the item of a list that has it, such as a job."""
+"""Receives the path of an odd value, the value, and the job or other list item that has it."""
 
 
 def convert_record(kind: type[R], value: Any, report: Callable[[OddValue], None] = lambda odd: None) -> R:
     """Convert decoded JSON to a typed record; raise msgspec's errors if it is no object or lacks a required field.
 
-    A value of another type than declared is converted to text if text is declared, and stays if the field is a map or
-    a list of any values. One in the place of an object is taken as the value that names it. Otherwise it becomes None
-    and is in `unknown`. All but numbers and bools as text are reported.
+    A value of another type than declared is converted to text if text is declared, and stays if the
+    field is a map or a list of any values. One in the place of an object is taken as the value that
+    names it. Otherwise it becomes None and is in `unknown`. All but numbers and bools as text are
+    reported.
     """
     try:
         return convert_exact_record(kind, value)
@@ -56,7 +57,10 @@ _BUILDING = threading.Lock()
 
 @functools.cache
 def _build_type_information(kind: type[Resource]) -> None:
-    """Let msgspec build what it needs of a type. Threads that do so at once, or read it meanwhile, crash."""
+    """Let msgspec build what it needs of a type.
+
+    Threads that do so at once, or read it meanwhile, crash.
+    """
     msgspec.json.Decoder(kind, strict=False, dec_hook=_moment)
 
 
@@ -82,7 +86,10 @@ def _moment(target: type, value: Any) -> Moment:
 
 
 def _convert_fields(kind: type[R], document: Mapping[str, Any], report: Report) -> R:
-    """Convert an object field by field. Values that would be lost are in `unknown`, beside undeclared fields."""
+    """Convert an object field by field.
+
+    Values that would be lost are in `unknown`, beside undeclared fields.
+    """
     fields = fields_of(kind)
     declared = {field.name for field in fields}
     unknown = {key: value for key, value in document.items() if key not in declared}
@@ -100,7 +107,10 @@ def _convert_fields(kind: type[R], document: Mapping[str, Any], report: Report) 
 
 
 def _convert_value(field: Field, value: Any, report: Report) -> tuple[Any, bool]:
-    """Return what can be read of a value, and whether it does not fit; report values inside of it that do not."""
+    """Return what can be read of a value, and whether it does not fit.
+
+    Report values inside of it that do not fit.
+    """
     nested = nested_resource(field.type)
     try:
         return _convert_exact(field, value), False
@@ -137,7 +147,7 @@ def _convert_item(field: Field, nested: type[R], item: Mapping[str, Any], report
 
 
 def _convert_named(field: Field, nested: type[R], value: Any) -> R | None:
-    """Return an object with a value that was sent in its place, such as a number for `{"number": 5}`."""
+    """Return an object for a bare value of one of its fields, such as 5 for `{"number": 5}`."""
     if field.flat is None or field.flat.named is None:
         return None
     return _convert_fields(nested, {field.flat.named: value}, lambda path, sent, item: None)

@@ -1,6 +1,7 @@
-"""Build msgspec structs for the rows of a list: only the keys that become columns, times as text, nested values as raw
-JSON. msgspec skips all other keys without creating objects, which makes decoding fast. A page that has a value of
-another type than declared is read row by row, and only such a row field by field. Does not know frames.
+"""Build msgspec structs for the rows of a list: only the keys that become columns, times as text,
+nested values as raw JSON. msgspec skips all other keys without creating objects, which makes
+decoding fast. A page that has a value of another type than declared is read row by row, and only
+such a row field by field. Does not know frames.
 """
 
 from __future__ import annotations
@@ -103,13 +104,16 @@ def _nested(field: Field, nested: type[Resource], inside: tuple[Path, ...]) -> A
 
 
 class RowDecoder:
-    """Decodes a list of rows. Values of other types than declared become null, or text, and are added to `odd`.
+    """Decodes a list of rows.
+
+    Values of other types than declared become null, or text, and are added to `odd`.
 
     `decoder` decodes a whole page of rows of a type at once.
     """
 
     def __init__(self, row: type[msgspec.Struct], decoder: msgspec.json.Decoder[list[Any]]) -> None:
-        self._row, self._decoder = row, decoder
+        self._row = row
+        self._decoder = decoder
         self.odd: list[OddValue] = []
 
     def decode(self, body: bytes) -> list[Any]:
@@ -120,9 +124,11 @@ class RowDecoder:
             self.odd.clear()
             raws = _decoder_of(list[msgspec.Raw]).decode(body)
         rows = []
-        for place, raw in enumerate(raws):
+        for position, raw in enumerate(raws):
             if _first(raw) != "{":
-                raise msgspec.ValidationError(f"row {place + 1} of {len(raws)} is {kind_of(bytes(raw))}, not an object")
+                raise msgspec.ValidationError(
+                    f"row {position + 1} of {len(raws)} is {kind_of(bytes(raw))}, not an object"
+                )
             row, odd = read_row(self._row, raw)
             rows.append(row)
             self.odd += odd
@@ -141,7 +147,7 @@ def read_row(kind: type[msgspec.Struct], raw: bytes | msgspec.Raw) -> tuple[Any,
 
 
 Report = Callable[..., None]
-"""Receives the path and the JSON of an odd value, and the job that has it if it is not the row itself."""
+"""Receives the path and the JSON of an odd value, and the job that has it, if one has."""
 
 
 def _read_fields(kind: type[msgspec.Struct], raw: bytes | msgspec.Raw, path: Path, report: Report) -> Any:
@@ -155,14 +161,19 @@ def _read_fields(kind: type[msgspec.Struct], raw: bytes | msgspec.Raw, path: Pat
 
 
 def _read_value(declared: Any, raw: msgspec.Raw, path: Path, report: Report, is_key: bool = False) -> Any:
-    """Return a value as its declared type; if it does not fit, report it and return what can be read of it."""
+    """Return a value as its declared type.
+
+    If it does not fit, report it and return what can be read of it.
+    """
     try:
         return _decoder_of(declared).decode(raw)
     except msgspec.ValidationError:
         pass
-    parts = get_args(declared) or (declared,)
-    nested = next((part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)), None)
-    items = next((get_args(part)[0] for part in parts if get_origin(part) is list), None)
+    options = get_args(declared) or (declared,)
+    nested = next(
+        (option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)), None
+    )
+    items = next((get_args(option)[0] for option in options if get_origin(option) is list), None)
     if nested is not None and _first(raw) == "{":
         return _read_fields(nested, raw, path, report)
     if items is not None and _first(raw) == "[":
@@ -170,7 +181,7 @@ def _read_value(declared: Any, raw: msgspec.Raw, path: Path, report: Report, is_
     report(path, raw)
     if nested is not None:
         return _read_named(nested, raw) if _first(raw) != "[" else None
-    is_text = {str, int} <= set(parts)  # a timestamp is declared as str alone
+    is_text = {str, int} <= set(options)  # a timestamp is declared as str alone
     return msgspec.json.format(bytes(raw), indent=-1).decode() if is_text and not is_key else None
 
 
@@ -187,7 +198,7 @@ def _read_items(kind: type[msgspec.Struct], raw: msgspec.Raw, path: Path, report
 
 
 def _read_named(kind: type[msgspec.Struct], raw: msgspec.Raw) -> Any:
-    """Return an object with a value that was sent in its place, such as a number for `{"number": 5}`."""
+    """Return an object for a bare value of one of its fields, such as 5 for `{"number": 5}`."""
     named = getattr(kind, "NAMED", None)
     for name, _, declared in _fields_of(kind):
         if name == named:
@@ -207,5 +218,5 @@ def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _first(raw: msgspec.Raw | bytes) -> str:
-    """Return the first character of a value, which shows its type: msgspec's raw values have no space before it."""
+    """Return the first character of raw JSON, which has no space before it and shows the type."""
     return chr(memoryview(raw)[0])

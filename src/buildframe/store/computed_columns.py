@@ -1,7 +1,7 @@
-"""Compute columns again that follow from stored columns, in rows that an older version of the package wrote.
+"""Compute columns again that follow from stored columns, in rows of older versions.
 
-Each data file of `VERSIONS` names the version of its computed columns. Knows the rules of these columns; does not know
-files or commits.
+Each data file of `VERSIONS` names the version of its computed columns. Knows the rules of these
+columns; does not know files or commits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from buildframe.spec.arrow_types import pandas_types
 from buildframe.store import retained_columns
 
 VERSIONS = {"builds": 1, "jobs": job_columns.VERSION}
-"""Version of the computed columns of each table. Raise it if a rule changes. Files without a version have version 0."""
+"""Version of the computed columns of each table.
+
+Raise it if a rule changes. Files without a version have version 0.
+"""
 
 BUILD_COLUMNS = ("id", "finished_at")
-"""Columns of builds that `recompute` needs for jobs. The other columns that jobs have of their builds never changed."""
+"""Columns of builds that `recompute` needs for jobs.
+
+The other columns that jobs have of their builds never changed.
+"""
 
 _DERIVED_OF_JOBS = ("queue", "queue_id")
 _OF_BUILDS = {name: source for name, source in BUILD_COLUMNS_OF_JOBS.items() if source in BUILD_COLUMNS[1:]}
@@ -48,8 +54,8 @@ def recompute(table: str, rows: pa.Table, builds: pa.Table | None = None) -> pa.
     """
     Return rows with their computed columns by the current rules; the schema stays the same.
 
-    Jobs must be those of whole builds. `builds` are their builds, with `BUILD_COLUMNS`. Without it, columns that jobs
-    have of their builds stay the same.
+    Jobs must be those of whole builds. `builds` are their builds, with `BUILD_COLUMNS`. Without it,
+    columns that jobs have of their builds stay the same.
     """
     if table not in COMPUTED or not rows.num_rows:
         return rows

@@ -105,7 +105,7 @@ class DataFile:
 
 
 class _KeyCache:
-    """The distinct values of a column in a file, by the same names as `_KEY_RANGES`: files never change.
+    """The distinct values of a column in a file, by the names of `_KEY_RANGES`. Files never change.
 
     Threads share it without a lock: a lost count only lets it grow a little more.
     """
@@ -252,7 +252,8 @@ class TableVersion:
     def days_with(self, values: pa.Array[Any]) -> set[str | None]:
         """Return the days of files that contain rows whose key is one of the values.
 
-        The ranges of keys exclude most files. A process reads the range of a file, or its keys, once.
+        The ranges of keys exclude most files. A process reads the range of a file, or its keys,
+        once.
         """
         return {file.day for file in self.files_with(self.key, values, self.files())}
 
@@ -410,8 +411,9 @@ class TableVersion:
 class TableChange:
     """Files that a commit adds and removes; added files are already written.
 
-    `started_paths` are the files that were started or written. `attempted_version` is the version that a commit of this
-    change tried to create. Rows of older files get the computed columns of `recomputation` when they are written again.
+    `started_paths` are the files that were started or written. `attempted_version` is the version
+    that a commit of this change tried to create. Rows of older files get the computed columns of
+    `recomputation` when they are written again.
     """
 
     table: TableVersion
@@ -440,8 +442,9 @@ class TableChange:
         self.added.append(DataFile(path, size, rows.num_rows, day))
 
     def read(self, file: DataFile) -> pa.Table:
-        """Read a file of the table without its day, with the computed columns that new files have."""
-        rows, rules = self.table.read(file), self.recomputation
+        """Read a file of the table without its day, with the computed columns of new files."""
+        rows = self.table.read(file)
+        rules = self.recomputation
         if rules is None or file.computed_version >= rules.version:
             return rows
         schema = pa.schema([entry for entry in self.table.schema if entry.name != "day"])
@@ -514,14 +517,14 @@ class TableChange:
             self.write(batch, day)
 
     def compact_days(self) -> None:
-        """Merge the files of each day into as few as possible, with the computed columns that new files have."""
+        """Merge the files of each day into few, with the computed columns of new files."""
         outdated = self._outdated_days()
         for day, own in self.table.files_by_day().items():
             if len(own) > math.ceil(sum(file.rows for file in own) / _MAX_ROWS) or day in outdated:
                 self._rewrite(day, own)
 
     def recompute_days(self, max_rows: int) -> None:
-        """Rewrite days with files of older computed columns, until about `max_rows` rows are written."""
+        """Rewrite days with files of older computed columns, until `max_rows` rows are written."""
         for day, own in self._outdated_days().items():
             if sum(file.rows for file in self.added) >= max_rows:
                 return

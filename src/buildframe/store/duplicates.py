@@ -1,6 +1,7 @@
-"""Find builds that a store of an earlier version of the package has twice, because their `created_at` moved.
+"""Find builds that a store of an earlier version has twice, because their `created_at` moved.
 
-Such a store has a build once for each day on which it was said to be created. The row that was fetched last counts.
+Such a store has a build once for each day on which it was said to be created. The row that was
+fetched last counts.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def outdated_rows(builds: TableVersion) -> OutdatedRows:
 
 def condition(outdated: OutdatedRows, table: TableVersion) -> pc.Expression | None:
     """Return a filter of builds or jobs that leaves these rows out; None if there are none."""
-    key, rest = key_of(table.schema.names), None
+    key = key_of(table.schema.names)
+    rest = None
     for day, ids in outdated.items():
         is_of_day = pc.field("day").is_null() if day is None else _is_day(day)
         counts = ~(is_of_day & pc.field(key).isin(list(ids)))
@@ -53,7 +55,10 @@ def condition(outdated: OutdatedRows, table: TableVersion) -> pc.Expression | No
 
 
 def sql_condition(outdated: OutdatedRows, table: TableVersion) -> str:
-    """Return the same as a condition of SQL, for DuckDB and Spark; an empty text if there are no such rows."""
+    """Return the same as a condition of SQL, for DuckDB and Spark.
+
+    Return an empty text if there are no such rows.
+    """
     key = key_of(table.schema.names)
     return " AND ".join(
         f"NOT ({'day IS NULL' if day is None else _equals(day)} AND {key} IN ({_texts(ids)}))"

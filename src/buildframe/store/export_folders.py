@@ -71,7 +71,7 @@ class ExportFolder:
 
 @dataclass(frozen=True)
 class ExportedBuild:
-    """The row of an exported build, when it was created, the latest of its own times, and its bytes of JSON.
+    """The row of an exported build, its creation, the latest of its times, and its bytes of JSON.
 
     `odd` counts the values of the build and its jobs that do not fit their columns.
     """
@@ -157,7 +157,8 @@ class BuildExports:
     def read_jobs(self, build: ExportedBuild) -> ExportedBuild:
         """Return the build with all its jobs; raise DamagedExport if a job is damaged, missing or of another build."""
         folder, row, size = build.folder, build.row, build.size
-        jobs, n_odd = [], build.odd
+        jobs = []
+        n_odd = build.odd
         for id, name in folder.job_files.items():
             body = self._read(folder, name, MAX_BYTES - size)
             size += len(body)

@@ -73,9 +73,9 @@ def read(
 ) -> pd.DataFrame:
     """Read the rows that meet all conditions. By default all columns but those that the store computes.
 
-    If `created` names a time column, rows are limited to times from `first` up to but excluding `last`, in descending
-    order. Files of other days are not opened. Conditions must hold for whole builds. `builds` is the table of builds:
-    jobs of older versions need it.
+    If `created` names a time column, rows are limited to times from `first` up to but excluding
+    `last`, in descending order. Files of other days are not opened. Conditions must hold for whole
+    builds. `builds` is the table of builds: jobs of older versions need it.
     """
     names = _default_columns(table) if columns is None else _checked(columns, table)
     missing = [name for name in names if name not in _schema(table).names]
@@ -120,7 +120,7 @@ def _read_rows(
 
 
 def _schema(table: TableVersion) -> pa.Schema:
-    """Return the schema that readers see, which includes computed columns that older stores lack."""
+    """Return the schema that readers see, with computed columns that older stores lack."""
     return computed_columns.full_schema(table.name, table.schema)
 
 
@@ -291,7 +291,7 @@ def _folder_for_recomputed(tables: Iterable[TableVersion]) -> AbstractContextMan
 
 
 class _OpenedTable:
-    """A table in a query: current files, and files in a folder with the recomputed rows of older ones."""
+    """A table in a query: current files, and a folder with the recomputed rows of older ones."""
 
     def __init__(self, table: TableVersion, builds: TableVersion, outdated: OutdatedRows, folder: Path) -> None:
         self.table = table
@@ -299,7 +299,8 @@ class _OpenedTable:
         replaced = {file.path for file in older}
         self._current = [file.path for file in table.files() if file.path not in replaced]
         self._outdated = outdated if "day" in table.schema.names else {}
-        self.recomputed = [path for file in older if (path := self._write(file, builds, folder)) is not None]
+        paths = [self._write(file, builds, folder) for file in older]
+        self.recomputed = [path for path in paths if path is not None]
 
     def _write(self, file: DataFile, builds: TableVersion, folder: Path) -> str | None:
         """Write the recomputed rows of an older file, and return the path."""
@@ -311,9 +312,10 @@ class _OpenedTable:
         return str(path) if rows.num_rows else None
 
     def name_in(self, connection: duckdb.DuckDBPyConnection, *, by_duckdb: bool) -> bool:
-        """Name the table, and return whether DuckDB reads its files itself, which `by_duckdb` permits.
+        """Name the table. Return whether DuckDB reads its files itself, as `by_duckdb` permits.
 
-        Its own reader of local files takes half the time of a dataset of Arrow, which reaches object stores as well.
+        Its own reader of local files takes half the time of a dataset of Arrow, which reaches
+        object stores as well.
         """
         table = self.table
         files = [f"{table.location.table_url(table.name)}/{path}" for path in self._current] + self.recomputed
@@ -322,8 +324,8 @@ class _OpenedTable:
             return False
         empty = connection.from_arrow(_schema(table).empty_table())
         types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
-        # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before it runs the
-        # query.
+        # Old files can lack columns. Without a schema, DuckDB would open all files to find out,
+        # before it runs the query.
         schema = ", ".join(
             f"{_quoted(name)}: {{name: {_quoted(name)}, type: '{kind}', default_value: NULL}}"
             for name, kind in types.items()
@@ -338,7 +340,8 @@ class _OpenedTable:
         return True
 
     def _dataset(self) -> ds.Dataset:
-        whole, schema = self.table.dataset(), _schema(self.table)
+        whole = self.table.dataset()
+        schema = _schema(self.table)
         if self.recomputed:
             days = ds.partitioning(pa.schema([("day", pa.date32())]), flavor="hive")
             recomputed = ds.dataset(self.recomputed, schema, format="parquet", partitioning=days)
@@ -372,7 +375,10 @@ def check_spark(session: Any) -> None:
 def spark_frames(
     tables: Mapping[str, TableVersion], session: SparkSession, outdated: OutdatedRows
 ) -> dict[str, DataFrame]:
-    """Open tables as Spark DataFrames by name, without the rows that do not count. Call `check_spark` first."""
+    """Open tables as Spark DataFrames by name, without the rows that do not count.
+
+    Call `check_spark` first.
+    """
     before = session.conf.get(_LISTING_TASKS)
     assert before is not None  # Spark has a default
     session.conf.set(_LISTING_TASKS, "100")

@@ -95,8 +95,9 @@ class StoreReader:
         created_to : str, date, datetime or timedelta, optional
             Return builds created before this time.
         pipeline : str, optional
-            Slug or id of a pipeline. A slug selects the pipeline that has it now, with all its builds under earlier
-            slugs, and deleted pipelines that had it last: `pipeline_id` distinguishes them.
+            Slug or id of a pipeline. A slug selects the pipeline that has it now, with all its
+            builds under earlier slugs, and deleted pipelines that had it last: `pipeline_id`
+            distinguishes them.
         columns : sequence of str, optional
             Columns to return. By default those of `Workspace.builds`.
 
@@ -248,9 +249,10 @@ class StoreReader:
         Returns
         -------
         pandas.DataFrame
-            One row per test or state, with the columns of `Workspace.flaky_tests`. `fetched_at` is the time at which
-            the list was last read. The additional column `period`, such as ``"28days"``, says in which time before
-            each reading the listed tests flaked; a test that is not listed was quiet for that long.
+            One row per test or state, with the columns of `Workspace.flaky_tests`. `fetched_at` is
+            the time at which the list was last read. The additional column `period`, such as
+            ``"28days"``, says in which time before each reading the listed tests flaked; a test
+            that is not listed was quiet for that long.
 
         Raises
         ------
@@ -400,7 +402,7 @@ class StoreReader:
         return opened, self._outdated_rows(state, newest)
 
     def _outdated_rows(self, state: SyncState, newest: TableVersion) -> OutdatedRows:
-        """Return the rows of builds that an earlier version of the package stored on several days."""
+        """Return the rows of builds that an earlier version stored on several days."""
         builds = None if state.unique_ids else state.table(self._location, "builds", newest)
         return {} if builds is None else duplicates.outdated_rows(builds)
 
@@ -446,7 +448,10 @@ class StoreReader:
         return self._with_attrs(rows, name, state)
 
     def _pipeline_condition(self, pipeline: str, state: SyncState, newest: TableVersion) -> pc.Expression:
-        """Select by id, because slugs change; a slug means all pipelines of one organization that had it last."""
+        """Select by id, because slugs change.
+
+        A slug means all pipelines of one organization that had it last.
+        """
         listed = self._listed_pipelines(state, newest)
         named = _named(listed, pipeline)
         condition = pc.field("pipeline_id").isin([row["id"] for row in named])
@@ -512,10 +517,11 @@ def _with_period(tests: pd.DataFrame) -> pd.DataFrame:
 
 def _named(pipelines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """
-    Return the pipelines with this id, or whose last slug this is; `until` is None for the current slug.
+    Return the pipelines with this id, or whose last slug this is; `until` is None for the current
+    slug.
 
-    Several pipelines of an organization had a slug if one was deleted and created again. If no pipeline has the slug
-    last, the one that had it latest counts.
+    Several pipelines of an organization had a slug if one was deleted and created again. If no
+    pipeline has the slug last, the one that had it latest counts.
     """
     last: dict[str, dict[str, Any]] = {}
     for row in pipelines:

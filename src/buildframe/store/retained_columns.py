@@ -43,8 +43,8 @@ GONE_AT = "gone_at"
 """Column of builds: service time at which the service reported that the build is deleted or not visible."""
 
 PERIOD = "period"
-"""Column of flaky tests: in which time before each reading the listed tests flaked. Null in older stores, whose lists
-were of the default period."""
+"""Column of flaky tests: in which time before each reading the listed tests flaked. Null in older
+stores, whose lists were of the default period."""
 
 FINAL_STATES = (*ENDED_STATES, "blocked")
 """States in which a build stays until it finishes again; lists by `finished_from` then contain it."""

@@ -115,7 +115,8 @@ class Store(StoreReader):
         deadline : str or timedelta, optional
             Stop after this duration, such as ``"2h"``. A commit that has started is finished.
         page_size : int, optional
-            Builds to request per page, from 1 to 100. By default 100, and fewer if the service cannot send so many.
+            Builds to request per page, from 1 to 100. By default 100, and fewer if the service
+            cannot send so many.
 
         Returns
         -------

@@ -75,7 +75,8 @@ class SyncResult:
     why : str, optional
         Why the sync is incomplete; None if it is complete.
     odd : int
-        Values that did not fit their columns and are stored as null, or as text. Warnings name the first of them.
+        Values that did not fit their columns and are stored as null, or as text. Warnings name the
+        first of them.
     """
 
     builds: int
@@ -210,7 +211,7 @@ class Sync:
         return self._result(coverage)
 
     def _recompute(self) -> None:
-        """Rewrite files of an earlier version of computed columns, so that other programs read the current ones."""
+        """Rewrite files of older computed columns, so that other programs read the current ones."""
         while not RequestBudget().is_expired:
             done = transactions.recompute(self._location)
             if done is None:

@@ -62,8 +62,8 @@ class SyncState:
     `as_of` is the service time of the last sync, or `NEVER`. `local_time` is the local clock at `as_of`. `confirmed` is
     a time that the service had certainly reached by then. From version `ordered_from` on, `as_of` never decreases.
 
-    `unique_ids` is true if each build is stored once. Earlier versions of the package stored a build once for each day
-    on which it was said to be created, and did not write this field.
+    `unique_ids` is true if each build is stored once. Earlier versions of the package stored a
+    build once for each day on which it was said to be created, and did not write this field.
     """
 
     version: int = -1

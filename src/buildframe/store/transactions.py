@@ -103,12 +103,14 @@ def receive(location: Location, retention: Retention, received: WebhookFrames) -
 
 
 def compact(location: Location) -> CommitResult:
-    """Merge the files of each day into as few as possible, with the current version of computed columns."""
+    """Merge the files of each day into few, with the current version of computed columns."""
     return _commit_with_retries(location, Retention(), _Transaction.compact)
 
 
 def recompute(location: Location) -> CommitResult | None:
-    """Commit some files of older computed columns with the current ones; return None if there are none.
+    """Commit some files of older computed columns with the current ones.
+
+    Return None if there are none.
 
     Each commit rewrites whole days of a limited size, so that a sync can stop after any of them.
     """
@@ -188,7 +190,10 @@ class _Transaction(ExitStack):
         self._changes: list[TableChange] = []
 
     def repair(self) -> bool:
-        """Commit a version in which each build is stored once; return False if this is so already."""
+        """Commit a version in which each build is stored once.
+
+        Return False if this is so already.
+        """
         if self.state.unique_ids:
             return False
         repeated = duplicates.repeated_ids(self._builds)
@@ -196,7 +201,8 @@ class _Transaction(ExitStack):
         if not len(repeated):
             return False
         stored = self._builds.read_rows(self._days_of(repeated), "id", repeated)
-        days, newest = distinct_days(stored), merge.newest_builds(stored)
+        days = distinct_days(stored)
+        newest = merge.newest_builds(stored)
         table = self._open_table("jobs")
         jobs = merge.jobs_of_builds(table.read_rows(days, "build_id", repeated), newest)
         self._new_change(table).replace(jobs, "build_id", repeated, days)
@@ -271,7 +277,7 @@ class _Transaction(ExitStack):
         change.replace(rows, "id", rows["id"].combine_chunks(), list(dict.fromkeys(days)))
 
     def _days_of(self, ids: pa.Array[Any], days: Collection[str | None] = ()) -> list[str | None]:
-        """Return these days and those on which the builds are stored: `created_at` of a build can move."""
+        """Return these days and those on which the builds are stored: `created_at` can move."""
         return sorted({*days, *self._builds.days_with(ids)}, key=lambda day: (day is None, day or ""))
 
     def _stored_since(self, base_state: SyncState, days: Collection[str | None], columns: list[str]) -> pa.Table:
@@ -318,7 +324,7 @@ class _Transaction(ExitStack):
         return (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
 
     def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table, days: list[str | None]) -> int:
-        """Replace the jobs of these builds that are stored on these days, and return the number of new rows.
+        """Replace the jobs of these builds on these days, and return the number of new rows.
 
         In superseded builds, jobs that a webhook delivery has updated since stay as they are.
         """
@@ -326,10 +332,10 @@ class _Transaction(ExitStack):
         ids = both["id"].combine_chunks()
         rows = self._rows(table, _jobs_of(jobs, ids), metrics.with_seconds)
         if superseded.num_rows:
-            theirs = superseded["id"].combine_chunks()
-            stored = table.read_rows(days, "build_id", theirs)
+            superseded_ids = superseded["id"].combine_chunks()
+            stored = table.read_rows(days, "build_id", superseded_ids)
             rows = merge.upsert(merge.jobs_updated_since(stored, superseded), rows)
-            rows = merge.with_build_columns(rows, self._builds.read_rows(days, "id", theirs))
+            rows = merge.with_build_columns(rows, self._builds.read_rows(days, "id", superseded_ids))
             rows = computed_columns.recompute("jobs", rows)
         self._new_change(table).replace(rows, "build_id", ids, days)
         return rows.num_rows
@@ -344,9 +350,9 @@ class _Transaction(ExitStack):
         rows = rows.filter(merge.newest_mask(rows, stored, EVENT_TIMES["jobs"]))
         touched = pa.array({*changed, *rows["build_id"].to_pylist()}, pa.string())
         whole = merge.with_build_columns(merge.upsert(rows, stored), builds)
-        theirs = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
-        theirs = computed_columns.recompute("jobs", theirs)
-        self._new_change(table).replace(theirs, "build_id", touched, days if len(touched) else [])
+        jobs_of_touched = whole.filter(pc.is_in(whole["build_id"], value_set=touched))
+        jobs_of_touched = computed_columns.recompute("jobs", jobs_of_touched)
+        self._new_change(table).replace(jobs_of_touched, "build_id", touched, days if len(touched) else [])
         return rows
 
     def _update_lists(self, name: str, lists: Sequence[ListSnapshot]) -> None:

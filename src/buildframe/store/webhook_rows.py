@@ -34,7 +34,8 @@ class ReceiveResult:
     jobs : int
         Jobs that the events added or changed.
     left_out : int
-        Events that were not stored: no sync covers their pipeline, or they lack what identifies a build.
+        Events that were not stored: no sync covers their pipeline, or they lack what identifies a
+        build.
     version : int
         Version of the store after the commit.
 

@@ -249,7 +249,8 @@ class BuildQueries:
         """
         Repeat a job that failed or timed out.
 
-        Each attempt can be repeated once. To repeat the job again, pass the attempt that this method returned.
+        Each attempt can be repeated once. To repeat the job again, pass the attempt that this
+        method returned.
 
         Parameters
         ----------
@@ -266,8 +267,8 @@ class BuildQueries:
         Raises
         ------
         BadInput
-            If the job does not say which build it belongs to, or belongs to another organization or pipeline. Nothing
-            was sent.
+            If the job does not say which build it belongs to, or belongs to another organization or
+            pipeline. Nothing was sent.
         ServiceError
             If the job cannot be retried: `Invalid` if its build was canceled, for example.
         OutcomeUnknown

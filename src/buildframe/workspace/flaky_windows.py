@@ -1,4 +1,7 @@
-"""List the flaky tests of the longest time that the service offers. Does not know stores or widgets."""
+"""List the flaky tests of the longest time that the service offers.
+
+Does not know stores or widgets.
+"""
 
 from __future__ import annotations
 

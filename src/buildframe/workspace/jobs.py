@@ -1,4 +1,7 @@
-"""Fetch the log of a job, retry it, and unblock a block step, by what the job says. Does not know frames or lists."""
+"""Fetch the log of a job, retry it, and unblock a block step, by what the job says.
+
+Does not know frames or lists.
+"""
 
 from __future__ import annotations
 

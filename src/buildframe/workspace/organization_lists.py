@@ -1,8 +1,9 @@
-"""List what an organization has besides builds: pipelines, members, flaky tests, emojis."""
+"""List what an organization has besides builds: pipelines, members, tests, emojis."""
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import pandas as pd
 
@@ -50,17 +51,15 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `pipelines`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `pipelines`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         Examples
         --------
@@ -68,8 +67,7 @@ class OrganizationLists(BuildQueries):
         >>> "web" in set(pipelines["slug"])
         True
         """
-        filters, options = split_query(PipelineListing(**query), spec.list_pipelines)
-        return records.records(self._list_of(spec.list_pipelines), "pipelines", options, filters)
+        return self._fetch_list(spec.list_pipelines, "pipelines", PipelineListing(**query))
 
     @accepts(spec.list_members, ListOptions)
     def members(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
@@ -84,17 +82,15 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `members`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `members`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         Examples
         --------
@@ -102,7 +98,7 @@ class OrganizationLists(BuildQueries):
         >>> "email" in members
         True
         """
-        return records.records(self._list_of(spec.list_members), "members", ListOptions(**options))
+        return self._fetch_list(spec.list_members, "members", ListOptions(**options))
 
     def member(self, id: str, *, deadline: Deadline = None) -> spec.Member:
         """
@@ -150,17 +146,15 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `flaky_tests`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `flaky_tests`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         Examples
         --------
@@ -168,16 +162,15 @@ class OrganizationLists(BuildQueries):
         >>> "name" in tests
         True
         """
-        filters, options = split_query(FlakyTestListing(**query), spec.list_flaky_tests)
-        return records.records(self._list_of(spec.list_flaky_tests, suite), "flaky_tests", options, filters)
+        return self._fetch_list(spec.list_flaky_tests, "flaky_tests", FlakyTestListing(**query), suite)
 
     @accepts(spec.list_tests, TestListing)
     def tests(self, suite: str, **query: Unpack[TestListing]) -> pd.DataFrame:
         """
         List the tests of a test suite, with metrics of their executions.
 
-        The metrics refer to the `period`, by default that of the service. Tests without an execution in it are not in
-        the list.
+        The metrics refer to the `period`, by default that of the service. Tests without an
+        execution in it are not in the list.
 
         Parameters
         ----------
@@ -189,17 +182,15 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `tests`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `tests`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         See Also
         --------
@@ -211,8 +202,7 @@ class OrganizationLists(BuildQueries):
         >>> bool(tests["reliability"].between(0, 1).all())
         True
         """
-        filters, options = split_query(TestListing(**query), spec.list_tests)
-        return records.records(self._list_of(spec.list_tests, suite), "tests", options, filters)
+        return self._fetch_list(spec.list_tests, "tests", TestListing(**query), suite)
 
     @accepts(spec.list_failed_executions, ListOptions)
     def failed_executions(self, suite: str, run: str, **options: Unpack[ListOptions]) -> pd.DataFrame:
@@ -231,8 +221,8 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `failed_executions`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `failed_executions`, also if there is no
+            row. Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
@@ -240,10 +230,8 @@ class OrganizationLists(BuildQueries):
             If the suite has no such run.
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         Examples
         --------
@@ -252,8 +240,7 @@ class OrganizationLists(BuildQueries):
         >>> len(ci.failed_executions("rspec", failed["id"].iloc[0])) > 0
         True
         """
-        source = self._list_of(spec.list_failed_executions, suite, run)
-        return records.records(source, "failed_executions", ListOptions(**options))
+        return self._fetch_list(spec.list_failed_executions, "failed_executions", ListOptions(**options), suite, run)
 
     @accepts(spec.list_emojis, ListOptions)
     def emojis(self, **options: Unpack[ListOptions]) -> pd.DataFrame:
@@ -268,17 +255,15 @@ class OrganizationLists(BuildQueries):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `emojis`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `emojis`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         See Also
         --------
@@ -290,7 +275,17 @@ class OrganizationLists(BuildQueries):
         >>> bool(emojis["url"].notna().any())
         True
         """
-        return records.records(self._list_of(spec.list_emojis), "emojis", ListOptions(**options))
+        return self._fetch_list(spec.list_emojis, "emojis", ListOptions(**options))
 
-    def _list_of(self, list: spec.Endpoint, *arguments: str) -> ListSource:
-        return ListSource(self._client, list, (*self._require_place(), *arguments))
+    def _fetch_list(
+        self, endpoint: spec.Endpoint, table: str, query: Mapping[str, Any], *arguments: str
+    ) -> pd.DataFrame:
+        """Return the frame of a list.
+
+        `query` has its filters and options, `arguments` end its path.
+
+        Callers pass a TypedDict of their keywords: Jedi completes the keywords of the method by it.
+        """
+        filters, options = split_query(query, endpoint)
+        source = ListSource(self._client, endpoint, (*self._require_place(), *arguments))
+        return records.records(source, table, options, filters)

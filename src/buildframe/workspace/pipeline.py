@@ -92,8 +92,8 @@ class PipelineWorkspace(BuildCancellation):
         Returns
         -------
         Build
-            The build as a typed record. `jobs` contains all attempts, unless `include_retried_jobs=False`. What
-            `include_test_engine` adds is in `unknown`.
+            The build as a typed record. `jobs` contains all attempts, unless
+            `include_retried_jobs=False`. What `include_test_engine` adds is in `unknown`.
 
         Raises
         ------
@@ -169,9 +169,10 @@ class PipelineWorkspace(BuildCancellation):
         Returns
         -------
         pandas.DataFrame
-            One row per job, with the columns of the table `jobs`. All attempts of retried jobs are included, unless
-            `include_retried_jobs=False`. With `state`, columns that follow from other jobs of the build, such as
-            `step` and `retry_of_job_id`, know only jobs in these states.
+            One row per job, with the columns of the table `jobs`. All attempts of retried jobs are
+            included, unless `include_retried_jobs=False`. With `state`, columns that follow from
+            other jobs of the build, such as `step` and `retry_of_job_id`, know only jobs in these
+            states.
 
         Raises
         ------
@@ -232,7 +233,7 @@ class PipelineWorkspace(BuildCancellation):
     @accepts(spec.list_annotations, ListOptions)
     def annotations(self, number: int, **options: Unpack[ListOptions]) -> pd.DataFrame:
         """
-        List the annotations of one build: texts that its jobs attached, such as a list of failed tests.
+        List the annotations of one build: texts of its jobs, such as a list of failed tests.
 
         Parameters
         ----------
@@ -244,8 +245,8 @@ class PipelineWorkspace(BuildCancellation):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `annotations`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `annotations`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------

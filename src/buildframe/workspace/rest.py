@@ -202,9 +202,10 @@ _PLAIN_KINDS = {*"biufOU"}  # of dtypes: bool, numbers, str and objects; NumPy's
 class _RecordReader:
     """Reads pages of JSON. A page that is not a list counts as one record; see `is_list`.
 
-    A page may also be an object with `items` and `links`, whose `next` is the next page. `is_unknown_page` says that an
-    object looks like a page of a list, but does not say how to get the next one. An undeclared list may have no pages.
-    Then the request for the second page returns the first one again.
+    A page may also be an object with `items` and `links`, whose `next` is the next page.
+    `is_unknown_page` says that an object looks like a page of a list, but does not say how to get
+    the next one. An undeclared list may have no pages. Then the request for the second page returns
+    the first one again.
     """
 
     def __init__(self) -> None:
@@ -257,7 +258,7 @@ class _EnvelopedPage(NamedTuple):
 
 
 def _read_envelope(body: bytes) -> _EnvelopedPage | Literal["unknown"] | None:
-    """Return the page in an object with `items` and `links`; "unknown" if its links have another form; else None."""
+    """Return the page in an object with `items` and `links`; "unknown" for other links."""
     if not body.lstrip().startswith(b"{"):
         return None
     try:
@@ -287,7 +288,7 @@ _WHOLE_LISTS = [
 
 
 def _has_whole_list(request: Request) -> bool:
-    """Whether a path is that of a list whose response without a link to a next page contains all rows."""
+    """Whether a path is that of a list whose response without a next link has all rows."""
     path = request.target.partition("?")[0]
     return any(pattern.fullmatch(path) for pattern in _WHOLE_LISTS)
 

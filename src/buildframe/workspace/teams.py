@@ -12,7 +12,6 @@ import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput, Incomplete, Malformed
-from buildframe.fetching import records
 from buildframe.fetching.options import ListOptions
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
@@ -50,17 +49,15 @@ class TeamAccess(OrganizationLists):
         Returns
         -------
         pandas.DataFrame
-            One row each, with the columns of the table `team_pipelines`, also if
-            there is no row. Its `attrs` describe the listing as those of `builds`.
+            One row each, with the columns of the table `team_pipelines`, also if there is no row.
+            Its `attrs` describe the listing as those of `builds`.
 
         Raises
         ------
         BadInput
             If an argument is invalid, or the workspace has no organization.
-        Incomplete
-            If the list cannot be read completely.
-        DeadlineExceeded, ServiceError, Unreachable, Malformed
-            If requests fail, also after retries.
+        Incomplete, DeadlineExceeded, ServiceError, Unreachable, Malformed
+            If the list cannot be read completely, or requests fail.
 
         Examples
         --------
@@ -70,7 +67,7 @@ class TeamAccess(OrganizationLists):
         0      web  manage_build_and_read
         1     docs         build_and_read
         """
-        return records.records(self._list_of(spec.list_team_pipelines, team), "team_pipelines", ListOptions(**options))
+        return self._fetch_list(spec.list_team_pipelines, "team_pipelines", ListOptions(**options), team)
 
     def team_pipeline(self, team: str, pipeline_id: str, *, deadline: Deadline = None) -> spec.TeamPipeline:
         """

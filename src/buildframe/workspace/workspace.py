@@ -198,8 +198,8 @@ class Workspace(TeamAccess):
             Path below `/v2`, such as `/organizations/acme/agents`, with or without a query, or a URL of this
             service, such as `build.url`. URLs of other hosts raise BadInput.
         version : str or date, optional
-            Version of the API, such as "2026-08-01", for paths that respond with more in a newer one. It is sent as
-            the header `Buildkite-Version`.
+            Version of the API, such as "2026-08-01", for paths that respond with more in a newer
+            one. It is sent as the header `Buildkite-Version`.
         progress : bool, optional
             Show a progress bar. By default only when interactive.
         deadline : str or timedelta, optional

@@ -240,7 +240,8 @@ def _read_jobs(
     is_script, has_started = jobs.is_script, jobs.started != NAT
     has_outcome = state.isin(["passed", "failed", "timed_out"]).to_numpy(np.bool_)
     is_known = (has_outcome & (timestamp_micros(rows, "finished_at") != NAT)) | jobs.is_block
-    # A job that ended at an unknown time counts for no time at all: it ran or waited at least until it began.
+    # A job that ended at an unknown time counts for no time at all: it ran or waited at least until
+    # it began.
     began = np.maximum(jobs.ready, jobs.started)
     ended = np.where(jobs.is_over & ~jobs.is_block & (jobs.finished == NAT), began, jobs.finished)
     is_skipped = equals(rows, "state", "skipped") & builds.is_skipped[build]
@@ -276,7 +277,7 @@ def _read_jobs(
 
 
 def _have_lost_agents(rows: pd.DataFrame) -> Flags:
-    """Return which jobs failed because their agent was lost or stopped, so that it was away afterward."""
+    """Return which jobs failed because their agent was lost or stopped, and then was away."""
     typed = rows[[*failure_causes.NEEDS, *failure_causes.WANTS]]
     cause = failure_causes.number_cause(typed.columns)
     causes = nw.from_native(typed, eager_only=True).select(cause=cause).to_native()["cause"]

@@ -198,7 +198,7 @@ class _Writer:
         columns.set_times("unblocked_at", unblocked)
 
     def _set_other_ends(self, columns: _Columns, build: Integers, job: Integers, states: Any) -> None:
-        """Set the ends of builds in rows of jobs, and remove `expired_at` of jobs that do not expire any more."""
+        """Set the ends of builds. Remove `expired_at` of jobs that no longer expire."""
         if "build_finished_at" in columns.frame:
             columns.set_times("build_finished_at", self._times.build_ended[build])
         if "expired_at" in columns.frame:
@@ -271,7 +271,7 @@ class _AgentNames:
         """Return the id of the agent of each job; a queue of agents that run one job has one for each."""
         record, names = self._record, np.full(len(job), None, object)
         queues, own = model.jobs.queue[job], record.jobs.agent[model.jobs.origin[job]]
-        for queue, text in enumerate(one.name for one in record.queues):
+        for queue, text in enumerate(entry.name for entry in record.queues):
             chosen = np.flatnonzero((queues == queue) & (job >= 0))
             if single_use[queue]:
                 fresh = [f"{text}-{id}" for id in ids[chosen]]

@@ -177,7 +177,10 @@ class Serializer:
         return entry.pipeline.legacy and self.world.is_odd
 
     def _author(self, commit: Commit) -> JsonObject | str | None:
-        """Serialize the author of a commit: an object or null; in an odd world also text, or an empty object."""
+        """Serialize the author of a commit: an object or null.
+
+        In an odd world also text, or an empty object.
+        """
         if isinstance(commit.author, tuple):
             name, email = commit.author
             return {"name": name, "email": email}
@@ -191,7 +194,10 @@ class Serializer:
         return f"{ORIGIN}/v2/organizations/{entry.organization.slug}/clusters/{entry.pipeline.cluster_id}"
 
     def _count_jobs(self, build: BuildRun) -> dict[str, int]:
-        """Return the number of jobs in each state: of the last attempts, without wait steps, which have no state."""
+        """Return the number of jobs in each state.
+
+        Last attempts count. Wait steps have no state.
+        """
         slots = self.pipelines.plans[build.plan].slots
         jobs = (job for job in build.jobs if job.retried_in is None)
         return dict(Counter(self.state_of_job(build, job) for job in jobs if slots[job.step].step.kind != "waiter"))
@@ -260,7 +266,9 @@ class Serializer:
         }
 
     def _trigger(self, entry: PipelineEntry, build: BuildRun, job: JobRun, _: JsonObject) -> JsonObject:
-        legacy, link, triggered = self._is_legacy(entry), job.triggered, None
+        legacy = self._is_legacy(entry)
+        link = job.triggered
+        triggered = None
         target = self.pipelines.get(link.pipeline_key) if link else None
         if link and target:
             web_url = self._web_url(target, link.number)
@@ -279,7 +287,10 @@ class Serializer:
         return "expired" if self._has_expired(build, job) else job.state
 
     def _end(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
-        """Return the times at which a job ended; of some canceled jobs only the state, or `expired_at`, says it."""
+        """Return the times at which a job ended.
+
+        For some canceled jobs only the state, or `expired_at`, says it.
+        """
         end = format_time(job.finished, legacy)
         if not self._has_no_end(job):
             return {"finished_at": end}
@@ -298,9 +309,11 @@ class Serializer:
         return is_script and self.random.happens(0.5, job.id, "has expired")
 
     def _script(self, entry: PipelineEntry, build: BuildRun, job: JobRun, fixed: JsonObject) -> JsonObject:
-        url, legacy = f"{self.build_url(entry, build.number)}/jobs/{job.id}", self._is_legacy(entry)
+        url = f"{self.build_url(entry, build.number)}/jobs/{job.id}"
+        legacy = self._is_legacy(entry)
         slot = self.pipelines.plans[build.plan].slots[job.step]
-        step_id, signature = self.random.uuid("step", build.id, slot.step.key), None
+        step_id = self.random.uuid("step", build.id, slot.step.key)
+        signature = None
         if "queue=deploy" in fixed["agent_query_rules"]:
             value = base64.urlsafe_b64encode(self.random.sha("signature", step_id).encode()).decode()
             signature = {"value": value, "algorithm": "EdDSA", "signed_fields": ["command", "env", "matrix", "plugins"]}
@@ -328,7 +341,10 @@ class Serializer:
         }
 
     def _promise(self, job: JobRun, legacy: bool) -> JsonObject:
-        """Return the exit status that a job announced before it failed; nothing if it announced none."""
+        """Return the exit status that a job announced before it failed.
+
+        Nothing if it announced none.
+        """
         if job.state != "failed" or job.started is None or job.finished is None or not job.exit_status:
             return {}
         if job.exit_status < 0 or not self.random.happens(_PROMISED, job.id, "promises"):
@@ -338,7 +354,10 @@ class Serializer:
         return {"promised_exit_status": job.exit_status, "promised_exit_status_at": format_time(at, legacy)}
 
     def _end_of_command(self, job: JobRun) -> JsonObject:
-        """Serialize how a command ended; in an odd world some failures have a signal, or a reason without status -1."""
+        """Serialize how a command ended.
+
+        In an odd world some failures have a signal, or a reason without status -1.
+        """
         reason = None if job.signal_reason == AGENT_LOST else job.signal_reason
         shape = (job.exit_status, "SIGTERM" if reason == "cancel" else None, reason)
         if self.world.is_odd and job.state == "failed" and reason is None:
@@ -348,9 +367,12 @@ class Serializer:
         return dict(zip(("exit_status", "signal", "signal_reason"), shape, strict=True))
 
     def _retries(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
-        """Serialize the retry that made a job, and the one that replaced it; in an odd world not always both.
+        """Serialize the retry that made a job, and the one that replaced it.
 
-        `retry_type` is the kind of retry performed on this job. Earlier versions had there the kind that made it.
+        In an odd world not always both.
+
+        `retry_type` is the kind of retry performed on this job. Earlier versions had there the kind
+        that made it.
         """
         replaced_by = build.job(job.retried_in).retry_type if job.retried_in else None
         source = {"job_id": job.retry_of, "retry_type": job.retry_type} if job.retry_of else None
@@ -380,7 +402,8 @@ class Serializer:
 
     def _cluster_fields(self, entry: PipelineEntry, queue: str) -> JsonObject:
         """Return the fields of a job's cluster and queue, null if the pipeline is in no cluster."""
-        cluster, url = entry.pipeline.cluster_id, self._cluster_url(entry)
+        cluster = entry.pipeline.cluster_id
+        url = self._cluster_url(entry)
         if cluster is None:
             return dict.fromkeys(_CLUSTER_KEYS)
         id = self.queue_id(entry.organization, cluster, queue) if queue in entry.organization.agents else None

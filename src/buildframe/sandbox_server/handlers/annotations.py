@@ -1,4 +1,7 @@
-"""Handler of annotations. They follow from the jobs of a build and the seed, so that they are never stored."""
+"""Handler of annotations.
+
+They follow from the jobs of a build and the seed, so that they are never stored.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ from buildframe.sandbox_server.handlers.registry import ApiRequest, ApiResponse,
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 
 _FAILED = ("failed", "timed_out")
-_WITH_ERRORS, _WITH_COVERAGE = 0.8, 0.5
-"""Share of failed builds that list their failures, and of passed builds that report their coverage."""
+_WITH_ERRORS = 0.8
+"""Share of failed builds that list their failures."""
+
+_WITH_COVERAGE = 0.5
+"""Share of passed builds that report their coverage."""
 
 
 class AnnotationHandlers(HandlerGroup):
@@ -25,7 +31,7 @@ class AnnotationHandlers(HandlerGroup):
         return ApiResponse(request.page.slice(annotations), len(annotations))
 
     def _annotations(self, build: BuildRun) -> Iterator[JsonObject]:
-        """Yield the annotations of a build: its failures, each failed job, soft failures, and coverage."""
+        """Yield annotations of failures, of each failed job, of soft failures, and of coverage."""
         random = self._db.serializer.random
         ended = [job for job in build.latest().values() if job.finished is not None and job.started is not None]
         failed = [job for job in ended if job.state in _FAILED and not job.soft_failed]

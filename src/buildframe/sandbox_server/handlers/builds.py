@@ -136,7 +136,8 @@ class BuildHandlers(HandlerGroup):
         organization = self._db.pipelines[build.pipeline_key].organization
         for job in jobs:
             if job.get("agent"):
-                is_lost, name = job["id"] in lost, job["agent"]["name"]
+                is_lost = job["id"] in lost
+                name = job["agent"]["name"]
                 job["agent"] = self._db.serializer.serialize_full_agent(organization, name, is_lost)
         return ApiResponse(body | {"jobs": jobs})
 

@@ -57,7 +57,8 @@ class SimulatedTest:
         self.id = flaky_test_id(self._random, self.organization, suite.slug, number)
         times, place = divmod(number, len(_TEXTS.subjects))
         names = _TEXTS.odd_names if scenario.world.is_odd else _TEXTS.names
-        subject, says = _TEXTS.subjects[place], names[(times + place) % len(names)]
+        subject = _TEXTS.subjects[place]
+        says = names[(times + place) % len(names)]
         words = {"subject": subject, "Subject": subject.title(), "says": says}
         row = 3 + int(self._random.uniform(self.id, "row") * 400)
         formats = _TEXTS.languages[suite.language]

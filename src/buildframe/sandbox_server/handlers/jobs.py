@@ -81,8 +81,8 @@ def _find_start(jobs: Sequence[JobRun], request: ApiRequest) -> int:
 def _links(request: ApiRequest, jobs: Sequence[JobRun], start: int) -> JsonObject:
     """Return the URLs of this page, and of the next, previous and first one if there is one."""
     end = start + request.page.size
-    own = next((pair for pair in request.query if pair[0] in _CURSORS), None)
-    cursors: dict[str, tuple[str, str] | None] = {"self": own}
+    requested = next((pair for pair in request.query if pair[0] in _CURSORS), None)
+    cursors: dict[str, tuple[str, str] | None] = {"self": requested}
     if end < len(jobs):
         cursors["next"] = "after", _format_cursor(jobs[end - 1].id)
     if 0 < start < len(jobs):

@@ -1,4 +1,4 @@
-"""Read values of request bodies as the service does: texts such as "5" and "true" as numbers and booleans."""
+"""Read values of request bodies as the service does: "5" can be a number, "true" a flag."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def read_values(declared: Sequence[Property], body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a body with the values that the service reads; values that it refuses stay as they are."""
+    """Return a body with the values that the service reads.
+
+    Values that it refuses stay as they are.
+    """
     properties = {entry.name: entry for entry in declared}
-    return {
-        name: _read(properties[name].type, value, properties[name].check) if name in properties else value
-        for name, value in body.items()
-    }
+    values = dict(body)
+    for name in values.keys() & properties.keys():
+        values[name] = _read(properties[name].type, values[name], properties[name].check)
+    return values
 
 
 def _read(hint: Any, value: Any, check: Check | None = None) -> Any:
@@ -50,5 +53,7 @@ def _read_union(options: Sequence[Any], value: Any, check: Check | None) -> Any:
 
 
 def _type_names(option: Any) -> tuple[Any, ...]:
-    hints = [entry.type for entry in properties_of(option) if entry.name == "type"] if is_typeddict(option) else []
+    if not is_typeddict(option):
+        return ()
+    hints = [entry.type for entry in properties_of(option) if entry.name == "type"]
     return get_args(hints[0]) if hints else ()

@@ -93,7 +93,8 @@ class OrganizationHandlers(HandlerGroup):
     def _queues(self, request: ApiRequest, cluster: JsonObject) -> list[JsonObject]:
         """Serialize the queues of a cluster."""
         organization = lookup.find_organization(self._db, request.path)
-        serializer, keys = self._db.serializer, organization.agents
+        serializer = self._db.serializer
+        keys = organization.agents
         ids = {key: serializer.queue_id(organization, cluster["id"], key) for key in keys}
         return [
             {

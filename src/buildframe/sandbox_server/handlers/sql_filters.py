@@ -1,7 +1,7 @@
 """Convert the declared filters of build lists to SQL conditions.
 
-As in the service, an unknown state, a shortened SHA or an unknown user matches nothing. A time without a zone is in
-UTC. A time that is invalid is an error.
+As in the service, an unknown state, a shortened SHA or an unknown user matches nothing. A time
+without a zone is in UTC. A time that is invalid is an error.
 """
 
 from __future__ import annotations

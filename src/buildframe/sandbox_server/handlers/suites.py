@@ -1,6 +1,7 @@
 """Handlers of test suites, their runs, tests with metrics, and failed executions.
 
-Runs follow from the builds of the suite's pipeline; metrics, from these and from the flakes of each test.
+Runs follow from the builds of the suite's pipeline; metrics, from these and from the flakes of each
+test.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ class SuiteHandlers(HandlerGroup):
         return ApiResponse(request.page.slice(executions), len(executions))
 
     def _failed_tests(self, organization: Organization, suite: Suite, build: BuildRun) -> list[SimulatedTest]:
-        """Return the tests that failed in a run: some if its build failed, rarely one that passed when repeated."""
+        """Return the tests that failed in a run.
+
+        These are some if its build failed. Rarely it is one that passed when it was repeated.
+        """
         random = self._db.serializer.random
         count = 1 + int(random.uniform(build.id, suite.slug, "failed") * _MOST_FAILED)
         if build.state != "failed":
@@ -178,7 +182,8 @@ class SuiteHandlers(HandlerGroup):
     def test(self, path: Mapping[str, str]) -> JsonObject:
         """Serialize the test that the parts of a path name. Raises 404 without it."""
         organization, suite = self._find_suite(path)
-        id, tests = path["test"].lower(), self._tests.list_all_tests(organization.slug, suite.slug)
+        id = path["test"].lower()
+        tests = self._tests.list_all_tests(organization.slug, suite.slug)
         test = get_first_or_404((test for test in tests if test.id == id), "test")
         return self._test(test, self._db.load_now())
 
@@ -200,11 +205,15 @@ class SuiteHandlers(HandlerGroup):
         }
 
     def _metrics(self, test: SimulatedTest, runs: int, window: _Window) -> JsonObject:
-        """Return the metrics of a test that each of `runs` runs executed; each flake in the window is a failure."""
+        """Return the metrics of a test that each of `runs` runs executed.
+
+        Each flake in the window is a failure.
+        """
         flakes = zip(test.flakes(window.now), test.branches(window.now), strict=True)
         recorded = [branch for flake, branch in flakes if flake.recorded >= window.since]
         failed = sum(window.branch in (None, branch) for branch in recorded)
-        executions, mean = max(runs, failed), self._mean_duration(test)
+        executions = max(runs, failed)
+        mean = self._mean_duration(test)
         passed = executions - failed
         return {
             "reliability": round(passed / executions, 4),

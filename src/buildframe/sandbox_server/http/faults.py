@@ -36,7 +36,10 @@ CHANGES = ("arrive", "finish", "vanish")
 """The kinds that change the world before a normal response."""
 
 SHAPES = ("clamped", "whole", "no_link", "empty_link")
-"""The kinds that change the pages of lists or their `Link` header. Another fault can spoil the same response."""
+"""The kinds that change the pages of lists or their `Link` header.
+
+Another fault can spoil the same response.
+"""
 
 _RANGES = {"rate": (0, 1), "seconds": (0, 86_400), "n": (1, 1000), "times": (1, 1_000_000), "status": (500, 599)}
 _FINISH_STEP = dt.timedelta(minutes=1)
@@ -64,10 +67,12 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         - ``finish``: before the response, advance the clock until `n` of the requested active builds have finished or
           are blocked, for 12 hours at most; with `seconds`, by exactly that duration.
         - ``clamped``: send at most `n` rows per page, whatever the request says.
-        - ``whole``: send all rows of a list in one response without a ``Link`` header, whatever the request says.
+        - ``whole``: send all rows of a list in one response without a ``Link`` header, whatever the
+          request says.
         - ``no_link``: send no ``Link`` header.
         - ``empty_link``: send an empty ``Link`` header.
-        - ``overloaded``: respond with `status` to requests for more than `n` rows per page, after `seconds` if given.
+        - ``overloaded``: respond with `status` to requests for more than `n` rows per page, after
+          `seconds` if given.
         - ``limited``: respond with 429 and a limit that is reset after `seconds`.
         - ``exhausted``: respond normally, report that no requests remain, then respond with 429 for `seconds`.
         - ``too_deep``: respond with the 400 of pages that are too deep.

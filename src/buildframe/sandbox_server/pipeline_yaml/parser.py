@@ -192,7 +192,8 @@ def _needs(item: YamlMap) -> tuple[str, ...]:
 def _agents(item: YamlMap) -> dict[str, Any]:
     """Return the queue, which a rule such as `queue=docker` names, and the rules.
 
-    A rule that names another queue than the default one is left out if it is the first: see `PipelineStep.rules`.
+    A rule that names another queue than the default one is left out if it is the first: see
+    `PipelineStep.rules`.
     """
     value = item.get("agents")
     rules = [f"{tag}={value.text(tag)}" for tag in value] if isinstance(value, YamlMap) else item.texts("agents")

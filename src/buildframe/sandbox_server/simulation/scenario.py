@@ -313,7 +313,7 @@ def _is_broken(broken: BrokenBranch, build: BuildRun, margin: int = 0) -> bool:
 
 
 def _author(entry: PipelineEntry, person: int, source: str, *, is_odd: bool) -> tuple[str, str] | str | None:
-    """Return the author of a commit, in an odd world in the form that the source of the build reports."""
+    """Return the author of a commit; in an odd world, as the source of the build reports it."""
     who = entry.organization.people[person]
     shapes: dict[str, tuple[str, str] | str] = {"webhook": (who.name, who.email)}
     shapes["api"] = who.name if is_odd else (who.name, who.email)

@@ -191,7 +191,10 @@ class Simulator(Simulation):
             return job
 
     def retry(self, build_id: str, job_id: str, who: Actor = 0) -> JobRun:
-        """Retry a failed job; return the new attempt. Raises `ActionRejected` unless it failed and was not retried."""
+        """Retry a failed job; return the new attempt.
+
+        Raises `ActionRejected` unless it failed and was not retried.
+        """
         with self._action():
             build = self._build(build_id)
             job = build.job(job_id)

@@ -88,13 +88,17 @@ class TriggerCause(msgspec.Struct, frozen=True):
 
 
 AGENT_LOST = "agent_lost"
-"""`signal_reason` of a job whose agent was lost. Responses have null there, and the exit status -1."""
+"""`signal_reason` of a job whose agent was lost.
+
+Responses have null there, and the exit status -1.
+"""
 
 
 class JobRun(msgspec.Struct, omit_defaults=True, gc=False):
     """One attempt at one slot of the build's plan; `step` is the id of the slot.
 
-    `retry_type` is the kind of retry that made this attempt, which the response has in `retry_source`.
+    `retry_type` is the kind of retry that made this attempt, which the response has in
+    `retry_source`.
 
     Without `gc` the garbage collector does not visit jobs, which belong to no cycle.
     """

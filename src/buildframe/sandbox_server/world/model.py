@@ -93,15 +93,15 @@ ORGANIZATIONS = msgspec.json.decode(data_file("world/catalog.json").read_bytes()
 
 
 WorldKind = Literal["plain", "odd"]
-"""`odd` answers with what real services also send: old formats, records of unusual shape, hostile texts."""
+"""`odd` responds also with old formats, records of unusual shape and hostile texts."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The seed, the time range of the history, the organizations and the planted anomalies.
 
-    `run_scale` multiplies the run times of steps, by step key. Responses depend on `kind`; what happens does not.
-    `fork_share` is the share of pushes to branches that come from forks, and `no_end_share` that of canceled jobs
-    without `finished_at`.
+    `run_scale` multiplies the run times of steps, by step key. Responses depend on `kind`; what
+    happens does not. `fork_share` is the share of pushes to branches that come from forks, and
+    `no_end_share` that of canceled jobs without `finished_at`.
     """
 
     seed: int

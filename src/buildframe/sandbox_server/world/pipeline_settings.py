@@ -89,8 +89,9 @@ _LEGACY_CREATED = 1_378_214_678 * 1_000_000  # 2013-09-03
 def initial_record(
     pipeline: PipelineRecord, organization: str, clusters: tuple[str, ...], random: SeededRandom, start: int
 ) -> PipelineRecord:
-    """Complete a pipeline of the catalog for a world that starts at `start`, in one of these clusters."""
-    cluster = clusters[-1 if pipeline.slug in _IN_SECOND_CLUSTER else 0] if clusters else None
+    """Complete a pipeline of the catalog, in one of these clusters; the world starts at `start`."""
+    position = -1 if pipeline.slug in _IN_SECOND_CLUSTER else 0
+    cluster = clusters[position] if clusters else None
     id = random.uuid("pipeline", f"{organization}/{pipeline.slug}")
     created = start - int(random.uniform_between(100, 900, id, "made") * _DAY)
     return msgspec.structs.replace(

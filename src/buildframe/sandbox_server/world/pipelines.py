@@ -72,7 +72,8 @@ class PipelineRegistry(UserDict[str, PipelineEntry]):
 
 def organization_clusters(world: World, organization: Organization) -> tuple[str, ...]:
     """Return the UUIDs of the clusters of an organization."""
-    random, has_cluster = SeededRandom(world.seed), organization.has_cluster
+    random = SeededRandom(world.seed)
+    has_cluster = organization.has_cluster
     return cluster_ids(organization.slug, random, has_cluster=has_cluster, is_odd=world.is_odd)
 
 

@@ -35,10 +35,11 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PipelineStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a pipeline: its configuration and its median run time (`seconds`).
 
-    `has_key` is false if the configuration sets no key, so that jobs have no `step_key`; `key` then is internal.
-    `branches` is a branch filter (see `rules.matches`), `retries` the number of automatic retries,
-    `agent_query_rules` what agents must match in addition to the queue; if one of them names the queue, they are all
-    rules as they were written. `continue_on_failure` is for wait steps only.
+    `has_key` is false if the configuration sets no key, so that jobs have no `step_key`; `key` then
+    is internal. `branches` is a branch filter (see `rules.matches`), `retries` the number of
+    automatic retries, `agent_query_rules` what agents must match in addition to the queue; if one
+    of them names the queue, they are all rules as they were written. `continue_on_failure` is for
+    wait steps only.
     """
 
     key: str
