@@ -202,7 +202,7 @@ drawn_jobs = st.lists(
 
 
 def runs(rows: list[dict]) -> list[tuple[object, int, int]]:
-    begun = [row for row in rows if row["started_at"] is not None]
+    begun = [row for row in rows if row["type"] == "script" and row["started_at"] is not None]
     return [(r["queue"], r["started_at"], FETCHED if r["finished_at"] is None else r["finished_at"]) for r in begun]
 
 
@@ -266,6 +266,7 @@ def test_it_integrates_to_the_time_spent_and_slices_add_up(summary, name, interv
 @given(drawn_jobs)
 def test_utilization_against_the_definition(rows):
     result = load.utilization(frame(*rows)).set_index("queue")
+    rows = [row for row in rows if row["type"] == "script"]
     for queue in ("a", "b"):
         begun = [row for row in rows if row["queue"] == queue and row["started_at"] is not None]
         ended = [row for row in begun if row["finished_at"] is not None]

@@ -78,7 +78,7 @@ def cells(ax) -> list[list[int | None]]:
 def test_flips_are_cells_of_steps_and_commits():
     ax = plots.flips(flipping(3, 6))
     assert labels(ax) == ["step 0  (6 / 6)", "step 1  (3 / 6)", "step 2  (2 / 6)"]
-    assert cells(ax) == [[4] * 6, [0, 4, 0, 4, 0, 4], [0, 0, 4, 0, 0, 4]]
+    assert cells(ax) == [[5] * 6, [0, 5, 0, 5, 0, 5], [0, 0, 5, 0, 0, 5]]
     assert [text.get_text() for text in ax.get_xticklabels()] == [f"{k:07x}" for k in reversed(range(6))]
     assert ax.get_xlabel() == plots.commit_grid(flipping(3, 6)).get_xlabel() == "commit, newest first"
     assert title(ax) == "11 flips of 3 steps"

@@ -87,7 +87,13 @@ def test_timeline_refuses_several_builds():
 @pytest.mark.slow
 @pytest.mark.parametrize(("steps", "hidden"), [(5, False), (400, True)])
 def test_timeline_of_many_jobs_is_labeled_by_step_without_overlap(steps, hidden):
-    ax = plots.timeline(jobs(400, name=[f"step {k % steps} #{k}" for k in range(400)]))
+    shards = {
+        "name": [f"step {k % steps} #{k // steps + 1}" for k in range(400)],
+        "step_id": [f"s{k % steps}" for k in range(400)],
+        "parallel_group_index": [k // steps for k in range(400)],
+        "parallel_group_total": [400 // steps] * 400,
+    }
+    ax = plots.timeline(jobs(400, **shards))
     laid_out(ax)
     extents = [text.get_window_extent() for text in ax.get_yticklabels()]
     assert all(below.y1 <= above.y0 for above, below in itertools.pairwise(extents))
