@@ -142,3 +142,10 @@ def test_another_build_has_no_history(scripted: Callable[..., Scripted], change:
     assert len(connected(scripted(says(body.encode()))).pipeline("web").history_of(7).builds) == 1
     with pytest.raises(bf.Malformed, match="another record than the requested one"):
         connected(scripted(says(body.replace(*change).encode()))).pipeline("web").history_of(7)
+
+
+@pytest.mark.parametrize("name", ["get_build", "cancel_build"])
+def test_the_url_says_which_build_it_is(scripted: Callable[..., Scripted], name: str) -> None:
+    """A recorded response to a cancellation has the number of another build beside the URL of the requested one."""
+    call, body = REQUESTED[name]
+    assert call(connected(scripted(says(body.replace('"number":7', '"number":4').encode()))))
