@@ -36,7 +36,7 @@ def test_a_checker_finds_nothing(hook: str) -> None:
         "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",  # it would ask the package index for a newer version
     }
     environment = os.environ | of_pyright
-    run = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    run = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1200)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
