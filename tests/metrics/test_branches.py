@@ -506,6 +506,36 @@ def test_repositories_are_compared_by_host_and_path(repository, source, is_fork)
     assert metrics.is_from_fork(frame.drop(columns="pull_request")).tolist() == [is_fork and bool(source)] + [False] * 2
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user@bitbucket.org/acme/web.git",
+        "https://user:token@bitbucket.org/Acme/web/",
+        "https://user:to@ken@bitbucket.org/acme/web.git",
+        "https://bitbucket.org:443/acme/web",
+        "https://bitbucket.org:/acme/web",
+        "ssh://git@bitbucket.org/acme/web.git",
+        "ssh://git@bitbucket.org:7999/acme/web.git",
+        "ssh://git@bitbucket.org:acme/web.git",
+        "git@bitbucket.org:acme/web.git",
+        "git@bitbucket.org:/acme/web.git/",
+        "user:token@bitbucket.org/acme/web.git",
+    ],
+)
+def test_user_information_and_ports_make_no_fork(url):
+    """The pull request of the repository itself is none, and one of mallory's is; on either side."""
+    here, fork = "https://bitbucket.org/acme/web", "https://bitbucket.org/mallory/web"
+    frame = pd.DataFrame({"pull_request": "7", "pull_request_repository": [here, url, fork, url]})
+    frame["pipeline_repository"] = [url, here, url, fork]
+    assert metrics.is_from_fork(frame).tolist() == [False, False, True, True]
+
+
+def test_repositories_on_an_ipv6_host_are_compared_without_the_port():
+    frame = pd.DataFrame({"pull_request": "7", "pull_request_repository": ["ssh://git@[::1]:22/acme/web.git"]})
+    assert not metrics.is_from_fork(frame.assign(pipeline_repository="https://[::1]/acme/web")).any()
+    assert metrics.is_from_fork(frame.assign(pipeline_repository="https://[::2]/acme/web")).all()
+
+
 def test_encoded_columns_say_the_same_of_forks():
     """One URL of a fork, one of the pipeline itself, and no pull request, as categories."""
     numbers = pd.Series(["7", "8", None], dtype="category")

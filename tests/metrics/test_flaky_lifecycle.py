@@ -160,6 +160,67 @@ def test_other_columns():
     }  # fmt: skip
 
 
+def snapshots_of_tests(*rows: tuple[str, int, str, float | None]) -> pd.DataFrame:
+    """The list of all tests, read every 10 days until day 40: id, day of the snapshot, labels and reliability."""
+    ids, days, labels, reliability = zip(*rows, strict=True)
+    until = [day + 10 if day < 40 else None for day in days]
+    states = kept(*((id, day, end, 0, None, None) for id, day, end in zip(ids, days, until, strict=True)))
+    only_flaky_tests = ["instances", "latest_occurrence_at", "last_resolved_at"]
+    return states.drop(columns=only_flaky_tests).assign(
+        labels=pd.Series(labels, dtype="str"), reliability=pd.Series(reliability, dtype="float64")
+    )
+
+
+FLAKY, STEADY = '["slow","flaky"]', "[]"
+
+
+def test_the_list_of_all_tests_shows_those_that_are_labeled_flaky_and_passed_and_failed():
+    history = snapshots_of_tests(
+        *[("steady", day, STEADY, 1.0) for day in (0, 10, 20, 30, 40)],
+        *[("broken", day, '["not flaky"]', 0.5) for day in (0, 40)],
+        *[("always fails", day, FLAKY, 0.0) for day in (0, 40)],
+        *[("labeled before", day, FLAKY, 1.0) for day in (0, 40)],
+        ("not executed", 40, FLAKY, None),
+        *[("active", day, FLAKY, 0.9) for day in (0, 10, 20, 30, 40)],
+        *[("new", day, FLAKY, 1.0) for day in (0, 10, 20, 30)],
+        ("new", 40, FLAKY, 0.8),
+        ("quiet", 0, FLAKY, 1.0),
+        *[("quiet", day, FLAKY, 0.9) for day in (10, 20)],
+        *[("quiet", day, FLAKY, 1.0) for day in (30, 40)],
+    )
+    result = flaky_lifecycle(history)
+    assert result["id"].tolist() == ["active", "new", "quiet"]
+    assert result["status"].tolist() == ["active", "new", "quiet"]
+    assert result["since"].tolist() == at(0, 40 * DAY, 30 * DAY).tolist()
+    assert result["first_listed_at"].tolist() == at(0, 40 * DAY, 10 * DAY).tolist()
+    assert result["known_start"].tolist() == [False, True, True]
+    assert result["listed_until"].tolist() == at(40 * DAY, 40 * DAY, 30 * DAY).tolist()
+    assert result[["instances", "latest_occurrence_at"]].isna().all(axis=None)
+    assert result.dtypes.to_dict() == flaky_lifecycle(kept(OLD)).dtypes.to_dict()
+    pd.testing.assert_frame_equal(flaky_lifecycle(pl.from_pandas(history)), result)
+    assert flaky_lifecycle(history[history["id"] == "steady"]).empty
+
+
+def test_a_start_is_known_if_an_earlier_snapshot_had_only_steady_tests():
+    result = flaky_lifecycle(snapshots_of_tests(("a", 30, STEADY, 1.0), ("a", 40, FLAKY, 0.8)))
+    assert result["known_start"].tolist() == [True]
+    assert result["status"].tolist() == ["new"]
+
+
+def test_snapshots_of_both_lists_are_one_history():
+    """Of `flaky_tests` until day 30, of `tests` since; a steady test is in neither."""
+    successor = snapshots_of_tests(*[("a", day, FLAKY, 0.9) for day in (30, 40)], ("steady", 40, STEADY, 1.0))
+    result = flaky_lifecycle(pd.concat([kept(("a", 0, 30, 3, 29, None), ("b", 0, 30, 1, 28, None)), successor]))
+    assert result.set_index("id")["status"].to_dict() == {"a": "active", "b": "quiet"}
+
+
+def test_the_list_of_all_tests_needs_both_columns_that_decide():
+    history = snapshots_of_tests(("a", 40, FLAKY, 0.8))
+    for name in ("labels", "reliability"):
+        with pytest.raises(BadInput, match=f"no column '{name}'"):
+            flaky_lifecycle(history.drop(columns=name))
+
+
 def test_each_list_has_its_own_readings():
     other = kept(("x", 20, None, 1, 39, None)).assign(suite="jest")
     result = flaky_lifecycle(pd.concat([kept(OLD, ("a", 0, None, 3, 38, None)), other]), new="30d")

@@ -243,6 +243,97 @@ def test_pages_in_envelopes_are_read_along_their_links(scripted: Start) -> None:
     assert [record["id"] for record in connected(server).get(path)] == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.parametrize(
+    ("name", "links", "last_links"),
+    [
+        ("invitations", "links", {"links": {"self": "/v2/x?after=2"}}),
+        ("invitations", "_links", {"_links": {}}),
+        ("invitations", "links", {}),
+        ("items", "_links", {"_links": {"prev": "/v2/x"}}),
+    ],
+)
+def test_the_only_list_of_an_object_is_read_along_its_links(
+    scripted: Start, name: str, links: str, last_links: dict[str, Any]
+) -> None:
+    """Two pages, of which only the first has a next link, and one page whose next link is null."""
+    first = {"count": 3, name: [{"id": 1}, {"id": 2}], links: {"next": "/v2/x?after=2"}}
+    last = {"count": 3, name: [{"id": 3}], **last_links}
+    whole = {name: [], links: {"next": None}}
+    server = scripted(*(says(json.dumps(page).encode()) for page in (first, last, first, last, whole)))
+    ws = connected(server)
+    frame = ws.table("/x")
+    assert list(frame["id"]) == [1, 2, 3]
+    assert frame.attrs["complete"]
+    assert server.requests == ["/v2/x?per_page=100", "/v2/x?after=2"]
+    assert ws.get("/x") == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert ws.get("/x") == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"invitations": [{"id": 1}], "links": {"next": "https://example.com/v2/x?after=1"}},  # another host
+        {"invitations": [{"id": 1}], "_links": {"next": {"href": "/v2/x?after=1"}}},
+        {"invitations": [{"id": 1}], "links": [{"rel": "next", "href": "/v2/x?after=1"}]},
+        {"data": [{"id": 1}], "links": "next"},
+        {"invitations": [{"id": 1}], "links": {"first": "/v2/x", "last": "/v2/x?page=2"}},
+        {"invitations": [{"id": 1}], "included": [], "links": {"next": "/v2/x?after=1"}},  # which of them?
+        {"invitations": [{"id": 1}], "next_cursor": "b"},
+        {"invitations": [{"id": 1}], "has_more": True},
+    ],
+)
+def test_an_object_with_a_list_and_pages_that_are_not_followed_is_not_complete(
+    scripted: Start, page: dict[str, Any]
+) -> None:
+    server = scripted(says(json.dumps(page).encode()))
+    with pytest.warns(UserWarning, match="looks like a page of a list"):
+        frame = connected(server).table("/x")
+    assert len(frame) == 1
+    assert frame.attrs["complete"] is False
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {},
+        {"links": {"web": "/web", "next_build": "/v2/x/2"}},
+        {"links": {"self": "/v2/x"}},
+        {"_links": {"self": {"href": "/v2/x"}}},
+        {"links": [{"rel": "self", "href": "/v2/x"}]},
+        {"links": None},
+        {"meta": {"owner": "a"}, "page": "a"},
+    ],
+)
+def test_a_record_that_has_a_list_and_links_is_one_record(scripted: Start, links: dict[str, Any]) -> None:
+    document = {"id": "team", "tags": ["a", "b"], **links}
+    ws = connected(scripted(says(json.dumps(document).encode())))
+    assert ws.get("/x") == document
+    frame = ws.table("/x")
+    assert list(frame["id"]) == ["team"]
+    assert frame.attrs["complete"]
+
+
+@pytest.mark.parametrize(
+    ("name", "second"),
+    [
+        ("invitations", {"message": "try again"}),
+        ("invitations", {"agents": [], "links": {"next": None}}),
+        ("invitations", {"invitations": [{"id": 2}], "links": "/v2/x?after=2"}),
+        ("invitations", {"invitations": [{"id": 2}], "links": {"after": "2"}}),
+        ("items", {"items": [{"id": 2}]}),
+    ],
+)
+def test_a_page_of_another_shape_than_the_one_before_is_not_complete(
+    scripted: Start, name: str, second: dict[str, Any]
+) -> None:
+    first = {name: [{"id": 1}], "links": {"next": "/v2/x?after=1"}}
+    server = scripted(*(says(json.dumps(page).encode()) for page in (first, second)))
+    with pytest.warns(UserWarning, match="looks like a page of a list"):
+        frame = connected(server).table("/x")
+    assert frame.attrs["complete"] is False
+
+
 @pytest.mark.parametrize("items", [[], [{"id": 1}], [1, 1, 2]])
 def test_an_envelope_without_a_next_page_is_the_whole_list(scripted: Start, items: list[Any]) -> None:
     document = {"items": items, "links": {"self": "/v2/x"}}

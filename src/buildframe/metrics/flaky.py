@@ -14,7 +14,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import timestamps
+from buildframe.metrics.columns import TIMESTAMP, timestamps
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD, PERIODS
@@ -22,6 +22,13 @@ from buildframe.spec.times import parse_duration
 
 _NAMES = ("id", "scope", "name", "location")
 _READ = (*_NAMES, "instances", "latest_occurrence_at", "last_resolved_at", "fetched_at")
+_ONLY_FLAKY_TESTS = {"instances": "Int64", "latest_occurrence_at": TIMESTAMP, "last_resolved_at": TIMESTAMP}
+"""Columns of `flaky_tests` for which `tests` has nothing of the same meaning, and their dtypes."""
+
+_METRICS = ("labels", "reliability")
+"""Columns of `tests` that decide which of its rows are flaky tests."""
+
+_HAS_FLAKY_LABEL = r"""[\[ ,]["']flaky["'][\], ]"""  # in JSON, or in a list of Python as text
 _LIST = ("organization", "suite")
 _STAMPS = ["latest_occurrence_at", "last_resolved_at", "valid_from", "valid_to"]
 _OWNERS = "ownership_team_ids"
@@ -218,6 +225,8 @@ def flaky_lifecycle(
         `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at`,
         `fetched_at`, `valid_from` and `valid_to`. Tests are identified by `organization` and
         `suite`, too, if the frame has them. Without `period`, the lists are those of 7 days.
+        Or snapshots of `ws.tests(suite=...)`, whose columns `labels` and `reliability` replace
+        `instances`, `latest_occurrence_at` and `last_resolved_at`: see Notes.
     new : str or timedelta, default "7d"
         How long a test counts as new after its first listing.
     quiet : str or timedelta, default "14d"
@@ -281,6 +290,14 @@ def flaky_lifecycle(
     A list contains the tests that flaked within its period. So a test that flakes every 8 days is
     in every other list of 7 days. It is then quiet or active, and neither resolved nor reopened.
 
+    Snapshots of `ws.tests` list tests that are not flaky, too. One counts as listed if it has the
+    label `flaky` and both passed and failed within the period, so if its `reliability` is more than
+    0 and less than 1. Without that it did not flake in the period, whatever its label. The other
+    rows only show when the list was read. `instances` and `latest_occurrence_at` are null, as a
+    failure need not be a flake, and no test is resolved before a silence of `resolved_after`. A
+    store has no history of this list: set `valid_from` to the time of each snapshot, and `valid_to`
+    to that of the next one, null for the last.
+
     Examples
     --------
     >>> metrics.flaky_lifecycle(history)["status"].value_counts()
@@ -311,23 +328,47 @@ def _sightings_of_lists(history: Frame) -> tuple[pd.DataFrame, list[str]]:
 
     A sighting is a state of a test: `valid_from` the reading that shows it first, `valid_to` the
     first one that does not, null if the last one shows it, `read_at` the last reading of its list,
-    `latest_occurrence_at`, `last_resolved_at` and `instances` as shown, and `period`, how far back
-    the readings look. Sightings from another table, such as one with a row for each test and day,
-    need the same columns.
+    `read_from` the first one, `latest_occurrence_at`, `last_resolved_at` and `instances` as shown,
+    and `period`, how far back the readings look. Sightings from another table, such as one with a
+    row for each test and day, need the same columns.
     """
-    optional = (*_LIST, _OWNERS, _PERIOD)
-    rows = engine_of(history).collect_columns(history, [*_READ, "valid_from", "valid_to"], optional)
-    rows = _with_period(rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")}))
+    rows = _with_period(_read_history(history))
     by = [name for name in (*_LIST, "id") if name in rows]
-    sightings = rows.sort_values([*by, "valid_from"], ignore_index=True)
-    if (duplicated := sightings.duplicated([*by, "valid_from"])).any():
+    states = rows.sort_values([*by, "valid_from"], ignore_index=True)
+    if (duplicated := states.duplicated([*by, "valid_from"])).any():
         raise BadInput(
-            f"The history contains the test {sightings['id'][duplicated].iloc[0]!r} twice at one time. "
+            f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
             "Pass a single suite."
         )
-    readings = sightings[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
-    read_at = readings.groupby(_lists(sightings, by), dropna=False).transform("max")
-    return sightings.assign(read_at=read_at), by
+    readings = states[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
+    lists = _lists(states, by)
+    read_from = states["valid_from"].groupby(lists, dropna=False).transform("min")
+    read_at = readings.groupby(lists, dropna=False).transform("max")
+    states = states.assign(read_from=read_from, read_at=read_at)
+    return states[_is_listed_as_flaky(states)].reset_index(drop=True), by
+
+
+def _read_history(history: Frame) -> pd.DataFrame:
+    """Return the columns of either list; those that only `flaky_tests` has are null if missing."""
+    engine = engine_of(history)
+    names = set(engine.column_names(history))
+    needed = [*_READ, "valid_from", "valid_to"]
+    if "instances" not in names and not names.isdisjoint(_METRICS):
+        needed = [*(name for name in needed if name not in _ONLY_FLAKY_TESTS), *_METRICS]
+    optional = [*_ONLY_FLAKY_TESTS, *_METRICS, *_LIST, _OWNERS, _PERIOD]
+    rows = engine.collect_columns(history, needed, [name for name in optional if name not in needed])
+    missing = {name: dtype for name, dtype in _ONLY_FLAKY_TESTS.items() if name not in rows}
+    rows = rows.assign(**{name: pd.Series(None, rows.index, dtype=dtype) for name, dtype in missing.items()})
+    return rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")})
+
+
+def _is_listed_as_flaky(states: pd.DataFrame) -> pd.Series[bool]:
+    """Return whether each row lists a flaky test: all of `flaky_tests`, and some of `tests`."""
+    if not set(_METRICS).issubset(states.columns):
+        return pd.Series(True, states.index)
+    is_labeled = states["labels"].astype("str").str.contains(_HAS_FLAKY_LABEL).fillna(value=False).astype(bool)
+    passed_and_failed = states["reliability"].astype("float64").between(0, 1, inclusive="neither")
+    return states["instances"].notna() | (is_labeled & passed_and_failed)
 
 
 def _lists(sightings: pd.DataFrame, by: list[str]) -> list[pd.Series]:
@@ -342,8 +383,7 @@ def _with_columns_of_tests(sightings: pd.DataFrame, by: list[str], resolved_afte
     states = sightings.assign(reopened=reopened, reopened_at=_reopened_at(sightings, before))
     of_test = states.groupby(by, dropna=False)
     first = of_test["valid_from"].transform("min")
-    first_of_list = first.groupby(_lists(states, by), dropna=False).transform("min")
-    known_start = (first > first_of_list).astype("boolean")
+    known_start = (first > states["read_from"]).astype("boolean")
     seen_at = _seen_at(states)
     more = {
         "first_listed_at": first,

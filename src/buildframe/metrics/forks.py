@@ -22,9 +22,11 @@ COLUMNS = (*PULL_REQUEST, "pipeline_repository")
 Each may be missing, and then counts as null.
 """
 
-_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://")
-_USER = re.compile(r"^[^@/]*@")
-_PORT = re.compile(r"^([^/:]+):\d+/")
+# scheme://user:secret@host:port/path. The secret may contain an unquoted @, the host be an IPv6 address in brackets,
+# and the path begin after a colon, as in the other form.
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>\[[^]/]*\]|[^/:]*)(?::\d*(?=/|$))?(?P<path>.*)", re.DOTALL)
+# user@host:path, user@host/path, or a path
+_WITHOUT_SCHEME = re.compile(r"(?:[^@/]*@)?(?P<host>[^/:]*)(?P<path>.*)", re.DOTALL)
 
 
 @checked_names
@@ -58,9 +60,10 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
     Notes
     -----
     A build with a pull request is from a fork if `pull_request_repository` is another repository
-    than `pipeline_repository`. URLs are compared by host and path, without regard to case, so
-    `git@github.com:acme/web.git` and `https://github.com/Acme/web` are one repository. If one of
-    them is unknown, every build with a pull request counts as from a fork.
+    than `pipeline_repository`. URLs are compared by host and path, without regard to case, user
+    information, port, `.git` and a slash at the end, so `git@github.com:acme/web.git` and
+    `https://user:token@github.com/Acme/web` are one repository. If one of them is unknown, every
+    build with a pull request counts as from a fork.
 
     Examples
     --------
@@ -80,11 +83,11 @@ def is_from_fork(builds: pd.DataFrame) -> pd.Series[bool]:
 def repository_key(url: Any) -> str | None:
     """Return host and path of a repository's URL, such as `github.com/acme/web`, or None."""
     text = url.strip().lower() if isinstance(url, str) else ""
-    has_scheme = _SCHEME.match(text)
-    text = _USER.sub("", _SCHEME.sub("", text))
-    text = _PORT.sub(r"\1/", text) if has_scheme else text.replace(":", "/", 1)
-    text = re.sub("/+", "/", text).rstrip("/").removesuffix(".git").rstrip("/")
-    return text or None
+    match = _URL.fullmatch(text) or _WITHOUT_SCHEME.fullmatch(text)
+    if match is None:
+        return None
+    path = re.sub("/+", "/", match["path"].lstrip(":/")).rstrip("/").removesuffix(".git").rstrip("/")
+    return "/".join([match["host"], path]).rstrip("/") or None
 
 
 def _repository_keys(builds: pd.DataFrame, name: str) -> pd.Series[Any]:

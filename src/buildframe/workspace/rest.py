@@ -48,7 +48,7 @@ def get(
     client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
 ) -> Any:
     """Return all records of the list at a path, or the object."""
-    reader = _RecordReader()
+    reader = _RecordReader(client)
     records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
     if metadata.why is not None:
         warnings.warn(f"Incomplete: {metadata.why}.", stacklevel=4)
@@ -59,7 +59,8 @@ def table(
     client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
 ) -> pd.DataFrame:
     """Return the records at a path as a frame with a column for each key; an object is one row."""
-    records, metadata = _records(_PathSource.of(client, path, parameters, version), _RecordReader(), progress)
+    reader = _RecordReader(client)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
     if metadata.why is not None:
         warnings.warn(f"Incomplete: {metadata.why}. See attrs['why'] of the frame.", stacklevel=4)
     return metadata.attach(frame_of(records), path)
@@ -202,15 +203,18 @@ _PLAIN_KINDS = {*"biufOU"}  # of dtypes: bool, numbers, str and objects; NumPy's
 class _RecordReader:
     """Reads pages of JSON. A page that is not a list counts as one record; see `is_list`.
 
-    A page may also be an object with `items` and `links`, whose `next` is the next page.
-    `is_unknown_page` says that an object looks like a page of a list, but does not say how to get
-    the next one. An undeclared list may have no pages. Then the request for the second page returns
-    the first one again.
+    A page may also be an object with `items` and `links`, whose `next` is the next page, or with
+    such links and a single list of another name. The other pages of that list need not have a next
+    link. `is_unknown_page` says that an object looks like a page of a list, but does not say how to
+    get the next one. An undeclared list may have no pages. Then the request for the second page
+    returns the first one again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
         self.is_list = False
         self.is_unknown_page = False
+        self._client = client
+        self._items_name: str | None = None
         self._probed: list[_Row] | None = None
 
     def read(self, request: Request, response: Response) -> Page:
@@ -218,9 +222,11 @@ class _RecordReader:
         protocol.check(request, response)
         if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
-        envelope = _read_envelope(response.body)
+        envelope = _read_envelope(response.body, self._items_name)
+        if isinstance(envelope, _EnvelopedPage) and self._items_name is None:
+            envelope = envelope if self._can_start(request, envelope) else "unknown"
         if isinstance(envelope, _EnvelopedPage):
-            self.is_list = True
+            self.is_list, self._items_name = True, envelope.name
             opened = response._replace(body=bytes(envelope.items), next=envelope.next, last=None)
             page = protocol.read_page(request, opened, _DECODER)
             return replace(page, rows=_with_identity(page.rows), open=False, size=None, short=False)
@@ -237,6 +243,16 @@ class _RecordReader:
         self._probed = rows if has_own_size and "page" not in parse_qs(urlsplit(request.target).query) else None
         return replace(page, rows=rows, open=is_open, short=page.short and is_open)
 
+    def _can_start(self, request: Request, page: _EnvelopedPage) -> bool:
+        """Whether the next link of a first page leads to a page of this service. Those of `items` raise if not."""
+        if page.name == "items" or page.next is None:
+            return True
+        try:
+            self._client.follow(request, page.next)
+        except Malformed:
+            return False
+        return True
+
 
 _UNKNOWN_PAGE = (
     "the response is an object that looks like a page of a list, and its links to other pages are not known; it is"
@@ -248,36 +264,83 @@ _PAGING_KEYS = {
     "links", "_links", "next", "next_page", "next_url", "next_cursor", "cursor", "cursors", "page", "page_info",
     "pageInfo", "paging", "pagination", "meta", "has_more",
 }  # fmt: skip
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_LINK_FIELDS = ("links", "_links")
+_PAGING_FIELDS = {
+    "next", "next_page", "next_url", "next_cursor", "cursors", "page_info", "pageInfo", "paging", "pagination",
+    "has_more",
+}  # fmt: skip
+"""Paging keys that a single record hardly has: an object with one of them and any list looks like a page."""
 
 
 class _EnvelopedPage(NamedTuple):
-    """The items of a page, as JSON, and the link to the next page."""
+    """The items of a page, as JSON, the name of their field, and the link to the next page."""
 
     items: msgspec.Raw
+    name: str
     next: str | None
 
 
-def _read_envelope(body: bytes) -> _EnvelopedPage | Literal["unknown"] | None:
-    """Return the page in an object with `items` and `links`; "unknown" for other links."""
+def _read_envelope(body: bytes, items_name: str | None) -> _EnvelopedPage | Literal["unknown"] | None:
+    """
+    Return the page in an object, None for a single record; "unknown" for a page without known links.
+
+    `items_name` is the field that had the items of the page before. A page after it is no record.
+    """
     if not body.lstrip().startswith(b"{"):
         return None
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return None  # the error is raised when the whole body is decoded
-    lists = {name for name in _ITEMS if bytes(fields.get(name, b"")).lstrip().startswith(b"[")}
-    if "items" not in lists or "links" not in fields:
-        is_page = bool(lists) and (len(fields) == 1 or bool(fields.keys() & _PAGING_KEYS))
-        return "unknown" if is_page else None
+    lists = [name for name, value in fields.items() if bytes(value).lstrip().startswith(b"[")]
+    if "items" in lists and "links" in fields and items_name in {None, "items"}:
+        return _read_items(fields)
+    lists = [name for name in lists if name not in _LINK_FIELDS]
+    links = _read_links(fields)
+    if items_name is not None:
+        may_lack_links = items_name != "items" or "_links" in fields
+        is_known = not _LINKS.isdisjoint(links) or (may_lack_links and not links)
+        return _page_of(fields, items_name, links.get("next")) if items_name in lists and is_known else "unknown"
+    if len(lists) == 1 and "next" in links:
+        return _page_of(fields, lists[0], links["next"])
+    has_usual_name = not set(lists).isdisjoint(_ITEMS)
+    is_usual_page = has_usual_name and (len(fields) == 1 or not _PAGING_KEYS.isdisjoint(fields))
+    has_paging = not _PAGING_FIELDS.isdisjoint(fields) or not (_LINKS - {"self"}).isdisjoint(links)
+    return "unknown" if is_usual_page or (lists and has_paging) else None
+
+
+def _read_items(fields: Mapping[str, msgspec.Raw]) -> _EnvelopedPage | Literal["unknown"]:
+    """Return the page in an object with `items` and `links`; "unknown" for other links."""
     try:
         links = msgspec.json.decode(fields["links"], type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return "unknown"
-    following = links.get("next")
     is_known = not links or bool(links.keys() & _LINKS)
-    if not is_known or not isinstance(following, str | None):
+    return _page_of(fields, "items", links.get("next")) if is_known else "unknown"
+
+
+def _page_of(fields: Mapping[str, msgspec.Raw], name: str, following: Any) -> _EnvelopedPage | Literal["unknown"]:
+    """Return the page whose items are in a field; "unknown" if its next link is neither text nor null."""
+    if not isinstance(following, str | None):
         return "unknown"
-    return _EnvelopedPage(fields["items"], following or None)
+    return _EnvelopedPage(fields[name], name, following or None)
+
+
+def _read_links(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    """Return the links of an object by their relation, such as `next`: `rel` in a list of them, "" for other values."""
+    name = next((name for name in _LINK_FIELDS if name in fields), None)
+    if name is None:
+        return {}
+    try:
+        links = msgspec.json.decode(fields[name])
+    except _UNREADABLE:
+        return {}
+    if isinstance(links, list):
+        return {str(link.get("rel")): link for link in links if isinstance(link, dict)}
+    if isinstance(links, dict):
+        return links
+    return {} if links is None else {"": links}
 
 
 _WHOLE_LISTS = [
