@@ -81,6 +81,10 @@ def test_an_ambiguous_key_is_refused() -> None:
         metrics.replay(builds, jobs, agents={"default": 2})
     with pytest.raises(BadInput, match="twice"):
         metrics.replay(builds, jobs, agents={BUSY: 2, "default · c1c1c1c1": 3})
+    with pytest.raises(BadInput, match=f"rates: 2 queues have the key 'default'.*{BUSY}.*{IDLE}"):
+        metrics.cost(jobs, {"default": 1.0})
+    named = metrics.cost(jobs, {"default · c1c1c1c1": 1.0, "default · c2c2c2c2": 0.5})
+    assert named["cost"].tolist() == [40 * 10 * 1.0 + 40 * 10 * 0.5]
     replayed = metrics.replay(builds, jobs, agents={BUSY: 2})[1]
     assert metrics.queue_time(replayed).max() == pd.Timedelta(0)
 

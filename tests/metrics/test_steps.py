@@ -122,6 +122,20 @@ def test_parallel_and_matrix_jobs_and_attempts_are_one_step() -> None:
     assert steps_of(other, *(job | same for job in reversed(matrix))) == forward[::-1]
 
 
+def test_all_shards_of_one_step_id_are_one_step_without_the_number_of_parallel_jobs() -> None:
+    spec = [{"name": f"Spec {k}/3", "step_id": "s"} for k in (1, 2, 3)]
+    assert steps_of(*spec) == ["Spec"] * 3
+    assert steps_of(*spec, spec[0] | {"id": "retry", "retry_source": '{"job_id":"j0"}'}) == ["Spec"] * 4
+    assert steps_of(*spec, {"name": "Spec", "command": "make", "step_id": "t"}) == ["Spec #1"] * 3 + ["Spec #2"]
+    # Numbers stay if shards are missing, belong to different steps, or differ in more than the number.
+    assert steps_of(*spec[:2]) == ["Spec 1/3", "Spec 2/3"]
+    assert steps_of(*(job | {"step_id": f"s{k}"} for k, job in enumerate(spec))) == [job["name"] for job in spec]
+    apart = [{"name": name, "step_id": "s"} for name in ("Spec 1/2", "Lint 2/2")]
+    assert steps_of(*apart) == ["Spec 1/2", "Lint 2/2"]
+    systems = [{"name": f"iOS {version}/18", "step_id": "s"} for version in (17, 18)]
+    assert steps_of(*systems) == ["iOS 17/18", "iOS 18/18"]
+
+
 JOBS = st.fixed_dictionaries(
     {
         "step_id": st.sampled_from(["s0", "s1", "s2"]),

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from buildframe.fetching import arrow
 from buildframe.spec import Moment
-from buildframe.store import delta
+from buildframe.store import delta, transactions
 from buildframe.store.delta import TableChange, TableVersion
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
@@ -137,6 +137,29 @@ def stored_content(store: Store) -> StoredContent:
         texts[build].append(f"{id} {name}")
     rows = zip(builds["id"], builds["message"], builds["gone_at"].notna(), strict=True)
     return {id: (message, is_gone, tuple(sorted(texts[id]))) for id, message, is_gone in rows}
+
+
+# --- earlier versions
+
+
+@contextmanager
+def builds_stored_by_day() -> Iterator[None]:
+    """Commit as earlier versions of the package did: they looked for a build on its new day only."""
+
+    def days_of(self: Any, ids: Any, days: Any = ()) -> list[Any]:
+        return list(days)
+
+    written = transactions.SyncState.to_json
+
+    def without_field(self: Any) -> dict[str, Any]:
+        return {name: value for name, value in written(self).items() if name != "unique_ids"}
+
+    with (
+        mock.patch.object(transactions._Transaction, "_days_of", days_of),
+        mock.patch.object(transactions._Transaction, "repair", return_value=False),
+        mock.patch.object(transactions.SyncState, "to_json", without_field),
+    ):
+        yield
 
 
 # --- interruptions

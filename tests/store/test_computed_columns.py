@@ -19,7 +19,8 @@ from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.store.transactions import SyncBatch
-from tests.store.batches import BEGIN, PLAIN, Build, batch
+from buildframe.webhooks import WebhookFrames
+from tests.store.batches import BEGIN, PLAIN, Build, batch, builds_stored_by_day
 from tests.store.scripted_service import Service
 
 END = BEGIN + dt.timedelta(hours=1)
@@ -63,13 +64,23 @@ def commit(location: Location, build: Build, at: int, retention: Retention = PLA
 
 
 def rewrite_as_before(location: Location) -> None:
-    """Let all files of jobs contain steps and queues of old rules."""
-    for path in Path(location.url, "jobs").rglob("day=*/*.parquet"):
-        rows = pq.read_table(path, partitioning=None)
-        for name in ("step", "queue"):
-            old = pa.array(["old rule"] * rows.num_rows, rows.schema.field(name).type)
-            rows = rows.set_column(rows.column_names.index(name), name, old)
-        pq.write_table(rows, path)
+    """Let all files contain steps, queues and wall times of old rules."""
+    old_values = {"jobs": {"step": "old rule", "queue": "old rule"}, "builds": {"wall_time_s": -1.0}}
+    for table, values in old_values.items():
+        for path in Path(location.url, table).rglob("day=*/*.parquet"):
+            rows = pq.read_table(path, partitioning=None)
+            for name, value in values.items():
+                old = pa.array([value] * rows.num_rows, rows.schema.field(name).type)
+                rows = rows.set_column(rows.column_names.index(name), name, old)
+            pq.write_table(rows, path)
+
+
+def read_files(store: Store, table: str) -> pd.DataFrame:
+    """Read the files of a table as other programs do, and fail if some are of an earlier version."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        paths = store.files(table)
+    return pd.concat([pq.read_table(path, partitioning=None).to_pandas() for path in paths])
 
 
 @pytest.fixture
@@ -120,11 +131,40 @@ def test_files_of_older_rows_are_reported_until_they_are_rewritten(old: Store) -
 
 def test_a_commit_rewrites_older_rows_of_the_files_that_it_changes(old: Store) -> None:
     commit(Location.of(old.url, None), Build(2, 5, 0, jobs=(0, 1, 2)), at=6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        frame = pd.concat([pq.read_table(path, partitioning=None).to_pandas() for path in old.files("jobs")])
+    frame = read_files(old, "jobs")
     assert sorted(frame["id"]) == [f"build-{build}/{job}" for build in (1, 2) for job in (0, 1, 2)]
     check(frame)
+
+
+def wall_time_of_first_build(store: Store) -> list[float]:
+    builds = read_files(store, "builds")
+    return builds.loc[builds["id"] == "build-1", "wall_time_s"].tolist()
+
+
+def test_the_repair_of_a_build_on_two_days_computes_its_columns_again(tmp_path: Path) -> None:
+    """The build was created in second 1 of the first day and finished in second 3,600."""
+    location = Location.of(tmp_path / "store", None)
+    with mock.patch.dict(computed_columns.VERSIONS, builds=0, jobs=0), builds_stored_by_day():
+        commit(location, Build(1, 0, 1, jobs=(0, 1, 2)), 1, EarlierRetention())
+        commit(location, Build(1, 5, 0, jobs=(0, 1, 2)), 6, EarlierRetention())
+    rewrite_as_before(location)
+    transactions.repair(location)
+    store = Store(location.url)
+    check(read_files(store, "jobs"))
+    assert wall_time_of_first_build(store) == [3599]
+
+
+def test_a_deleted_build_keeps_the_current_wall_time(old: Store) -> None:
+    gone = batch([], at=9, gone=[Build(1, 0, 0)])
+    assert transactions.commit(Location.of(old.url, None), PLAIN, gone).gone == 1
+    assert wall_time_of_first_build(old) == [3599]
+
+
+def test_a_build_with_a_delivered_job_keeps_the_current_wall_time(old: Store) -> None:
+    delivered = batch([Build(1, 5, 0, jobs=(3,))], at=5)
+    received = WebhookFrames(delivered.builds.iloc[:0], delivered.jobs)
+    assert transactions.receive(Location.of(old.url, None), PLAIN, received).jobs == 1
+    assert wall_time_of_first_build(old) == [3599]
 
 
 def test_the_files_of_a_table_are_listed_once_for_all_older_ones(tmp_path: Path) -> None:

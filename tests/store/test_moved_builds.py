@@ -17,7 +17,16 @@ from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.webhooks import WebhookFrames
-from tests.store.batches import BEGIN, PLAIN, Build, StoredContent, batch, expected, stored_content
+from tests.store.batches import (
+    BEGIN,
+    PLAIN,
+    Build,
+    StoredContent,
+    batch,
+    builds_stored_by_day,
+    expected,
+    stored_content,
+)
 from tests.store.scripted_service import Service
 
 STAYS = Build(2, 0, 0)
@@ -35,21 +44,7 @@ def commit(location: Location, *builds: Build, at: int, **more: Any) -> None:
 
 
 def commit_as_before(location: Location, *builds: Build, at: int) -> None:
-    """Commit as earlier versions of the package did: they looked for a build on its new day only."""
-
-    def days_of(self: Any, ids: Any, days: Any = ()) -> list[Any]:
-        return list(days)
-
-    written = transactions.SyncState.to_json
-
-    def without_field(self: Any) -> dict[str, Any]:
-        return {name: value for name, value in written(self).items() if name != "unique_ids"}
-
-    with (
-        mock.patch.object(transactions._Transaction, "_days_of", days_of),
-        mock.patch.object(transactions._Transaction, "repair", return_value=False),
-        mock.patch.object(transactions.SyncState, "to_json", without_field),
-    ):
+    with builds_stored_by_day():
         commit(location, *builds, at=at)
 
 

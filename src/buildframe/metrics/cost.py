@@ -15,7 +15,7 @@ from buildframe.metrics.columns import Floats
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list
-from buildframe.metrics.queues import BY_QUEUE
+from buildframe.metrics.queues import KnownQueue, find_queues, list_queues
 from buildframe.metrics.waste import waste
 
 OTHERS = "*"
@@ -39,8 +39,10 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
         Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with `queue` and the columns that `waste` needs,
         fetched with `include_retried_jobs=True` and with unique ids.
     rates : mapping of str to float
-        Price of a minute by key or `queue_id` of a queue, in any currency. If both are given, that
-        of the id counts. The rate `"*"` is that of all other queues, and of jobs without a queue.
+        Price of a minute by `queue_id`, name or key of a queue, in any currency. If several are
+        given, the first of these counts. A key may be that of one queue without a more precise rate
+        in each organization. The rate `"*"` is that of all other queues, and of jobs without a
+        queue.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
 
@@ -73,7 +75,7 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     ------
     BadInput
         If a column is missing, a timestamp has no time zone, a column of states holds an unknown spelling, or `rates`
-        is empty or holds a rate that is not a number of at least 0.
+        is empty, holds a rate that is not a number of at least 0, or a key of queues in several clusters.
 
     See Also
     --------
@@ -97,20 +99,31 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     prices = _check_rates(rates)
     keys = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]
     columns = engine_of(jobs).column_names(jobs)
-    of_queue = BY_QUEUE if "queue_id" in columns else ("queue",)
+    of_queue = ["organization", "queue", *(name for name in ("queue_id", "cluster_id") if name in columns)]
     spent = waste(jobs, [*as_key_list(by), *(name for name in of_queue if name not in keys)])
     names = [str(name) for name in spent][: len(keys)]
-    rate = pd.Series(prices.get(OTHERS, np.nan), spent.index, dtype="float64")
-    for name in of_queue:  # an id, which is more precise, comes last
-        rate = spent[name].map(prices).astype("float64").fillna(rate)
-    priced = spent.assign(**_price(spent, np.asarray(rate, np.float64)))
-    ran = priced[priced["n"] > 0]
+    queues = list_queues(spent)
+    rate_of = _find_rates(list(dict.fromkeys(queues)), prices)
+    rate = np.array([rate_of.get(queue, prices.get(OTHERS, np.nan)) for queue in queues], np.float64)
+    priced = spent.assign(**_price(spent, rate))
     summary = _sum_groups(priced, names)
     unused = {*prices} - {OTHERS}
-    for name in of_queue:
-        unused.difference_update(ran[name].dropna())
+    for queue, n in zip(queues, priced["n"], strict=True):
+        if n > 0:
+            unused.difference_update((queue.name, queue.key, queue.id))
     summary.attrs["unused_rates"] = sorted(unused)
     return summary
+
+
+def _find_rates(queues: list[KnownQueue], rates: Mapping[str, float]) -> dict[KnownQueue, float]:
+    """Return the rates of queues that have one: by the id, else by the name, else by the key."""
+    rate_of = {queue: rates[queue.name] for queue in queues if queue.name in rates}
+    rate_of |= {queue: rates[queue.id] for queue in queues if queue.id is not None and queue.id in rates}
+    others = [queue for queue in queues if queue not in rate_of]
+    for key, rate in rates.items():
+        for position in find_queues(key, others, "rates"):
+            rate_of[others[position]] = rate
+    return rate_of
 
 
 def _check_rates(rates: Mapping[str, float]) -> dict[str, float]:

@@ -105,6 +105,16 @@ class KnownQueue(NamedTuple):
     organization: str
 
 
+def list_queues(jobs: pd.DataFrame) -> list[KnownQueue]:
+    """Return the queue of each row of a frame with `organization` and `queue`."""
+    ids = typed_column(jobs, "queue_id") if "queue_id" in jobs else pd.Series(None, jobs.index, dtype="str")
+    names = name_queues(jobs).fillna("")
+    queues = pd.DataFrame(
+        {"name": names, "key": typed_column(jobs, "queue"), "id": ids, "organization": jobs["organization"]}
+    ).astype(object)
+    return [KnownQueue(*row) for row in queues.where(queues.notna(), None).itertuples(index=False)]
+
+
 def find_queues(queue: Any, known: Sequence[KnownQueue], option: str) -> list[int]:
     """Return the positions of queues with this name, id or key: one at most of each organization.
 

@@ -46,8 +46,9 @@ def step(jobs: pd.DataFrame) -> pd.Series[str]:
     - or else the first 60 characters of the `command`.
 
     The name of a parallel job loses its own shard number: with `parallel_group_total` 2, "RSpec
-    1/2" and "RSpec (2 of 2)" belong to "RSpec". "iOS 17/18" of a job that is not parallel stays as
-    it is. In the name of a matrix job, `{{matrix.os}}` stands for the value of the dimension "os".
+    1/2" and "RSpec (2 of 2)" belong to "RSpec". So do both without this column, if they are all
+    jobs of one `step_id` in their build. "iOS 17/18" of any other job stays as it is. In the name
+    of a matrix job, `{{matrix.os}}` stands for the value of the dimension "os".
 
     If several steps of a build would be the same by these rules, `step_id` separates them, or,
     without it, which jobs are parallel jobs, matrix jobs or attempts of each other. Their commands

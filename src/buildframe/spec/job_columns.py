@@ -40,8 +40,8 @@ _EMOJI_OR_SHARD = re.compile(
     r"""(?<!\w):[\w+-]+:  # an emoji, whose colon does not introduce a shard
         | (?:^|[\s\-–—,:|(\[]+)
         (?:
-            (?:(?:shard|part|group|node)\s*)?\#?(?P<index>\d+)\s*(?:/|of)\s*(?P<total>\d+)\s*[)\]]?(?!\S)
-            | (?:\#|(?:shard|part|group|node)\s*\#?)(?P<number>\d+)\s*[)\]]?$
+            (?:(?:shard|part|group|node)\s*)?\#?(?P<index>\d{1,9})\s*(?:/|of)\s*(?P<total>\d{1,9})\s*[)\]]?(?!\S)
+            | (?:\#|(?:shard|part|group|node)\s*\#?)(?P<number>\d{1,9})\s*[)\]]?$
         )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -117,7 +117,7 @@ def _steps(columns: Columns, build: BuildNumbers, retry_of: pa.Array[Any]) -> pa
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    labels = _labels(columns)
+    labels = _merge_shards(_labels(columns), build, columns["step_id"])
     encoded = labels.dictionary_encode()
     labeled = np.flatnonzero(labels.is_valid().to_numpy(zero_copy_only=False))
     codes = encoded.indices.fill_null(0).to_numpy().astype(np.int64)[labeled]
@@ -171,6 +171,29 @@ def _labels(columns: Columns) -> pa.Array[Any]:
     distinct = (values.take(first_row).to_pylist() for values in sources.values())
     labels = pa.array(itertools.starmap(step_label, zip(*distinct, strict=True)), pa.large_string())
     return labels.take(codes)
+
+
+def _merge_shards(labels: pa.Array[Any], build: BuildNumbers, step_ids: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the labels, without the shard's number if jobs of one `step.id` of a build are all its shards."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = labels.dictionary_encode()
+    is_numbered = pc.match_substring_regex(encoded.dictionary, r"\d\s*(/|of)\s*\d", ignore_case=True)
+    is_candidate = pc.and_(is_numbered.take(encoded.indices), step_ids.is_valid()).fill_null(False)
+    rows = np.flatnonzero(is_candidate.to_numpy(zero_copy_only=False))
+    rows_of: dict[tuple[int, str | None], list[int]] = {}  # by build and step
+    for row, of_build, step in zip(rows.tolist(), build[rows].tolist(), step_ids.take(rows).to_pylist(), strict=True):
+        rows_of.setdefault((of_build, step), []).append(row)
+    texts: list[Any] = labels.to_pylist() if rows_of else []
+    for rows_of_step in rows_of.values():
+        total = len({texts[row] for row in rows_of_step})
+        names = {_without_shard(texts[row], None, total) for row in rows_of_step}
+        if total > 1 and len(names) == 1:
+            for row in rows_of_step:
+                texts[row] = next(iter(names))
+    return pa.array(texts, pa.large_string()) if rows_of else labels
 
 
 def _without_blanks(texts: pa.Array[Any]) -> pa.Array[Any]:

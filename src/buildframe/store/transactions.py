@@ -202,9 +202,10 @@ class _Transaction(ExitStack):
             return False
         stored = self._builds.read_rows(self._days_of(repeated), "id", repeated)
         days = distinct_days(stored)
-        newest = merge.newest_builds(stored)
+        newest = computed_columns.recompute("builds", merge.newest_builds(stored))
         table = self._open_table("jobs")
         jobs = merge.jobs_of_builds(table.read_rows(days, "build_id", repeated), newest)
+        jobs = computed_columns.recompute("jobs", jobs, newest)
         self._new_change(table).replace(jobs, "build_id", repeated, days)
         self._replace_builds(newest, days)
         self._finish(self.state)
@@ -246,7 +247,8 @@ class _Transaction(ExitStack):
         jobs = self._receive_jobs(received.jobs, present, rows["id"].to_pylist(), days)
         if not rows.num_rows + jobs.num_rows:
             return CommitResult(self.state)
-        self._replace_builds(merge.builds_with_updates(present, rows, jobs), days)
+        updated = merge.builds_with_updates(present, rows, jobs)
+        self._replace_builds(computed_columns.recompute("builds", updated), days)
         return self._finish(replace(self.state, has_webhook_updates=True), rows.num_rows, jobs.num_rows)
 
     def compact(self) -> CommitResult:
@@ -313,6 +315,7 @@ class _Transaction(ExitStack):
         stored = self._builds.read_days(days)
         seen = dict(zip(batch.gone["id"], batch.gone["fetched_at"], strict=True))
         rows = stored.filter(merge.mask(seen.get(id) == at for id, at in merge.fetch_times(stored)))
+        rows = computed_columns.recompute("builds", rows)
         return merge.with_columns(rows, **{GONE_AT: batch.as_of, IS_OPEN: False})
 
     # --- the other tables
