@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-LARGEST = 1_000_000
+LARGEST = 1_150_000
+"""Bytes of the wheel, which are those of source files: none has more than 10,000, and `RECORD` has 18,000."""
 EXTRAS = ROOT / "tests" / "extras.py"
 
 

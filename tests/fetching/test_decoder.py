@@ -156,7 +156,12 @@ def test_invalid_columns_are_refused(columns: Any, says: str) -> None:
     assert says in str(refused.value)
 
 
-KEYS = {"builds": ("id", "created_at"), "team_pipelines": ("pipeline_id",), "emojis": ("name", "url")}
+KEYS = {
+    "builds": ("id", "created_at"),
+    "team_pipelines": ("pipeline_id",),
+    "failed_executions": ("execution_id",),
+    "emojis": ("name", "url"),
+}
 
 
 @pytest.mark.parametrize("table", RESOURCES)

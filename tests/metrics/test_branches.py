@@ -6,6 +6,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -435,6 +436,17 @@ def test_ugly_frames(summary, states):
         foreign["fetched_at"].dt.tz_convert("America/Havana").astype("datetime64[ns, America/Havana]")
     )
     pd.testing.assert_frame_equal(summary(foreign), found)
+
+
+def test_no_builds_and_no_pipelines_are_no_outages():
+    """Filters of Arrow leave columns without any chunk, which pandas does not merge."""
+    nothing = pa.table({"builds": ["a"]}).filter([False])["builds"]
+    text = pd.Series(nothing, dtype="str")
+    assert text.array.__arrow_array__().num_chunks == 0
+    pipelines = pd.DataFrame(dict.fromkeys(("id", "slug", "default_branch", "repository"), text))
+    frame = builds("p").iloc[:0].assign(pipeline_id=text, pipeline=text, branch=text, commit=text)
+    for summary in (outages, recovery_time, red_share):
+        assert summary(frame, pipelines=pipelines).empty
 
 
 @pytest.mark.parametrize("summary", [outages, recovery_time, red_share])

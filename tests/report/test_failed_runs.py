@@ -130,7 +130,9 @@ def test_an_unavailable_service_keeps_the_last_report(folder: Path, tmp_path: Pa
     run = report(tmp_path / "ci", folder, env={**env, "BUILDFRAME_URL": ill.url}, command=patched(PATIENCE))
     check_left(run, folder, "503: On fire.*Try again later")
     again = [line for line in run.stderr.splitlines() if "retrying" in line]
-    assert len(again) == len(ill.requests) - 1
+    probes = [request for request in ill.requests if "per_page=1" in request.split("&")]
+    assert (len(ill.requests), len(probes)) == (12, 1)  # the limit, and the page of one row that shows it is down
+    assert len(again) == 12 - 1 - 1  # neither the first request nor the probe repeats one
     assert all(re.fullmatch(r"[-\dT:]+Z INFO retrying in 0 s: the service returned 503", line) for line in again)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.job_ends import IS_OVER, SEEN_UNTIL, with_ends
+from buildframe.metrics.job_ends import end_times
 from buildframe.report.content import Report
 from buildframe.report.findings import describe_outages, findings
 from buildframe.report.measurements import measure
@@ -138,8 +138,17 @@ def read_rows(
     created_from, created_to = start.to_pydatetime(), None if end is None else end.to_pydatetime()
     builds = snapshot.builds(created_from=created_from, created_to=created_to, pipeline=pipeline, columns=_BUILDS)
     jobs = snapshot.jobs(created_from=created_from, created_to=created_to, pipeline=pipeline, columns=_JOBS)
-    jobs = with_ends(jobs).drop(columns=[IS_OVER, SEEN_UNTIL])  # a job belongs to the day on which it ended
-    return _select_organization(organization, builds), _select_organization(organization, jobs)
+    return _select_organization(organization, builds), _with_ends(_select_organization(organization, jobs))
+
+
+def _with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return jobs with their ends as `finished_at`, because a job belongs to the day on which it ended.
+
+    Jobs that never became runnable did no work, and keep what the service sent: null for most jobs
+    that were broken or skipped, whose only end is that of their build.
+    """
+    has_begun = jobs["runnable_at"].notna() | jobs["started_at"].notna()
+    return jobs.assign(finished_at=end_times(jobs).where(has_begun, jobs["finished_at"]))
 
 
 def _organization(requested: str | None, store: StoreReader) -> str:
