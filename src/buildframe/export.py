@@ -16,10 +16,11 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.spec import TABLES, BuildFilters, Moment, is_relative, when
 from buildframe.store import files, objects
-from buildframe.store.retained_columns import PERSONAL, SECRET, Retention
+from buildframe.store.retained_columns import PERIOD, PERSONAL, SECRET, Retention
 from buildframe.store.store import Store
 from buildframe.terminal import nearest
 from buildframe.workspace import Workspace
+from buildframe.workspace.flaky_windows import FlakyTestLists
 
 __all__ = ["ExportOptions", "ExportResult", "write"]
 
@@ -184,16 +185,23 @@ def write(source: Workspace | Store, options: ExportOptions) -> ExportResult:
 
 def _from_list(source: Workspace | Store, options: ExportOptions) -> ExportResult:
     """Return a whole list, with the columns that identify it."""
-    is_flaky_tests, organization = options.table == "flaky_tests", None
-    if isinstance(source, Workspace):
-        organization = source.organization
-        if is_flaky_tests and options.suite is None:
-            raise BadInput("The service lists flaky tests per suite. Name one with --suite.")
-    frame = getattr(source, options.table)(*[options.suite] if is_flaky_tests else [])
+    organization = source.organization if isinstance(source, Workspace) else None
+    is_flaky_tests = options.table == "flaky_tests"
+    frame = _flaky_tests(source, options.suite) if is_flaky_tests else getattr(source, options.table)()
     for name, value in (("suite", options.suite), ("organization", organization)):
         if value is not None and name not in frame:
             frame.insert(0, name, pd.Series(value, frame.index, dtype=frame["name"].dtype))
     return ExportResult(_selected(frame, options), frame.attrs["as_of"], why=frame.attrs.get("why"))
+
+
+def _flaky_tests(source: Workspace | Store, suite: str | None) -> pd.DataFrame:
+    """Return a list of flaky tests with its period, which is that of a sync."""
+    if isinstance(source, Store):
+        return source.flaky_tests(suite)
+    if suite is None:
+        raise BadInput("The service lists flaky tests per suite. Name one with --suite.")
+    tests, period = FlakyTestLists(source).list(suite)
+    return tests.assign(**{PERIOD: pd.Series(period, tests.index, dtype=tests["name"].dtype)})
 
 
 def _fetched_builds(ws: Workspace, options: ExportOptions) -> ExportResult:

@@ -24,7 +24,7 @@ from tests import preloaded
 
 LEFT_OUT = {
     "builds": {"creator", "creator_email", "author", "author_email", "env"},
-    "jobs": {"unblocked_by"},
+    "jobs": {"retried_by", "unblocked_by"},
 }
 
 

@@ -98,7 +98,7 @@ def test_days_are_those_of_the_builds(folder: Path, session: SparkSession) -> No
 
 def test_one_definition_of_what_rows_measure(folder: Path, session: SparkSession) -> None:
     store = bf.Store(folder)
-    names = ["queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s", "step", "day"]
+    names = ["queue_time_s", "dependency_wait_s", "run_time_s", "turnaround_s", "day"]
     frame = metrics.with_seconds(store.spark(session)["jobs"].drop(*names))
     expected = store.jobs(columns=["id", *names]).sort_values("id", ignore_index=True)
     assert_frame_equal(as_read(frame.select("id", *names), expected, ["id"]), expected)

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,7 +67,8 @@ def test_status_of_each_test(recorded: RecordedSuite) -> None:
     shown = pd.Series([row[2] for row in board.table.rows], board.board["id"])
     assert (shown == "resolved").tolist() == board.board["is_resolved"].tolist()
     known = tests["status"].reindex(shown.index[shown != "resolved"]).dropna()
-    known = known[known != "resolved"]
+    seen_lately = board.board.set_index("id")["last_seen_s"] <= 14 * 86_400
+    known = known[(known != "resolved") & ~((known == "quiet") & seen_lately.reindex(known.index))]
     assert shown[known.index].tolist() == known.tolist()
     assert {"active", "resolved", "reopened"} <= set(shown)
     assert not listed.all()
@@ -80,7 +81,7 @@ def test_status_of_each_test(recorded: RecordedSuite) -> None:
 def test_ages_use_the_stored_history(recorded: RecordedSuite) -> None:
     board = board_of(*recorded)
     states = recorded.store.flaky_tests("rspec", history=True)
-    now = recorded.ws.flaky_tests("rspec", progress=False).set_index("id")
+    now = recorded.ws.flaky_tests("rspec", period="28days", progress=False).set_index("id")
     first = states[["latest_occurrence_at", "last_resolved_at"]].min(axis=1).groupby(states["id"]).min()
     signs = now[["latest_occurrence_at", "last_resolved_at"]].assign(first=first).min(axis=1)
     expected = (now["fetched_at"] - signs).dt.total_seconds()
@@ -148,7 +149,7 @@ def test_an_unreadable_store_keeps_the_list(recorded: RecordedSuite, tmp_path: P
         Path(file).write_bytes(b"PAR1, it says")
     board = board_of(recorded.ws, store)
     assert f"No test history. The store at {folder} could not be read" in visible_text(board.store_status)
-    assert len(board.table.rows) == len(recorded.ws.flaky_tests("rspec", progress=False))
+    assert len(board.table.rows) == len(recorded.ws.flaky_tests("rspec", period="28days", progress=False))
     board.close()
 
 
@@ -186,32 +187,36 @@ class Service:
         self.day = 1
 
     def read(self, day: int, **instances: int | None) -> None:
+        """Set the day and the tests, which all flaked at 11:00 on October 1."""
         self.day = day
         occurred = {"scope": "Cart", "location": "a.rb:3", "latest_occurrence_at": "2026-10-01T11:00:00Z"}
         self.tests = [{"id": id, "name": f"is {id}", "instances": n, **occurred} for id, n in instances.items()]
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
         body = json.dumps(self.tests if "flaky-tests" in handler.path else []).encode("utf-8", "surrogatepass")
-        says(body, date=f"{dt.datetime(2026, 10, self.day, 12):%a, %d %b %Y %H:%M:%S GMT}")(handler)
+        time = dt.datetime(2026, 9, 30, 12) + dt.timedelta(days=self.day)
+        says(body, date=f"{time:%a, %d %b %Y %H:%M:%S GMT}")(handler)
 
 
-Readings = Sequence[dict[str, int | None]]
+Readings = Mapping[int, dict[str, int | None]]
 
 
 def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) -> tuple[FlakyBoard, Service]:
-    """Return the board of a service after daily syncs of these lists."""
+    """Return the board of a service after syncs of these lists, by day."""
     service = Service()
     ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
     store = bf.Store(folder / "store")
-    for day, tests in enumerate(readings, 1):
+    for day, tests in readings.items():
         service.read(day, **tests)
         store.sync(ws, suites=["rspec"], progress=False)
     return board_of(ws, store), service
 
 
 def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
-    readings: Readings = [{"b": 1, "a": 2}, {"b": 1, "a": 6}, {"b": 1}, {"b": 1, "a": 8}, {"b": 2, "a": 8}]
-    board, _ = synced(scripted, tmp_path, readings)
+    readings: list[dict[str, int | None]] = [
+        {"b": 1, "a": 2}, {"b": 1, "a": 6}, {"b": 1}, {"b": 1, "a": 8}, {"b": 2, "a": 8},
+    ]  # fmt: skip
+    board, _ = synced(scripted, tmp_path, dict(enumerate(readings, 1)))
     message = select(board, "a")
     drawn = html_tags(board.history.value)
     dots = [(float(str(of["cx"])), float(str(of["cy"]))) for tag, of in drawn if tag == "circle"]
@@ -232,13 +237,39 @@ def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path
         "Instances by snapshot: 2 on 2026-10-01 12:00:00 UTC, 8 on 2026-10-04 12:00:00 UTC; 3 states. "
         "The table below has all of them."
     )
-    assert "Statusreopened" in message
+    assert "Statusactive: listed, and neither new, resolved, reopened nor quiet" in message  # it was never resolved
+    assert "Quiet for4 days" in message  # from the 1st at 11:00 to the 5th at 12:00
+    assert "Reopened0 times in the recorded snapshots" in message
+    board.close()
+
+
+def test_a_test_that_flakes_after_it_was_resolved(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    service = Service()
+    ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
+    store = bf.Store(tmp_path / "store")
+    service.read(3, a=2)
+    service.tests[0]["last_resolved_at"] = "2026-10-02T09:00:00Z"
+    store.sync(ws, suites=["rspec"], progress=False)
+    board = board_of(ws, store)
+    message = select(board, "a")
+    assert "Statusresolved: marked as resolved, and not seen since" in message
+    assert "Since2026-10-02 09:00:00 UTC" in message
+    service.day = 4
+    service.tests[0] |= {"instances": 3, "latest_occurrence_at": "2026-10-04T10:00:00Z"}
+    store.sync(ws, suites=["rspec"], progress=False)
+    board.load()
+    wait_for(board._tasks)
+    message = select(board, "a")
+    assert board.table.rows[0][2] == "reopened"
+    assert "Statusreopened: was resolved, and then flaked or was listed again" in message
+    assert "Since2026-10-04 10:00:00 UTC" in message
+    assert "Quiet for0 days" in message
     assert "Reopened1 time in the recorded snapshots" in message
     board.close()
 
 
 def test_a_single_snapshot_and_unknown_instances(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
-    board, service = synced(scripted, tmp_path, [{"a": 3, "b": None}])
+    board, service = synced(scripted, tmp_path, {1: {"a": 3, "b": None}})
     select(board, "a")
     assert [of["cx"] for tag, of in html_tags(board.history.value) if tag == "circle"] == ["44.0"]
     message = select(board, "b")
@@ -253,14 +284,31 @@ def test_a_single_snapshot_and_unknown_instances(scripted: Callable[..., Scripte
     board.close()
 
 
-def test_a_test_that_is_not_in_the_last_snapshot(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
-    board, service = synced(scripted, tmp_path, [{"a": 3, "b": 1}, {"b": 1}])
-    service.read(3, a=4, b=1)
+@pytest.mark.parametrize(
+    ("last", "status", "shown"),
+    [
+        (2, "quiet: no longer listed; it was quiet, deleted or renamed", "active"),
+        (56, "quiet: no longer listed; it was quiet, deleted or renamed", "quiet"),
+        (57, "resolved: marked as resolved, and not seen since; or not seen for more than 56 days", "quiet"),
+    ],
+)
+def test_a_test_that_is_not_in_the_last_snapshot(
+    scripted: Callable[..., Scripted], tmp_path: Path, last: int, status: str, shown: str
+) -> None:
+    """
+    It flaked on day 1 at 11:00, the snapshot of this day at 12:00 lists it, and that of another day does not.
+
+    The table shows what is true of the list of the next day, which has it again: it is quiet after 14 days.
+    """
+    board, service = synced(scripted, tmp_path, {1: {"a": 3, "b": 1}, last: {"b": 1}})
+    service.read(last + 1, a=4, b=1)
     board.load()
     wait_for(board._tasks)
     message = select(board, "a")
-    assert "Not listed from2026-10-02 12:00:00 UTC" in message
-    assert "Statusresolved: no longer listed; it may be deleted or renamed" in message
+    assert board.table.rows[board.table.selected][2] == shown
+    assert f"Not listed from{dt.date(2026, 9, 30) + dt.timedelta(days=last)} 12:00:00 UTC" in message
+    assert f"Status{status}" in message
+    assert f"Quiet for{last - 1} day" in message
     assert "not in the last snapshot; +1 since it was first listed (3 then, 4 now)" in message
     board.close()
 
@@ -279,6 +327,7 @@ def test_text_of_a_store_is_escaped(scripted: Callable[..., Scripted], tmp_path:
     assert len(board.table.rows) == len(service.tests), visible_text(board.status)
     for place in range(len(service.tests)):
         board.table.selected = place
+        assert "Quiet forunknown" in visible_text(board.history), "they have no time of an occurrence"
         assert {tag for tag, _ in html_tags(board.history.value)} == {
             "div", "table", "caption", "tr", "th", "td", "figure", "svg", "path", "circle", "title", "text",
             "figcaption", "details", "summary", "thead", "tbody",

@@ -25,7 +25,7 @@ from buildframe.store.store import Store
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
-from buildframe.widgets.flaky_test_history import SuiteHistory, load_history, render_history
+from buildframe.widgets.flaky_test_history import QUIET_AFTER_S, SuiteHistory, load_history, render_history
 from buildframe.widgets.team_names import load_team_names, parse_ids
 from buildframe.workspace import Workspace
 from buildframe.workspace.flaky_windows import FlakyTestLists
@@ -241,14 +241,19 @@ class FlakyBoard(components.WorkspaceWidget):
         self.table.set_rows([to_cells(row, TABLE_COLUMNS) for row in rows], self._visible_rows())
 
     def _statuses(self) -> pd.Series[str]:
-        """Return the status of each test: whether it is resolved now, and for others what the store knows."""
+        """
+        Return the status of each test: whether it is resolved now, and for others what the store knows.
+
+        The list is newer than the store: a test that it shows as seen lately is not quiet.
+        """
         board = self.board
         status = pd.Series("active", board.index).mask(board["recurred"], "recurred")
         status = status.mask(board["is_resolved"], "resolved")
         if self._history is None:
             return status
-        known = board["id"].map(self._history.tests["status"])
-        return status.where(board["is_resolved"] | known.isna() | (known == "resolved"), known)
+        known = board["id"].map(self._history.tests["status"]).replace("resolved", "quiet")  # it is not resolved now
+        has_flaked_since = (known == "quiet") & ~(board["last_seen_s"] > QUIET_AFTER_S)
+        return status.where(board["is_resolved"] | known.isna() | has_flaked_since, known)
 
     def _owner(self, ids: object) -> str:
         """Return the names of teams; the UUID of those without a known name."""

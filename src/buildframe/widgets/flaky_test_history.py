@@ -16,6 +16,9 @@ from buildframe.store.store import Store
 from buildframe.widgets import html
 from buildframe.widgets.data_table import to_rows
 
+QUIET_AFTER_S = 14 * 86_400
+"""Seconds since its latest occurrence after which `metrics.flaky_lifecycle` calls a test quiet by default."""
+
 _STATUS_MEANINGS = {
     "new": "first listed within the last 7 days, and not in earlier snapshots",
     "active": "listed, and neither new, resolved, reopened nor quiet",
