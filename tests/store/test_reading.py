@@ -105,8 +105,6 @@ def test_a_time_range_without_builds_has_the_columns_and_dtypes_of_all(filled: F
     for read in (filled.store.builds, filled.store.jobs):
         empty = read(created_to="2020-01-01")
         assert len(empty) == 0
-        no_day = read(created_from="2020-01-01", created_to="2020-01-02")
-        assert len(no_day.merge(no_day, on="pipeline_id")) == 0  # pandas cannot merge text that has no chunk
         assert_frame_equal(empty.dtypes.to_frame(), read().dtypes.to_frame())
 
 
