@@ -439,7 +439,7 @@ def test_ugly_frames(summary, states):
 
 
 def test_no_builds_and_no_pipelines_are_no_outages():
-    """Filters of Arrow leave columns without any chunk, which pandas does not merge."""
+    """Filters of Arrow leave columns without any chunk, which pandas does not join."""
     nothing = pa.table({"builds": ["a"]}).filter([False])["builds"]
     text = pd.Series(nothing, dtype="str")
     assert text.array.__arrow_array__().num_chunks == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
-from buildframe.spec.arrow_types import pandas_types, with_chunks
+from buildframe.spec.arrow_types import pandas_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ def as_pandas(value: Any, hint: Any) -> Any:
     if library in _OTHER or (library in _ENGINES and pd.DataFrame not in (hint, *get_args(hint))):
         return value
     try:
-        return with_chunks(_in_utc(pa.table(value))).to_pandas(types_mapper=pandas_types().get)
+        return _in_utc(pa.table(value)).to_pandas(types_mapper=pandas_types().get)
     except (TypeError, ValueError, pa.ArrowInvalid):  # a single column
         return value
 

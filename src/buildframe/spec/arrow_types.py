@@ -49,11 +49,3 @@ def pandas_types() -> dict[pa.DataType, Any]:
         pa.timestamp("us", "UTC"): pd.DatetimeTZDtype("us", dt.UTC),  # zoneinfo's UTC does not compare with datetimes
         pa.date32(): pd.ArrowDtype(pa.date32()),
     }
-
-
-def with_chunks(rows: pa.Table) -> pa.Table:
-    """Return rows whose columns have a chunk also if there are no rows.
-
-    Between two text columns without chunks, `merge` and `join` of pandas 3.1 raise ArrowInvalid.
-    """
-    return rows if rows.num_rows else rows.schema.empty_table()

@@ -24,7 +24,7 @@ from buildframe.formatting import format_count
 from buildframe.guards.extras import needs_extra
 from buildframe.metrics.engines.spark import check_session
 from buildframe.spec import TABLES, Moment
-from buildframe.spec.arrow_types import pandas_types, with_chunks
+from buildframe.spec.arrow_types import pandas_types
 from buildframe.store import computed_columns, duplicates
 from buildframe.store.delta import DataFile, TableVersion, fragments_by_path, of_files, of_fragments, with_schema
 from buildframe.store.duplicates import OutdatedRows
@@ -178,7 +178,7 @@ def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
 
 def as_frame(rows: pa.Table) -> pd.DataFrame:
     """Convert rows to a frame with the dtypes of fetched frames."""
-    return with_chunks(rows).to_pandas(types_mapper=pandas_types().get)
+    return rows.to_pandas(types_mapper=pandas_types().get)
 
 
 def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> pd.Series[Any]:

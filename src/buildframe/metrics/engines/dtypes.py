@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import kind_of, timestamps
-from buildframe.spec.arrow_types import pandas_types, with_chunks
+from buildframe.spec.arrow_types import pandas_types
 
 _KINDS: dict[str, Any] = {
     "text": nw.String(),
@@ -27,7 +27,7 @@ _KINDS: dict[str, Any] = {
 def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
     """Convert a table to pandas with the dtypes of fetched frames."""
     dtypes = pandas_types()
-    frame = with_chunks(table).to_pandas(
+    frame = table.to_pandas(
         types_mapper=lambda kind: pd.Int64Dtype() if pa.types.is_integer(kind) else dtypes.get(kind)
     )
     times = [name for name, dtype in frame.dtypes.items() if isinstance(dtype, pd.DatetimeTZDtype)]
