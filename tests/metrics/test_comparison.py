@@ -483,6 +483,14 @@ def test_a_time_that_one_frame_lacks_does_not_hide_that_the_frames_are_swapped()
     assert metrics.build_success_change(early, late)["n"].tolist() == [2]
 
 
+def test_one_late_end_does_not_hide_that_the_frames_are_swapped():
+    """`late` was created and ended after `early` was created; but one build of `early` ended on day 9."""
+    early = three_days(1, 2).assign(finished_at=pd.to_datetime([START + pd.Timedelta("9D"), None]))
+    late = three_days(5, 6).assign(finished_at=on_days([7, 8]))
+    with pytest.raises(BadInput, match="later than those of `after`, by 'created_at'"):
+        metrics.build_success_change(late, early)
+
+
 def test_jobs_that_are_split_by_the_creation_of_their_builds_may_overlap_by_their_ends():
     """The last job of the earlier period ends on day 5, after one of the later period that ends on day 4."""
     early = three_days(1, 2).assign(finished_at=on_days([1, 5]))

@@ -221,6 +221,12 @@ def test_the_list_of_all_tests_needs_both_columns_that_decide():
             flaky_lifecycle(history.drop(columns=name))
 
 
+@pytest.mark.parametrize(("reliability", "message"), [(None, "has no value"), (98.0, "divide percentages by 100")])
+def test_a_reliability_that_says_nothing_is_refused(reliability, message):
+    with pytest.raises(BadInput, match=message):
+        flaky_lifecycle(snapshots_of_tests(("a", 40, FLAKY, reliability)))
+
+
 def test_each_list_has_its_own_readings():
     other = kept(("x", 20, None, 1, 39, None)).assign(suite="jest")
     result = flaky_lifecycle(pd.concat([kept(OLD, ("a", 0, None, 3, 38, None)), other]), new="30d")

@@ -132,6 +132,8 @@ def test_all_shards_of_one_step_id_are_one_step_without_the_number_of_parallel_j
     assert steps_of(*(job | {"step_id": f"s{k}"} for k, job in enumerate(spec))) == [job["name"] for job in spec]
     apart = [{"name": name, "step_id": "s"} for name in ("Spec 1/2", "Lint 2/2")]
     assert steps_of(*apart) == ["Spec 1/2", "Lint 2/2"]
+    spellings = [{"name": name, "step_id": "s"} for name in ("Spec 1/2", "Spec (1/2)")]  # shard 2 is missing
+    assert steps_of(*spellings) == ["Spec 1/2", "Spec (1/2)"]
     systems = [{"name": f"iOS {version}/18", "step_id": "s"} for version in (17, 18)]
     assert steps_of(*systems) == ["iOS 17/18", "iOS 18/18"]
 

@@ -123,23 +123,25 @@ def test_the_numbers_of_a_report_are_those_of_the_service(
 
 
 def test_jobs_that_never_became_runnable_did_not_finish() -> None:
-    """Of five jobs of a build that ended at 10:00, four ended: one was broken, and has no end but that of the build."""
+    """Of six jobs of a build that ended at 10:00, five ended: one was broken, and has no end but that of the build."""
     ten, nine = pd.Timestamp("2026-10-26T10:00Z"), pd.Timestamp("2026-10-26T09:00Z")
     rows = {
         "passed": (nine, nine, nine, None),
         "canceled": (nine, None, None, None),
         "expired": (nine, None, None, nine),
+        "expired, too": (None, None, None, nine),
         "skipped": (None, None, nine, None),
         "broken": (None, None, None, None),
     }
     names = ["runnable_at", "started_at", "finished_at", "expired_at"]
     jobs = pd.DataFrame.from_dict(rows, orient="index", columns=names).rename_axis("state").reset_index()
+    jobs["state"] = jobs["state"].replace("expired, too", "expired")
     jobs = jobs.astype(dict.fromkeys(names, "datetime64[us, UTC]")).assign(
         organization="acme", build_finished_at=ten, fetched_at=ten + pd.Timedelta("1h")
     )
     snapshot = SimpleNamespace(builds=lambda **_: jobs[["organization"]], jobs=lambda **_: jobs)
     _, read = store_reader.read_rows(cast("Any", snapshot), "acme", None, nine)
-    assert read["finished_at"].tolist() == [nine, ten, nine, nine, pd.NaT]
+    assert read["finished_at"].tolist() == [nine, ten, nine, nine, nine, pd.NaT]
 
 
 def test_json_lines_have_fields(store: Path, tmp_path: Path, quickest: tuple[str, ...]) -> None:

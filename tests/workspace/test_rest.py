@@ -269,6 +269,15 @@ def test_the_only_list_of_an_object_is_read_along_its_links(
     assert ws.get("/x") == []
 
 
+def test_a_link_header_leads_on_if_the_links_of_an_object_do_not(scripted: Start) -> None:
+    first = b'{"items": [{"id": 1}], "links": {"self": "/v2/x"}}'
+    last = b'{"items": [{"id": 2}], "links": {}}'
+    server = scripted(says(first, link='</v2/x?after=1>; rel="next"'), says(last))
+    frame = connected(server).table("/x")
+    assert list(frame["id"]) == [1, 2]
+    assert frame.attrs["complete"]
+
+
 @pytest.mark.parametrize(
     "page",
     [
@@ -278,6 +287,7 @@ def test_the_only_list_of_an_object_is_read_along_its_links(
         {"data": [{"id": 1}], "links": "next"},
         {"invitations": [{"id": 1}], "links": {"first": "/v2/x", "last": "/v2/x?page=2"}},
         {"invitations": [{"id": 1}], "included": [], "links": {"next": "/v2/x?after=1"}},  # which of them?
+        {"id": "b", "jobs": [{"id": 1}], "links": {"next": "/v2/builds/2"}},  # a record with a list
         {"invitations": [{"id": 1}], "next_cursor": "b"},
         {"invitations": [{"id": 1}], "has_more": True},
     ],

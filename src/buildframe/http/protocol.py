@@ -483,7 +483,7 @@ _ESCAPE = re.compile(
 
 _STRING_OR_ODD_NUMBER = re.compile(
     rb"""
-    "[^"\\]*(?:\\.[^"\\]*)*"  # a string, in which nothing is replaced
+    "[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)  # a string, also a cut one, in which nothing is replaced
     | (-?(?:NaN|Infinity) | (?<![\d.])-?\d++(?:\.\d++)?[eE]\+?\d{3,})  # tried once per number, however long
     """,
     re.DOTALL | re.VERBOSE,

@@ -40,8 +40,8 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
         fetched with `include_retried_jobs=True` and with unique ids.
     rates : mapping of str to float
         Price of a minute by `queue_id`, name or key of a queue, in any currency. If several are
-        given, the first of these counts. A key may be that of one queue without a more precise rate
-        in each organization. The rate `"*"` is that of all other queues, and of jobs without a
+        given, the first of these counts. In each organization, at most one queue of a key may lack
+        a rate by its id or name. The rate `"*"` is that of all other queues, and of jobs without a
         queue.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.

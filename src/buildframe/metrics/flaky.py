@@ -357,9 +357,20 @@ def _read_history(history: Frame) -> pd.DataFrame:
         needed = [*(name for name in needed if name not in _ONLY_FLAKY_TESTS), *_METRICS]
     optional = [*_ONLY_FLAKY_TESTS, *_METRICS, *_LIST, _OWNERS, _PERIOD]
     rows = engine.collect_columns(history, needed, [name for name in optional if name not in needed])
+    if "reliability" in rows:
+        of_tests = rows[rows["instances"].isna()] if "instances" in rows else rows
+        _check_reliability(of_tests["reliability"].astype("float64"))
     missing = {name: dtype for name, dtype in _ONLY_FLAKY_TESTS.items() if name not in rows}
     rows = rows.assign(**{name: pd.Series(None, rows.index, dtype=dtype) for name, dtype in missing.items()})
     return rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")})
+
+
+def _check_reliability(reliability: pd.Series[float]) -> None:
+    """Raise BadInput if the shares of passed executions are unknown, or no shares."""
+    if len(reliability) and reliability.isna().all():
+        raise BadInput("The column 'reliability' has no value. Fetch the tests with ws.tests(), which asks for it.")
+    if not reliability.dropna().between(0, 1).all():
+        raise BadInput("The column 'reliability' has values outside of 0 to 1. Divide percentages by 100.")
 
 
 def _is_listed_as_flaky(states: pd.DataFrame) -> pd.Series[bool]:

@@ -71,13 +71,12 @@ def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -
     """Raise BadInput unless `before` is earlier than `after`, by `at` or another timestamp.
 
     Two periods of jobs that are split by the creation of their builds overlap a little by the end
-    of the jobs. So one timestamp that separates them is enough. Frames without any value in `at`
-    are accepted. Another timestamp without a value, such as `finished_at` of builds that all run,
-    says nothing.
+    of the jobs. So the first timestamp that separates them decides. Frames without any value in
+    `at` are accepted. Another timestamp without a value, such as `finished_at` of builds that all
+    run, says nothing.
     """
     if allow_reversed:
         return
-    is_swapped = False
     for name in dict.fromkeys([at, *_ORDERING_TIMES]):
         if not all(name in engine_of(frame).column_names(frame) for frame in (before, after)):
             continue
@@ -90,15 +89,15 @@ def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -
             continue
         if last_before <= first_after and first_before < last_after:  # one and the same time has no order
             return
-        is_swapped = is_swapped or (last_after <= first_before and first_after < last_before)
-    if is_swapped:
-        raise BadInput(
-            f"The rows of `before` are later than those of `after`, by {at!r} and every other timestamp. The order is "
-            "(before, after): swap the frames. To compare in this direction, pass allow_reversed=True."
-        )
+        if last_after <= first_before and first_after < last_before:
+            raise BadInput(
+                f"The rows of `before` are later than those of `after`, by {name!r}. The order is (before, after): "
+                "swap the frames. To compare in this direction, pass allow_reversed=True."
+            )
     raise BadInput(
-        f"The times of `before` and `after` overlap, by {at!r} and every other timestamp, so neither is the earlier "
-        "period. Split the frame at one time. To compare groups of the same time, pass allow_reversed=True."
+        f"The times of `before` and `after` overlap, by {at!r} and by the other timestamps that both have, so neither "
+        "is the earlier period. Split the frame at one time. To compare groups of the same time, pass "
+        "allow_reversed=True."
     )
 
 

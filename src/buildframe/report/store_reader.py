@@ -144,10 +144,10 @@ def read_rows(
 def _with_ends(jobs: pd.DataFrame) -> pd.DataFrame:
     """Return jobs with their ends as `finished_at`, because a job belongs to the day on which it ended.
 
-    Jobs that never became runnable did no work, and keep what the service sent: null for most jobs
-    that were broken or skipped, whose only end is that of their build.
+    Jobs that never became runnable and did not expire did no work. They keep what the service sent:
+    null for most jobs that were broken or skipped, whose only end is that of their build.
     """
-    has_begun = jobs["runnable_at"].notna() | jobs["started_at"].notna()
+    has_begun = jobs[["runnable_at", "started_at", "expired_at"]].notna().any(axis=1)
     return jobs.assign(finished_at=end_times(jobs).where(has_begun, jobs["finished_at"]))
 
 

@@ -188,12 +188,20 @@ def _merge_shards(labels: pa.Array[Any], build: BuildNumbers, step_ids: pa.Array
         rows_of.setdefault((of_build, step), []).append(row)
     texts: list[Any] = labels.to_pylist() if rows_of else []
     for rows_of_step in rows_of.values():
-        total = len({texts[row] for row in rows_of_step})
-        names = {_without_shard(texts[row], None, total) for row in rows_of_step}
-        if total > 1 and len(names) == 1:
+        labels_of_step = {texts[row] for row in rows_of_step}
+        total = len(labels_of_step)
+        names = {_without_shard(label, None, total) for label in labels_of_step}
+        numbers = {_shard_number(label, total) for label in labels_of_step}
+        if total > 1 and len(names) == 1 and len(numbers) == total:
             for row in rows_of_step:
                 texts[row] = next(iter(names))
     return pa.array(texts, pa.large_string()) if rows_of else labels
+
+
+def _shard_number(label: str, total: int) -> int | None:
+    """Return the n of "n/m" or "n of m" in a label, for this m."""
+    found = re.search(rf"(\d{{1,9}})\s*(?:/|of)\s*{total}(?!\d)", label, re.IGNORECASE)
+    return int(found[1]) if found else None
 
 
 def _without_blanks(texts: pa.Array[Any]) -> pa.Array[Any]:

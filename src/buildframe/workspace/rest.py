@@ -227,7 +227,7 @@ class _RecordReader:
             envelope = envelope if self._can_start(request, envelope) else "unknown"
         if isinstance(envelope, _EnvelopedPage):
             self.is_list, self._items_name = True, envelope.name
-            opened = response._replace(body=bytes(envelope.items), next=envelope.next, last=None)
+            opened = response._replace(body=bytes(envelope.items), next=envelope.next or response.next, last=None)
             page = protocol.read_page(request, opened, _DECODER)
             return replace(page, rows=_with_identity(page.rows), open=False, size=None, short=False)
         self.is_unknown_page = envelope is not None
@@ -302,7 +302,7 @@ def _read_envelope(body: bytes, items_name: str | None) -> _EnvelopedPage | Lite
         may_lack_links = items_name != "items" or "_links" in fields
         is_known = not _LINKS.isdisjoint(links) or (may_lack_links and not links)
         return _page_of(fields, items_name, links.get("next")) if items_name in lists and is_known else "unknown"
-    if len(lists) == 1 and "next" in links:
+    if len(lists) == 1 and "next" in links and "id" not in fields:  # a record may have a list, too
         return _page_of(fields, lists[0], links["next"])
     has_usual_name = not set(lists).isdisjoint(_ITEMS)
     is_usual_page = has_usual_name and (len(fields) == 1 or not _PAGING_KEYS.isdisjoint(fields))
