@@ -221,7 +221,7 @@ def test_the_list_of_all_tests_needs_both_columns_that_decide():
             flaky_lifecycle(history.drop(columns=name))
 
 
-@pytest.mark.parametrize(("reliability", "message"), [(None, "has no value"), (98.0, "divide percentages by 100")])
+@pytest.mark.parametrize(("reliability", "message"), [(None, "has no value"), (98.0, "Divide percentages by 100")])
 def test_a_reliability_that_says_nothing_is_refused(reliability, message):
     with pytest.raises(BadInput, match=message):
         flaky_lifecycle(snapshots_of_tests(("a", 40, FLAKY, reliability)))
