@@ -21,7 +21,7 @@ from buildframe.fetching import arrow
 from buildframe.fetching.decoder import may_be_shown
 from buildframe.guards.arguments import checked_names
 from buildframe.guards.secrets import confined
-from buildframe.http import protocol
+from buildframe.http.json_bodies import repair_json
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.members import User
 from buildframe.spec.odd_values import OddValues
@@ -380,7 +380,7 @@ def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
     try:
         return body, msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        repaired = protocol.repair_json(body)
+        repaired = repair_json(body)
         if repaired is not None:
             return _read(repaired)
         raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -15,6 +14,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.store import computed_columns, delta, frames, retained_columns, transactions
+from buildframe.store.file_cache import FileCache
 from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
@@ -196,19 +196,11 @@ def test_exported_jobs_have_the_queue_and_its_id_as_in_lists() -> None:
     assert listed["queue_id"].tolist() == ["c-1/default", "c-1/macos"]
 
 
-def test_many_files_with_few_keys_are_remembered_quickly() -> None:
-    """Each of 20,000 files is counted once, which takes milliseconds; counting all for each file takes a minute."""
-    cache = delta._KeyCache()
-    keys = pa.array(["build"])
-    began = time.monotonic()
-    for number in range(20_000):
-        cache.add(("table", str(number), "id"), keys)
-    assert time.monotonic() - began < 2
-    assert cache.get(("table", "0", "id")) is keys
-    with mock.patch.object(delta, "_MAX_KEYS", 20_000):
-        cache.add(("table", "last", "id"), keys)
-    assert cache.get(("table", "0", "id")) is None
-    assert cache.get(("table", "last", "id")) is keys
+def test_what_was_read_from_files_is_remembered_up_to_a_size() -> None:
+    cache: FileCache[str] = FileCache(5, len)
+    read = iter(["ab", "cde", "f", "again"])
+    found = [cache.get(("builds", path, "id"), lambda: next(read)) for path in ("1", "2", "1", "2", "3", "1")]
+    assert found == ["ab", "cde", "ab", "cde", "f", "again"]  # 6 characters are too many
 
 
 def test_a_sync_rewrites_older_files(service: Service, ws: bf.Workspace, store: Store) -> None:

@@ -257,7 +257,7 @@ _END_US = Moment(VALID_YEARS.stop, 1, 1, tzinfo=dt.UTC).us
 def _valid_timestamps(values: list[str | None]) -> pa.Array[Any]:
     """Return texts as timestamps.
 
-    Raise Malformed if one is none, or of a year that no service has seen.
+    Raise Malformed if one is not a timestamp, or of a year that no service has seen.
     """
     read = timestamps(values)
     limits = pc.min_max(read.cast(pa.int64()))

@@ -103,7 +103,7 @@ def one_build(source: ListSource, request: Request) -> tuple[pd.DataFrame, pd.Da
 def _fetch_one(client: Client, request: Request, decoder: PageDecoder, budget: RequestBudget) -> Page:
     """Fetch a single build with its jobs.
 
-    By their own list if the service cannot send all in one response.
+    The jobs come from their own list if the service cannot send all in one response.
     """
     read = _reader_of_one(decoder)
     try:

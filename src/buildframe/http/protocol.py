@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import math
 import numbers
 import re
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +14,11 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from uuid import UUID
 
 import msgspec
-import pyarrow as pa
 
 from buildframe import errors
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
+from buildframe.http.json_bodies import decode_json, is_json
 from buildframe.http.request_body import body_of
 from buildframe.http.response import Response, date_of, refused, retry_after
 from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Parameter, Resource, forms, key_of, when
@@ -387,7 +385,8 @@ def read_record(request: Request, response: Response, odd: list[OddValue] | None
 def check_identity(request: Request, record: Any) -> None:
     """Raise Malformed if the response has another record than the request names, or none.
 
-    The record's URL says which it is, else its key. Of a build that does not exist yet, the request names the pipeline.
+    The record's URL says which it is, else its key. For a build that is to be created, only the
+    pipeline is compared.
     """
     endpoint, returns = request.endpoint, request.endpoint.returns
     assert returns is not None
@@ -437,75 +436,8 @@ def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) 
             f"It has {len(response.body)} bytes of {response.headers.get('content-type', 'no content type')}. "
             "If this error stays, check that base_url is the service's API."
         )
-        failure.retryable = not _is_json(response.body)
+        failure.retryable = not is_json(response.body)
     raise failure
-
-
-def _is_json(body: bytes) -> bool:
-    """Whether a body is complete: a proxy has not cut it, and the next one would be the same."""
-    try:
-        decode_json(body, msgspec.json.Decoder(msgspec.Raw).decode)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    except RecursionError:
-        return True
-    return True
-
-
-def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
-    """Decode a body with `decode` and raise its errors.
-
-    A body that only msgspec refuses is repaired.
-    """
-    try:
-        _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        repaired = repair_json(body)
-        if repaired is None:
-            raise
-        return decode_json(repaired, decode)
-
-
-def _check_utf8(body: bytes) -> None:
-    """Raise UnicodeDecodeError if a body is not UTF-8. To decode it takes longer: an emoji makes each byte four."""
-    ends = pa.py_buffer(struct.pack("=2q", 0, len(body)))
-    try:
-        pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(body)).validate(full=True)
-    except pa.ArrowInvalid:
-        body.decode()
-
-
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
-"""An escape in a string. The group is one half of a surrogate pair without the other one."""
-
-_STRING_OR_ODD_NUMBER = re.compile(
-    rb"""
-    "[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)  # a string, also a cut one, in which nothing is replaced
-    | (-?(?:NaN|Infinity) | (?<![\d.])-?\d++(?:\.\d++)?[eE]\+?\d{3,})  # tried once per number, however long
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-
-
-def repair_json(body: bytes) -> bytes | None:
-    """Repair values in a body that only msgspec refuses; return None if it has none.
-
-    Half of a surrogate pair (a cut emoji) becomes U+FFFD. A number that is none, or too large for a
-    float, becomes text: NaN, Infinity, 1e999. All other bytes stay.
-    """
-    repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
-    if re.search(rb"NaN|Infinity|[eE]\+?\d{3}", repaired):
-        repaired = _STRING_OR_ODD_NUMBER.sub(_quote_odd_number, repaired)
-    return repaired if repaired != body else None
-
-
-def _quote_odd_number(token: re.Match[bytes]) -> bytes:
-    """Return a number that is none, or too large for a float, as text; other tokens as they are."""
-    number = token[1]
-    return b'"%s"' % number if number and not math.isfinite(float(number)) else token[0]
 
 
 def check(request: Request, response: Response) -> None:

@@ -250,7 +250,9 @@ def build_success_change(
         hits=expressions.IS_SETTLED & expressions.HAS_PASSED,
         trials=expressions.IS_SETTLED & (expressions.HAS_PASSED | expressions.HAS_FAILED),
     )
-    return _compare_shares(passed, before, after, by, at, tz, confidence, allow_reversed=allow_reversed)
+    shares = _compare_shares(passed, before, after, by, at, tz, confidence)
+    check_order(before, after, at, allow_reversed=allow_reversed)
+    return shares
 
 
 @checked_names
@@ -334,7 +336,9 @@ def job_failure_change(
         trials=expressions.HAS_FAILED_HARD | expressions.HAS_PASSED,
         only=expressions.IS_SCRIPT,
     )
-    return _compare_shares(failed, before, after, by, at, tz, confidence, allow_reversed=allow_reversed)
+    shares = _compare_shares(failed, before, after, by, at, tz, confidence)
+    check_order(before, after, at, allow_reversed=allow_reversed)
+    return shares
 
 
 @checked_names
@@ -398,9 +402,7 @@ def newcombe(
 
 
 class _ShareOfRows(NamedTuple):
-    """A share of rows that is compared: which rows are its hits and its trials.
-
-    `only` drops other rows first.
+    """A share of rows: how many of the `trials` are `hits`, among rows that `only` matches.
 
     `name` is the column that counts the hits; `needs` are the columns that the expressions read.
     """
@@ -420,13 +422,10 @@ def _compare_shares(
     at: str,
     tz: str,
     confidence: float,
-    *,
-    allow_reversed: bool,
 ) -> pd.DataFrame:
     """Compare a share of rows between two periods."""
     of_after = _count_shares(after, share, by, at, tz)
     of_before = _count_shares(before, share, by, at, tz)
-    check_order(before, after, at, allow_reversed=allow_reversed)
     return _compare_rates(of_after, of_before, by, share.name, confidence)
 
 

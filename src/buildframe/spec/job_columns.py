@@ -190,18 +190,13 @@ def _merge_shards(labels: pa.Array[Any], build: BuildNumbers, step_ids: pa.Array
     for rows_of_step in rows_of.values():
         labels_of_step = {texts[row] for row in rows_of_step}
         total = len(labels_of_step)
-        names = {_without_shard(label, None, total) for label in labels_of_step}
-        numbers = {_shard_number(label, total) for label in labels_of_step}
+        shards = [_split_shard(label, None, total) for label in labels_of_step]
+        names = {name for name, _ in shards}
+        numbers = {number for _, number in shards}
         if total > 1 and len(names) == 1 and len(numbers) == total:
             for row in rows_of_step:
-                texts[row] = next(iter(names))
+                texts[row] = shards[0][0]
     return pa.array(texts, pa.large_string()) if rows_of else labels
-
-
-def _shard_number(label: str, total: int) -> int | None:
-    """Return the n of "n/m" or "n of m" in a label, for this m."""
-    found = re.search(rf"(\d{{1,9}})\s*(?:/|of)\s*{total}(?!\d)", label, re.IGNORECASE)
-    return int(found[1]) if found else None
 
 
 def _without_blanks(texts: pa.Array[Any]) -> pa.Array[Any]:
@@ -327,16 +322,16 @@ def step_label(
         return step_key
     if name and name.strip():
         label = " ".join(name.split())
-        label = _without_shard(label, index, total)
+        label, _ = _split_shard(label, index, total)
         label = _without_values(label, matrix)
         return f"{label} ({group_key})" if group_key else label
     return _shorten(_without_values(command or "", matrix)) or None
 
 
-def _without_shard(name: str, index: int | None, total: int | None) -> str:
-    """Return the name of a parallel job without its own shard, such as "2/5" or "#2"."""
+def _split_shard(name: str, index: int | None, total: int | None) -> tuple[str, int | None]:
+    """Return the name of a parallel job without its own shard, such as "2/5" or "#2", and its number."""
     if total is None:
-        return name
+        return name, None
     for match in _EMOJI_OR_SHARD.finditer(name):
         if match["index"] is None and match["number"] is None:  # an emoji
             continue
@@ -345,8 +340,8 @@ def _without_shard(name: str, index: int | None, total: int | None) -> str:
         is_own_total = match["total"] is None or int(match["total"]) == total
         if is_own_index and is_own_total:
             rest = f"{name[: match.start()].strip()} {name[match.end() :].strip()}"
-            return rest.strip() or name
-    return name
+            return rest.strip() or name, number
+    return name, None
 
 
 def _without_values(text: str, matrix: str | None) -> str:

@@ -32,6 +32,7 @@ from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.guards.secrets import confined
+from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
 from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use
 
@@ -52,12 +53,11 @@ _MAX_ROWS = 10_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
 open for a full scan."""
 
-_KEY_RANGES: dict[tuple[str, str, str], tuple[str, str] | None] = {}
-"""The least and greatest value of a column in a file, by the address of its table, its path and the column."""
+_KEY_RANGES: FileCache[tuple[str, str] | None] = FileCache(100_000)
+"""The least and greatest value of a column in a file, in about 30 MiB of memory."""
 
-_MAX_KEY_RANGES = 100_000  # about 30 MiB of memory
-
-_MAX_KEYS = 1_000_000  # about 40 MiB of memory
+_KEYS: FileCache[pa.Array[Any]] = FileCache(1_000_000, len)
+"""The distinct values of a column in a file, in about 40 MiB of memory."""
 
 _COMPUTED_VERSION = re.compile(r"-v(\d+)\.parquet$")
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
@@ -102,32 +102,6 @@ class DataFile:
     def partition(self) -> dict[str, str | None]:
         """The partition values, as in the log."""
         return {"day": self.day} if self.path.startswith("day=") else {}
-
-
-class _KeyCache:
-    """The distinct values of a column in a file, by the names of `_KEY_RANGES`. Files never change.
-
-    Threads share it without a lock: a lost count only lets it grow a little more.
-    """
-
-    def __init__(self) -> None:
-        self._keys: dict[tuple[str, str, str], pa.Array[Any]] = {}
-        self._size = 0
-
-    def get(self, name: tuple[str, str, str]) -> pa.Array[Any] | None:
-        """Return the values of a column in a file; None if they were not read, or forgotten."""
-        return self._keys.get(name)
-
-    def add(self, name: tuple[str, str, str], keys: pa.Array[Any]) -> None:
-        """Remember values. If these are too many together with the others, forget the others."""
-        if self._size + len(keys) > _MAX_KEYS:
-            self._keys.clear()
-            self._size = 0
-        self._keys[name] = keys
-        self._size += len(keys)
-
-
-_KEYS = _KeyCache()
 
 
 @dataclass(frozen=True)
@@ -284,26 +258,16 @@ class TableVersion:
     def _keys(self, file: DataFile, key: str) -> pa.Array[Any]:
         """Return the distinct values of a column in a file."""
         name = (self.location.table_url(self.name), file.path, key)
-        keys = _KEYS.get(name)
-        if keys is None:
-            keys = pc.unique(self.read(file, [key])[key].combine_chunks())
-            _KEYS.add(name, keys)
-        return keys
+        return _KEYS.get(name, lambda: pc.unique(self.read(file, [key])[key].combine_chunks()))
 
     def _key_range(self, file: DataFile, key: str) -> tuple[str, str] | None:
-        """Return the least and greatest value of `key` in a file; None if its footer has none.
+        """Return the least and greatest value of `key` in a file; None if its footer has none."""
 
-        Files never change, so a process opens each once for its range.
-        """
-        name = (self.location.table_url(self.name), file.path, key)
-        with suppress(KeyError):
-            return _KEY_RANGES[name]
-        with self.location.files(self.name).open_input_file(file.path) as source:
-            found = _range_in_footer(pq.ParquetFile(source).metadata, key)
-        if len(_KEY_RANGES) >= _MAX_KEY_RANGES:  # other threads may read and add at the same time
-            _KEY_RANGES.clear()
-        _KEY_RANGES[name] = found
-        return found
+        def read() -> tuple[str, str] | None:
+            with self.location.files(self.name).open_input_file(file.path) as source:
+                return _range_in_footer(pq.ParquetFile(source).metadata, key)
+
+        return _KEY_RANGES.get((self.location.table_url(self.name), file.path, key), read)
 
     def roll_back_to(self, version: int) -> TableVersion:
         """Commit a new version with the rows of an older one, unless this one has the same."""

@@ -24,7 +24,7 @@ import msgspec
 from pyarrow import fs
 
 from buildframe.errors import BadInput, Malformed
-from buildframe.http import protocol
+from buildframe.http.json_bodies import decode_json
 from buildframe.spec import Build, Job, Moment
 from buildframe.spec.rows import read_row, row_type
 from buildframe.spec.times import VALID_YEARS
@@ -210,7 +210,7 @@ def _location(path: str | os.PathLike[str], options: Mapping[str, str] | None) -
 
 def _decode(name: str, body: bytes, decode: Callable[[bytes], T]) -> T:
     try:
-        return protocol.decode_json(body, decode)
+        return decode_json(body, decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
         raise DamagedExport(f"{name} cannot be read: {why}") from None
 

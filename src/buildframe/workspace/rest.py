@@ -226,8 +226,10 @@ class _RecordReader:
         if isinstance(envelope, _EnvelopedPage) and self._items_name is None:
             envelope = envelope if self._can_start(request, envelope) else "unknown"
         if isinstance(envelope, _EnvelopedPage):
-            self.is_list, self._items_name = True, envelope.name
-            opened = response._replace(body=bytes(envelope.items), next=envelope.next or response.next, last=None)
+            self.is_list = True
+            self._items_name = envelope.name
+            next_link = envelope.next or response.next
+            opened = response._replace(body=bytes(envelope.items), next=next_link, last=None)
             page = protocol.read_page(request, opened, _DECODER)
             return replace(page, rows=_with_identity(page.rows), open=False, size=None, short=False)
         self.is_unknown_page = envelope is not None
@@ -244,7 +246,7 @@ class _RecordReader:
         return replace(page, rows=rows, open=is_open, short=page.short and is_open)
 
     def _can_start(self, request: Request, page: _EnvelopedPage) -> bool:
-        """Whether the next link of a first page leads to a page of this service. Those of `items` raise if not."""
+        """Whether the next link of a first page leads to this service. Links of `items` raise if not."""
         if page.name == "items" or page.next is None:
             return True
         try:
@@ -258,19 +260,17 @@ _UNKNOWN_PAGE = (
     "the response is an object that looks like a page of a list, and its links to other pages are not known; it is"
     " returned as one record"
 )
-_ITEMS = ("items", "data", "results", "records", "entries", "values")
+_ITEMS = {"items", "data", "results", "records", "entries", "values"}
 _LINKS = {"self", "next", "prev", "previous", "first", "last"}
-_PAGING_KEYS = {
-    "links", "_links", "next", "next_page", "next_url", "next_cursor", "cursor", "cursors", "page", "page_info",
-    "pageInfo", "paging", "pagination", "meta", "has_more",
-}  # fmt: skip
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _LINK_FIELDS = ("links", "_links")
 _PAGING_FIELDS = {
     "next", "next_page", "next_url", "next_cursor", "cursors", "page_info", "pageInfo", "paging", "pagination",
     "has_more",
 }  # fmt: skip
-"""Paging keys that a single record hardly has: an object with one of them and any list looks like a page."""
+"""Fields that a single record hardly has: an object with one of them and any list looks like a page."""
+
+_FIELDS_OF_PAGES = {*_PAGING_FIELDS, *_LINK_FIELDS, "cursor", "page", "meta"}
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _EnvelopedPage(NamedTuple):
@@ -294,30 +294,31 @@ def _read_envelope(body: bytes, items_name: str | None) -> _EnvelopedPage | Lite
     except _UNREADABLE:
         return None  # the error is raised when the whole body is decoded
     lists = [name for name, value in fields.items() if bytes(value).lstrip().startswith(b"[")]
-    if "items" in lists and "links" in fields and items_name in {None, "items"}:
-        return _read_items(fields)
     lists = [name for name in lists if name not in _LINK_FIELDS]
     links = _read_links(fields)
-    if items_name is not None:
-        may_lack_links = items_name != "items" or "_links" in fields
-        is_known = not _LINKS.isdisjoint(links) or (may_lack_links and not links)
-        return _page_of(fields, items_name, links.get("next")) if items_name in lists and is_known else "unknown"
-    if len(lists) == 1 and "next" in links and "id" not in fields:  # a record may have a list, too
-        return _page_of(fields, lists[0], links["next"])
-    has_usual_name = not set(lists).isdisjoint(_ITEMS)
-    is_usual_page = has_usual_name and (len(fields) == 1 or not _PAGING_KEYS.isdisjoint(fields))
+    name = items_name or _name_of_items(fields, lists, links)
+    if name is None:
+        return "unknown" if _looks_like_page(fields, lists, links) else None
+    has_links = not fields.keys().isdisjoint(_LINK_FIELDS)
+    is_known = not links or not _LINKS.isdisjoint(links)
+    is_page = name in lists and is_known and (has_links or name != "items")
+    return _page_of(fields, name, links.get("next")) if is_page else "unknown"
+
+
+def _name_of_items(fields: Mapping[str, msgspec.Raw], lists: Sequence[str], links: Mapping[str, Any]) -> str | None:
+    """Return the field with the items of a first page: `items`, or the only list beside a next link."""
+    if "items" in lists and "links" in fields:
+        return "items"
+    is_record = "id" in fields  # which may have a list, too
+    return lists[0] if len(lists) == 1 and "next" in links and not is_record else None
+
+
+def _looks_like_page(fields: Mapping[str, msgspec.Raw], lists: Sequence[str], links: Mapping[str, Any]) -> bool:
+    """Whether an object is hardly a single record: its list has a usual name, or other fields speak of pages."""
+    has_usual_name = not _ITEMS.isdisjoint(lists)
+    is_usual_page = has_usual_name and (len(fields) == 1 or not _FIELDS_OF_PAGES.isdisjoint(fields))
     has_paging = not _PAGING_FIELDS.isdisjoint(fields) or not (_LINKS - {"self"}).isdisjoint(links)
-    return "unknown" if is_usual_page or (lists and has_paging) else None
-
-
-def _read_items(fields: Mapping[str, msgspec.Raw]) -> _EnvelopedPage | Literal["unknown"]:
-    """Return the page in an object with `items` and `links`; "unknown" for other links."""
-    try:
-        links = msgspec.json.decode(fields["links"], type=dict[str, Any])
-    except _UNREADABLE:
-        return "unknown"
-    is_known = not links or bool(links.keys() & _LINKS)
-    return _page_of(fields, "items", links.get("next")) if is_known else "unknown"
+    return is_usual_page or (bool(lists) and has_paging)
 
 
 def _page_of(fields: Mapping[str, msgspec.Raw], name: str, following: Any) -> _EnvelopedPage | Literal["unknown"]:
@@ -328,19 +329,17 @@ def _page_of(fields: Mapping[str, msgspec.Raw], name: str, following: Any) -> _E
 
 
 def _read_links(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-    """Return the links of an object by their relation, such as `next`: `rel` in a list of them, "" for other values."""
+    """Return the links of an object by their relation, such as `next`; "" for what has no relations."""
     name = next((name for name in _LINK_FIELDS if name in fields), None)
     if name is None:
         return {}
     try:
         links = msgspec.json.decode(fields[name])
     except _UNREADABLE:
-        return {}
+        links = None
     if isinstance(links, list):
         return {str(link.get("rel")): link for link in links if isinstance(link, dict)}
-    if isinstance(links, dict):
-        return links
-    return {} if links is None else {"": links}
+    return links if isinstance(links, dict) else {"": links}
 
 
 _WHOLE_LISTS = [
