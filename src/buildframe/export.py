@@ -186,21 +186,23 @@ def write(source: Workspace | Store, options: ExportOptions) -> ExportResult:
 def _from_list(source: Workspace | Store, options: ExportOptions) -> ExportResult:
     """Return a whole list, with the columns that identify it."""
     organization = source.organization if isinstance(source, Workspace) else None
-    is_flaky_tests = options.table == "flaky_tests"
-    frame = _flaky_tests(source, options.suite) if is_flaky_tests else getattr(source, options.table)()
+    frame = _list(source, options)
     for name, value in (("suite", options.suite), ("organization", organization)):
         if value is not None and name not in frame:
             frame.insert(0, name, pd.Series(value, frame.index, dtype=frame["name"].dtype))
     return ExportResult(_selected(frame, options), frame.attrs["as_of"], why=frame.attrs.get("why"))
 
 
-def _flaky_tests(source: Workspace | Store, suite: str | None) -> pd.DataFrame:
-    """Return a list of flaky tests with its period, which is that of a sync."""
+def _list(source: Workspace | Store, options: ExportOptions) -> pd.DataFrame:
+    """Return a list. One of flaky tests has its period, which is that of a sync."""
+    if options.table != "flaky_tests":
+        frame: pd.DataFrame = getattr(source, options.table)()
+        return frame
     if isinstance(source, Store):
-        return source.flaky_tests(suite)
-    if suite is None:
+        return source.flaky_tests(options.suite)
+    if options.suite is None:
         raise BadInput("The service lists flaky tests per suite. Name one with --suite.")
-    tests, period = FlakyTestLists(source).list(suite)
+    tests, period = FlakyTestLists(source).list(options.suite)
     return tests.assign(**{PERIOD: pd.Series(period, tests.index, dtype=tests["name"].dtype)})
 
 

@@ -1,4 +1,7 @@
-"""Decode JSON that other decoders accept and msgspec refuses: half emojis, and numbers that are not finite."""
+"""Decode JSON that other decoders accept and msgspec refuses.
+
+It may contain half of an emoji, or numbers that are not finite.
+"""
 
 from __future__ import annotations
 

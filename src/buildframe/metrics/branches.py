@@ -459,7 +459,8 @@ def without_forks(builds: pd.DataFrame, pipelines: pd.DataFrame | None = None) -
 def _with_repositories(
     builds: pd.DataFrame, listed: pd.DataFrame | None, left: list[str], right: list[str]
 ) -> pd.DataFrame:
-    if builds.empty or listed is None or "repository" not in listed:  # pandas cannot join text without any chunk
+    # Without rows, pandas cannot join columns of text.
+    if builds.empty or listed is None or "repository" not in listed:
         return builds
     repositories = listed.drop_duplicates(right).set_index(right)["repository"]
     found = builds[left].join(repositories, on=left)["repository"]

@@ -225,8 +225,8 @@ def flaky_lifecycle(
         `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at`,
         `fetched_at`, `valid_from` and `valid_to`. Tests are identified by `organization` and
         `suite`, too, if the frame has them. Without `period`, the lists are those of 7 days.
-        Or snapshots of `ws.tests(suite=...)`, whose columns `labels` and `reliability` replace
-        `instances`, `latest_occurrence_at` and `last_resolved_at`: see Notes.
+        It may also be snapshots of `ws.tests(suite=...)`, whose columns `labels` and `reliability`
+        replace `instances`, `latest_occurrence_at` and `last_resolved_at`: see Notes.
     new : str or timedelta, default "7d"
         How long a test counts as new after its first listing.
     quiet : str or timedelta, default "14d"
@@ -410,9 +410,9 @@ def _with_columns_of_tests(sightings: pd.DataFrame, by: list[str], resolved_afte
 
 
 def _seen_at(states: pd.DataFrame) -> pd.Series:
-    """Return the latest occurrence.
+    """Return when each test was last seen to flake: at its latest occurrence.
 
-    Unlisted tests without one have the first reading that no longer lists them.
+    Without one, an unlisted test was seen until the first reading that no longer lists it.
     """
     return states["latest_occurrence_at"].fillna(states["valid_to"])
 

@@ -179,7 +179,7 @@ class Serializer:
     def _author(self, commit: Commit) -> JsonObject | str | None:
         """Serialize the author of a commit: an object or null.
 
-        In an odd world also text, or an empty object.
+        In an odd world it may also be text, or an empty object.
         """
         if isinstance(commit.author, tuple):
             name, email = commit.author
@@ -341,10 +341,7 @@ class Serializer:
         }
 
     def _promise(self, job: JobRun, legacy: bool) -> JsonObject:
-        """Return the exit status that a job announced before it failed.
-
-        Nothing if it announced none.
-        """
+        """Return the fields of the exit status that a job announced before it failed, if it did."""
         if job.state != "failed" or job.started is None or job.finished is None or not job.exit_status:
             return {}
         if job.exit_status < 0 or not self.random.happens(_PROMISED, job.id, "promises"):
@@ -369,7 +366,7 @@ class Serializer:
     def _retries(self, build: BuildRun, job: JobRun, legacy: bool) -> JsonObject:
         """Serialize the retry that made a job, and the one that replaced it.
 
-        In an odd world not always both.
+        In an odd world one of them may be missing.
 
         `retry_type` is the kind of retry performed on this job. Earlier versions had there the kind
         that made it.
