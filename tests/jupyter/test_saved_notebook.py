@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from playwright.sync_api import TimeoutError
 
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
@@ -77,10 +78,21 @@ def assert_text_is_escaped(page: Page) -> None:
 
 
 def open_again_without_kernel(page: Page) -> None:
-    """Without a kernel, all content comes from the file."""
+    """Without a kernel, all content comes from the file.
+
+    ipywidgets may look for models before it has loaded them from the file, and does not look again: JupyterLab starts
+    a kernel for the page, and each of its connections starts a search. So the page is loaded up to three times.
+    """
     page.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
-    page.page.reload()
-    page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
+    for attempt in (1, 2, 3):
+        page.page.reload()
+        try:
+            page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
+            break
+        except TimeoutError:
+            page.page.screenshot(path=page.screenshots / f"opened-again-{attempt}.png")
+            if attempt == 3:
+                raise
     assert_text_is_escaped(page)
 
 

@@ -254,7 +254,8 @@ def _table_functions() -> frozenset[str]:
     with duckdb.connect() as connection:
         types = "('scalar', 'aggregate', 'macro', 'window')"
         query = f"SELECT function_name FROM duckdb_functions() WHERE function_type NOT IN {types}"  # noqa: S608
-        return frozenset(name for (name,) in connection.execute(query).fetchall()) - _ONLY_READING
+        functions = _rows(connection, query)
+    return frozenset(functions["function_name"].to_pylist() if functions else ()) - _ONLY_READING
 
 
 def _is_plain(sql: str) -> bool:
