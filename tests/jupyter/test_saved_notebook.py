@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import TimeoutError as BrowserTimeout
 
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
@@ -89,7 +89,7 @@ def open_again_without_kernel(page: Page) -> None:
         try:
             page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
             break
-        except TimeoutError:
+        except BrowserTimeout:
             page.page.screenshot(path=page.screenshots / f"opened-again-{attempt}.png")
             if attempt == 3:
                 raise

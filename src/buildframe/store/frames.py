@@ -255,7 +255,8 @@ def _table_functions() -> frozenset[str]:
         types = "('scalar', 'aggregate', 'macro', 'window')"
         query = f"SELECT function_name FROM duckdb_functions() WHERE function_type NOT IN {types}"  # noqa: S608
         functions = _rows(connection, query)
-    return frozenset(functions["function_name"].to_pylist() if functions else ()) - _ONLY_READING
+    names = functions["function_name"].to_pylist() if functions else []
+    return frozenset(map(str, names)) - _ONLY_READING
 
 
 def _is_plain(sql: str) -> bool:
