@@ -303,13 +303,13 @@ def _receive(args: argparse.Namespace) -> int:
         every=args.every.total_seconds(),
         write_ahead=args.write_ahead,
     )
-    from buildframe.receiver.connections import serve
+    from buildframe.receiver.server import serve
 
     with socket.create_server(("127.0.0.1", args.port)) as listener:
         print(f"Receiving deliveries at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
         print("Receiving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        return 3 if serve(application, listener, args.per_peer) else 0
+        return 3 if serve(application, listener) else 0
 
 
 def _import(args: argparse.Namespace) -> int:

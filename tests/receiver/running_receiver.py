@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 import buildframe as bf
 from buildframe import receiver as receiving
-from buildframe.receiver.connections import server as uvicorn_server
+from buildframe.receiver.server import server as uvicorn_server
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
 from tests.sandbox_server.webhook_receiver import settled
@@ -53,9 +53,9 @@ class Served:
 
 
 @contextmanager
-def serving(application: Starlette, per_peer: int = 400) -> Iterator[Served]:
+def serving(application: Starlette) -> Iterator[Served]:
     """Serve an application; at the end it writes waiting deliveries."""
-    server = uvicorn_server(application, per_peer)
+    server = uvicorn_server(application)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

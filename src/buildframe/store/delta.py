@@ -157,6 +157,11 @@ class TableVersion:
         return cls(location, name)
 
     @property
+    def id(self) -> str:
+        """The identity of the table."""
+        return str(self._delta.metadata().id)
+
+    @property
     def version(self) -> int:
         """The version number."""
         return int(self._delta.version())

@@ -505,6 +505,11 @@ class StoreReader:
         return frame
 
 
+def id_of(store: StoreReader) -> str:
+    """Return the identity of a store, which it has from its first sync on, wherever its folder is moved."""
+    return store._open()[1].id
+
+
 def _with_period(tests: pd.DataFrame) -> pd.DataFrame:
     """Return flaky tests with their period, which was the default before stores recorded it."""
     if PERIOD in tests:

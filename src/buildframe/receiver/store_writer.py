@@ -1,0 +1,158 @@
+"""Write the deliveries of an inbox to a store, in batches, in a thread. Does not know HTTP."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from buildframe import webhooks
+from buildframe.errors import BadInput, BuildframeError
+from buildframe.receiver.inbox import Delivery, Inbox
+from buildframe.receiver.reduced_bodies import reduce_body
+from buildframe.spec import Moment
+from buildframe.store.store import Store
+from buildframe.webhooks import HEADER_NAMES, Event
+
+WRITE_INTERVAL_S = 60.0  # maximum time that a delivery waits before it is written
+
+_DAY = 86_400.0
+_LOG = logging.getLogger("buildframe")
+
+
+class StoreWriter:
+    """
+    Write deliveries to a store, at least every so many seconds. A batch that cannot be written is retried.
+
+    Parameters
+    ----------
+    store : Store
+        Store that has been synced at least once.
+    inbox : Inbox
+        Where deliveries wait.
+    personal : bool
+        Whether to store names and e-mail addresses.
+    env : bool
+        Whether to store environment variables.
+    every : float
+        Maximum time in seconds that a delivery waits before it is written.
+
+    Raises
+    ------
+    BadInput
+        If `every` is out of range.
+    """
+
+    def __init__(self, store: Store, inbox: Inbox, *, personal: bool, env: bool, every: float) -> None:
+        self._store, self._inbox, self._every = store, inbox, every
+        self._options = {"personal": personal, "env": env}
+        if not 0 < every <= _DAY:
+            raise BadInput(f"every={every!r} is not a valid interval. Pass seconds: more than 0, at most {_DAY:,.0f}.")
+        self._counts: Counter[str] = Counter()
+        self._failures = 0
+        self._closing = threading.Event()
+        self._at_end: dict[str, Any] | None = None
+        self._thread = threading.Thread(target=self._run, name="buildframe store writer", daemon=True)
+
+    def start(self) -> None:
+        """Open the inbox, and start the thread. It writes first what an earlier receiver left."""
+        self._inbox.open()
+        self._thread.start()
+
+    def put(self, event: Event) -> Future[str | None]:
+        """Accept a verified event. The result is None when it is on disk, or the reason of a refusal."""
+        body = reduce_body(event.body, **self._options)
+        return self._inbox.put(event.received_at.us, event.name, body)
+
+    def close(self) -> None:
+        """Write what waits, and stop. What cannot be written stays in the inbox for the next start."""
+        self._inbox.stop()
+        self._closing.set()
+        self._inbox.is_due.set()
+        self._thread.join()
+        self._at_end = self.status()
+        if not self._inbox.take_turn():
+            self._at_end["waiting"] = 0  # the receiver whose turn it is writes them
+        if self._at_end["waiting"]:
+            _LOG.error("%d deliveries stay in %s until the next start", self._at_end["waiting"], self._inbox.path)
+        self._inbox.close()
+
+    def status(self) -> dict[str, Any]:
+        """
+        Return counts.
+
+        Returns
+        -------
+        dict
+            `received`, `builds`, `jobs`, `left_out`, `lost`: totals since the start. `waiting`, `waiting_bytes`,
+            `oldest_s`: deliveries that wait, their size, and the age of the oldest in seconds. `failures`,
+            `disk_failures`: failed writes since the last success, to the store and to disk.
+        """
+        if self._at_end is not None:
+            return self._at_end
+        try:
+            self._inbox.recover()
+            waiting, size, since_us = self._inbox.waiting()
+        except sqlite3.Error:  # the disk failed
+            waiting, size, since_us = None, None, None
+        return {
+            "received": self._inbox.received,
+            **{name: self._counts[name] for name in ("builds", "jobs", "left_out", "lost")},
+            "waiting": waiting,
+            "waiting_bytes": size,
+            "oldest_s": None if since_us is None else max(0.0, time.time() - since_us / 1e6),
+            "failures": self._failures,
+            "disk_failures": self._inbox.failures,
+        }
+
+    # --- the thread
+
+    def _run(self) -> None:
+        is_last = False
+        self._write_all()
+        while not is_last:
+            due = self._closing if self._failures else self._inbox.is_due  # a retry does not come early
+            due.wait(self._every)
+            self._inbox.is_due.clear()
+            is_last = self._closing.is_set()
+            self._write_all()
+
+    def _write_all(self) -> None:
+        """Write what waits, if no other receiver does so."""
+        try:
+            while self._inbox.take_turn() and (batch := self._inbox.oldest()):
+                self._write(batch)
+        except (BuildframeError, OSError, sqlite3.Error) as why:
+            self._failures += 1
+            _LOG.warning("Deliveries could not be written to the store and wait: %s", why)
+        else:
+            self._failures = 0
+
+    def _write(self, batch: Sequence[Delivery]) -> None:
+        """Write a batch. Halve it until the delivery that cannot be converted to rows is alone, and drop that one."""
+        try:
+            result = self._store.receive([_event(delivery) for delivery in batch], **self._options)
+        except (BuildframeError, OSError):
+            raise
+        except Exception:  # later deliveries must not be blocked
+            middle = len(batch) // 2
+            if middle:
+                self._write(batch[:middle])
+                self._write(batch[middle:])
+                return
+            _LOG.exception("A delivery was dropped. The next sync adds its build")
+            self._counts["lost"] += 1
+        else:
+            self._counts.update(builds=result.builds, jobs=result.jobs, left_out=result.left_out)
+        self._inbox.remove(batch)
+
+
+def _event(delivery: Delivery) -> Event:
+    """Parse a delivery again, as it arrived."""
+    at = Moment.from_us(delivery.received_us)
+    return webhooks.parse(delivery.body, {HEADER_NAMES.event[0]: delivery.event}, received_at=at)
