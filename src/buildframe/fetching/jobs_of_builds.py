@@ -25,6 +25,7 @@ from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import Decode, fetch
+from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import OddValue
 
 _ROWS = 100
@@ -76,7 +77,7 @@ class JobsOfBuilds:
 
     def _fetch_jobs(self, document: bytes) -> tuple[list[Any], list[OddValue]]:
         """Return the jobs of a build, and the values of their fields that could not be decoded."""
-        found = _BUILD_PATH.search(msgspec.json.decode(document, type=_LinkedBuild).url or "")
+        found = _BUILD_PATH.search(decoder_of(_LinkedBuild).decode(document).url or "")
         if found is None:
             raise Malformed(
                 "The service cannot send builds with all their jobs in one response, and a build has no `url` by which"

@@ -22,6 +22,7 @@ from buildframe.http.json_bodies import decode_json, is_json
 from buildframe.http.request_body import body_of
 from buildframe.http.response import Response, date_of, refused, retry_after
 from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Parameter, Resource, forms, key_of, when
+from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import OddValue
 from buildframe.spec.reading import convert_record
 from buildframe.terminal import nearest, show
@@ -412,7 +413,7 @@ def check_identity(request: Request, record: Any) -> None:
 def read_as(request: Request, response: Response, kind: type[T]) -> T:
     """Return the body as a type that msgspec can decode."""
     check(request, response)
-    return _decode(request, response, msgspec.json.Decoder(kind).decode)
+    return _decode(request, response, decoder_of(kind).decode)
 
 
 def read_nothing(request: Request, response: Response) -> None:

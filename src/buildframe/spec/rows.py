@@ -23,6 +23,7 @@ from buildframe.spec.declare import (
     key_of,
     nested_resource,
 )
+from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import OddValue, kind_of
 
 MORE = "more_"  # attribute of a row with the values of extra paths, by column name
@@ -212,9 +213,8 @@ def _fields_of(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
     return [(field.name, field.encode_name, field.type) for field in msgspec.structs.fields(kind)]
 
 
-@functools.lru_cache(maxsize=4096)
 def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, strict=False)
+    return decoder_of(kind, strict=False)
 
 
 def _first(raw: msgspec.Raw | bytes) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
+from buildframe.spec.decoders import convert
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 
@@ -19,6 +20,10 @@ FORMAT = 2
 
 NEVER = Moment.from_us(0)
 """A time before all records of a service."""
+
+
+def _parse(_: type, text: str) -> Moment:
+    return Moment.parse(text)
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ class SyncState:
                 f"The store has format {metadata.get('format')}, and this version of buildframe reads format {FORMAT}. "
                 'Upgrade with pip install --upgrade "buildframe[store]", or sync to another folder.'
             )
-        return msgspec.convert({**metadata, "version": version}, cls, dec_hook=lambda _, text: Moment.parse(text))
+        return convert({**metadata, "version": version}, cls, dec_hook=_parse)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON representation without the version; the names of the fields are the stored format."""

@@ -18,6 +18,7 @@ from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import AccessLevel, NewTeamPipeline, TeamPipelineChanges
+from buildframe.spec.decoders import convert
 from buildframe.spec.times import Deadline
 from buildframe.terminal import nearest, show
 from buildframe.workspace.graphql import GraphQL
@@ -406,7 +407,7 @@ def _read_pipeline(data: Mapping[str, Any], path: str) -> _PipelineWithTeams:
     if data.get("pipeline") is None:
         raise BadInput(f"There is no pipeline {path}, or this token may not see it.")
     try:
-        return msgspec.convert(data["pipeline"], _PipelineWithTeams)
+        return convert(data["pipeline"], _PipelineWithTeams)
     except msgspec.ValidationError as why:
         raise Malformed(
             f"The teams in the GraphQL response cannot be read: {why}. Nothing was changed. Try again."
