@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 import pickle
+import time
 import tracemalloc
 import warnings
 import zlib
@@ -197,6 +198,20 @@ def test_a_last_page_of_many_digits_does_not_crash(scripted: Start, page: str) -
     link = f'<http://127.0.0.1/v2/x?page={page}>; rel="last"'.encode().decode("latin-1")
     server = scripted(says(b"[" + ROW % b"" + b"]", Link=link), says(b"[]"))
     assert len(connected(server).builds(progress=False)) == 1
+
+
+@pytest.mark.parametrize("unit", ["rel=", "rel= ", "<", ", <", ";", "rel"])
+@pytest.mark.parametrize("length", [60_000, 90_000])
+def test_a_long_link_header_takes_no_time(scripted: Start, unit: str, length: int) -> None:
+    link = (unit * length)[: length - 1] + "x"
+    workspace = connected(scripted(says(b"[" + ROW % b"" + b"]", Link=link), says(b"[]")))
+    began = time.process_time()
+    if length == 90_000:  # more than is parsed
+        with pytest.raises(bf.Malformed, match=r"90,000 characters; at most 65,536"):
+            workspace.pipelines(progress=False)
+    else:
+        assert len(workspace.pipelines(progress=False)) == 1
+    assert time.process_time() - began < 2.0  # a quadratic expression takes minutes
 
 
 def test_a_reset_of_many_digits_does_not_crash(scripted: Start) -> None:

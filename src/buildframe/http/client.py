@@ -20,7 +20,7 @@ from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import VERSION_HEADER, Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
-from buildframe.http.response import ACCEPTED, Response, read_body
+from buildframe.http.response import ACCEPTED, Response, is_link_parsed, read_body
 from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
 from buildframe.http.token import Token
 
@@ -224,7 +224,8 @@ class Client:
 
         Links to other places are shown, not followed, so they lose the token anywhere.
         """
-        link = received.links.get(name, {}).get("url")
+        header = received.headers.get("link", "")
+        link = received.links.get(name, {}).get("url") if is_link_parsed(header) else None
         leads_away = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
         return link and (self._token.redact(link) if leads_away else self._token.redact_query(link))
 

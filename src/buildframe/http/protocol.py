@@ -20,7 +20,7 @@ from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
 from buildframe.http.json_bodies import decode_json, is_json
 from buildframe.http.request_body import body_of
-from buildframe.http.response import Response, date_of, refused, retry_after
+from buildframe.http.response import Response, check_links, date_of, link_relations, refused, retry_after
 from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Parameter, Resource, forms, key_of, when
 from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import OddValue
@@ -321,6 +321,7 @@ class PageBodyDecoder(Protocol):
 def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Page:
     """Return a page of a list; raise the ServiceError of an error status, and Malformed for anything unreadable."""
     check(request, response)
+    check_links(response)
     decoded, of = _decode(request, response, rows.decode), _number_in(response.last, "page")
     endpoint = request.endpoint
     has_size = endpoint.paginated and not (endpoint.enveloped or endpoint.ends_without_link)
@@ -332,7 +333,7 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     return Page(decoded, next_link, at, of, open=is_open, size=size, short=is_short)
 
 
-_PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)
+_PAGE_RELATIONS = {"next", "prev", "previous", "first"}
 
 
 def _is_open(request: Request, response: Response, rows: int, of: int | None) -> bool:
@@ -348,7 +349,7 @@ def _is_open(request: Request, response: Response, rows: int, of: int | None) ->
     if _has_other_last_page(request, of):
         return True
     header = response.headers.get("link")
-    has_links = header is not None and (not header.strip() or _PAGE_LINK.search(header))
+    has_links = header is not None and (not header.strip() or not _PAGE_RELATIONS.isdisjoint(link_relations(header)))
     return not has_links or rows >= (_number_in(request.target, "per_page") or 1)
 
 

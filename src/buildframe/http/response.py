@@ -94,6 +94,36 @@ def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise Malformed("The response is incomplete: its gzip data is cut off.")
 
 
+_MOST_LINK_LENGTH = 2**16
+"""Characters of a `Link` header that are parsed: as many as httpx allows for one URL."""
+
+
+def is_link_parsed(header: str) -> bool:
+    """Whether a `Link` header is short enough to be parsed."""
+    return len(header) <= _MOST_LINK_LENGTH
+
+
+def check_links(response: Response) -> None:
+    """Raise Malformed if the `Link` header of a page is too long to be parsed."""
+    header = response.headers.get("link", "")
+    if not is_link_parsed(header):
+        raise refused(
+            f"The Link header of the response has {len(header):,} characters; at most "
+            f"{_MOST_LINK_LENGTH:,} are read. Check that base_url is the service's API, and "
+            "whether a proxy in between adds links."
+        )
+
+
+def link_relations(header: str) -> set[str]:
+    """Return the relations in a `Link` header in lower case, such as `next`. Takes linear time."""
+    relations: set[str] = set()
+    for parameter in re.split("[;,]", header):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "rel":
+            relations.update(value.lower().replace('"', " ").replace("'", " ").split())
+    return relations
+
+
 class ReportedLimit(NamedTuple):
     """A rate limit in the headers: its name, the requests left, and the seconds until its window ends."""
 
