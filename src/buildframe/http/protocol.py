@@ -18,12 +18,22 @@ import msgspec
 from buildframe import errors
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
+from buildframe.http.body_limits import check_size
 from buildframe.http.json_bodies import decode_json, is_json
 from buildframe.http.request_body import body_of
-from buildframe.http.response import Response, check_links, date_of, link_relations, refused, retry_after
+from buildframe.http.response import (
+    Response,
+    TooLarge,
+    check_links,
+    date_of,
+    error_body,
+    link_relations,
+    refused,
+    retry_after,
+)
 from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Parameter, Resource, forms, key_of, when
 from buildframe.spec.decoders import decoder_of
-from buildframe.spec.odd_values import OddValue
+from buildframe.spec.odd_values import OddValue, TooManyValues
 from buildframe.spec.reading import convert_record
 from buildframe.terminal import nearest, show
 
@@ -322,8 +332,10 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     """Return a page of a list; raise the ServiceError of an error status, and Malformed for anything unreadable."""
     check(request, response)
     check_links(response)
+    check_size(response.body)
     decoded, of = _decode(request, response, rows.decode), _number_in(response.last, "page")
     endpoint = request.endpoint
+    _check_requested_number(request, decoded)
     has_size = endpoint.paginated and not (endpoint.enveloped or endpoint.ends_without_link)
     size = _number_in(request.target, "per_page") if has_size else None
     is_open = _is_open(request, response, len(decoded), of)
@@ -331,6 +343,25 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     next_link = response.next or None
     at = date_of(response)
     return Page(decoded, next_link, at, of, open=is_open, size=size, short=is_short)
+
+
+def _check_requested_number(request: Request, rows: Sequence[Any]) -> None:
+    """Raise Malformed if a page of a declared list has more rows than were requested.
+
+    A row that a proxy repeats counts once.
+    """
+    endpoint = request.endpoint
+    is_page = endpoint.paginated and not endpoint.ends_without_link and endpoint.returns is not None
+    requested = _number_in(request.target, "per_page")
+    if not is_page or requested is None or len(rows) <= requested:
+        return
+    distinct = {getattr(row, "id", None) or position for position, row in enumerate(rows)}
+    if len(distinct) > requested:
+        raise refused(
+            f"The service sent a page of {len(distinct):,} rows, and {requested:,} were requested.\n"
+            f"Request: {request.where}\nIt ignores per_page=, or a proxy changes requests. "
+            "Use page_size= if its pages always have a certain number of rows up to 100."
+        )
 
 
 _PAGE_RELATIONS = {"next", "prev", "previous", "first"}
@@ -377,6 +408,7 @@ def read_record(request: Request, response: Response, odd: list[OddValue] | None
     returns = request.endpoint.returns
     assert returns is not None
     found: list[OddValue] = []
+    check_size(response.body)
     record = _decode(request, response, lambda body: convert_record(returns, msgspec.json.decode(body), found.append))
     if odd is not None:
         odd[:] = found
@@ -411,9 +443,11 @@ def check_identity(request: Request, record: Any) -> None:
         )
 
 
-def read_as(request: Request, response: Response, kind: type[T]) -> T:
-    """Return the body as a type that msgspec can decode."""
+def read_as(request: Request, response: Response, kind: type[T], *, is_text: bool = False) -> T:
+    """Return the body as a type that msgspec can decode. A text (`is_text`) may have any commas."""
     check(request, response)
+    if not is_text:
+        check_size(response.body)
     return _decode(request, response, decoder_of(kind).decode)
 
 
@@ -432,6 +466,8 @@ def read_nothing(request: Request, response: Response) -> None:
 def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) -> T:
     try:
         return decode_json(response.body, decode)
+    except TooManyValues as why:
+        raise TooLarge(f"The response {why}. Request less at once.\nRequest: {request.where}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
         failure = Malformed(
             f"The response cannot be read: {why}.\nRequest: {request.where}\n"
@@ -472,10 +508,7 @@ _ERRORS: dict[int, type[errors.ServiceError]] = {
 
 def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any]]]:
     """Return the server's message and the elements of its `errors`."""
-    try:
-        body = msgspec.json.decode(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        body = None
+    body = error_body(response)
     if not isinstance(body, dict):
         return _plain_text(response), []
     message, details = str(body.get("message") or _plain_text(response)), body.get("errors")  # of any shape

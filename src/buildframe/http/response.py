@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -122,6 +122,19 @@ def link_relations(header: str) -> set[str]:
         if name.strip().lower() == "rel":
             relations.update(value.lower().replace('"', " ").replace("'", " ").split())
     return relations
+
+
+_MOST_ERROR_BYTES = 2**20
+
+
+def error_body(response: Response) -> Any:
+    """Return the decoded body of an error; None if it is no JSON, or longer than any error."""
+    if len(response.body) > _MOST_ERROR_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 class ReportedLimit(NamedTuple):
@@ -244,10 +257,8 @@ def _retry_after_header(response: Response) -> float | None:
 
 
 def _reset_in_body(response: Response) -> float | None:
-    try:
-        reset = msgspec.json.decode(response.body)["reset"]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
-        return None
+    body = error_body(response)
+    reset = body.get("reset") if isinstance(body, dict) else None
     return float(reset) if isinstance(reset, int | float) and 0 <= reset <= LONGEST_WINDOW else None
 
 

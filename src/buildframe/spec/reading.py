@@ -10,7 +10,7 @@ import msgspec
 from buildframe.errors import Malformed
 from buildframe.spec.declare import UNKNOWN, Field, Resource, fields_of, nested_resource
 from buildframe.spec.decoders import convert
-from buildframe.spec.odd_values import OddValue, to_json
+from buildframe.spec.odd_values import MAX_ROWS, OddValue, TooManyValues, to_json
 from buildframe.spec.times import VALID_YEARS, Moment
 
 R = TypeVar("R", bound=Resource)
@@ -33,6 +33,8 @@ def convert_record(kind: type[R], value: Any, report: Callable[[OddValue], None]
         required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
         if not isinstance(value, Mapping) or not all(_is_identity(value.get(name)) for name in required):
             raise
+    if any(isinstance(items, list) and len(items) > MAX_ROWS for items in value.values()):
+        raise TooManyValues(f"has a list of more than {MAX_ROWS:,} values of other types than expected")
     odd: list[tuple[Path, Any, Any]] = []
     record = _convert_fields(kind, value, lambda path, sent, job: odd.append((path, sent, job)))
     for path, sent, job in odd:

@@ -138,7 +138,7 @@ def _read(request: Request, response: Response) -> str:
         return _Redirect(location)
     protocol.check(request, response)
     if "json" in response.headers.get("content-type", ""):
-        return protocol.read_as(request, response, _LogBody).content
+        return protocol.read_as(request, response, _LogBody, is_text=True).content
     return response.body.decode("utf-8", "replace")
 
 

@@ -24,6 +24,7 @@ from buildframe.fetching.options import BuildListOptions
 from buildframe.fetching.source import PAGE_SIZE, ListSource
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http import protocol
+from buildframe.http.body_limits import check_size
 from buildframe.http.client import Client
 from buildframe.http.protocol import API, Page, Request
 from buildframe.http.response import Response
@@ -220,6 +221,7 @@ class _RecordReader:
     def read(self, request: Request, response: Response) -> Page:
         """Return the page in a response."""
         protocol.check(request, response)
+        check_size(response.body)
         if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
         envelope = _read_envelope(response.body, self._items_name)
