@@ -18,6 +18,7 @@ import tenacity
 
 import buildframe as bf
 from buildframe import cli, webhooks
+from buildframe.fetching import link_pagination
 from buildframe.http import response, retry
 from buildframe.http.response import read_body
 from buildframe.terminal import escape_control_characters
@@ -212,6 +213,32 @@ def test_a_long_link_header_takes_no_time(scripted: Start, unit: str, length: in
     else:
         assert len(workspace.pipelines(progress=False)) == 1
     assert time.process_time() - began < 2.0  # a quadratic expression takes minutes
+
+
+@pytest.mark.parametrize("method", ["pipelines", "get", "table"])
+def test_a_list_whose_links_never_end_raises_an_error(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    assert link_pagination.MAX_PAGES == 5_000
+    monkeypatch.setattr(link_pagination, "MAX_PAGES", 3)
+
+    def calls(limit: int | None) -> Any:
+        pages = [
+            says(
+                b'[{"id":"p%d","slug":"p%d"}]' % (n, n), Link=f'</v2/organizations/acme/pipelines?page={n}>; rel="next"'
+            )
+            for n in range(2, 9)
+        ]
+        workspace = connected(scripted(*pages))
+        path = () if method == "pipelines" else ("/organizations/acme/pipelines",)
+        return getattr(workspace, method)(*path, max_requests=limit, progress=False)
+
+    with pytest.raises(bf.Incomplete, match=r"more than 3 pages \(3 rows so far\).*pass max_requests="):
+        calls(None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(calls(5)) == 5
+    assert any("max_requests=5 is used up" in str(warning.message) for warning in caught) or method == "pipelines"
 
 
 def test_a_reset_of_many_digits_does_not_crash(scripted: Start) -> None:

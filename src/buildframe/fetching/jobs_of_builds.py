@@ -26,7 +26,7 @@ from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import Decode, fetch
 from buildframe.spec.decoders import decoder_of
-from buildframe.spec.odd_values import OddValue
+from buildframe.spec.odd_values import MAX_ROWS, OddValue
 
 _ROWS = 100
 _BUILD_PATH = re.compile(r"/organizations/([^/?]+)/pipelines/([^/?]+)/builds/([0-9]{1,18})(?=[/?]|$)")
@@ -101,6 +101,12 @@ class JobsOfBuilds:
                 raise Incomplete(
                     f"A page of the jobs of {pipeline}#{number} is not the last, but contains no new job. The service "
                     "links its pages in a circle. Try again."
+                )
+            if len(jobs) > MAX_ROWS:
+                raise Incomplete(
+                    f"The list of the jobs of {pipeline}#{number} has more than {MAX_ROWS:,} jobs. "
+                    "Perhaps the service links new pages without an end. Leave this build out by its "
+                    "time, or list builds without jobs."
                 )
             following = None if page.next is None else self._client.follow(following, page.next)
         return jobs, odd

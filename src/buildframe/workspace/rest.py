@@ -46,29 +46,32 @@ Version: TypeAlias = str | dt.date | None
 
 
 def get(
-    client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
+    client: Client, path: str, parameters: Mapping[str, Any], options: Mapping[str, Any], version: Version = None
 ) -> Any:
     """Return all records of the list at a path, or the object."""
     reader = _RecordReader(client)
-    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, options)
     if metadata.why is not None:
         warnings.warn(f"Incomplete: {metadata.why}.", stacklevel=4)
     return records if reader.is_list or len(records) != 1 else records[0]
 
 
 def table(
-    client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
+    client: Client, path: str, parameters: Mapping[str, Any], options: Mapping[str, Any], version: Version = None
 ) -> pd.DataFrame:
     """Return the records at a path as a frame with a column for each key; an object is one row."""
     reader = _RecordReader(client)
-    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, options)
     if metadata.why is not None:
         warnings.warn(f"Incomplete: {metadata.why}. See attrs['why'] of the frame.", stacklevel=4)
     return metadata.attach(frame_of(records), path)
 
 
-def _records(source: ListSource, reader: _RecordReader, progress: bool | None) -> tuple[list[Any], ListingMetadata]:
-    options, convert, key = {"progress": progress}, attrgetter("rows"), attrgetter("identity")
+def _records(
+    source: ListSource, reader: _RecordReader, options: Mapping[str, Any]
+) -> tuple[list[Any], ListingMetadata]:
+    convert = attrgetter("rows")
+    key = attrgetter("identity")
     pages, metadata = records.list_pages(source, reader.read, convert, key, options)
     if reader.is_unknown_page:
         metadata = replace(metadata, why=_UNKNOWN_PAGE, remaining=[TimeRange()])
@@ -131,7 +134,7 @@ class _PathSource(ListSource):
         return protocol.with_page_size(request, per_page)
 
 
-_OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "deadline"}
+_OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "max_requests", "deadline"}
 """Options of other lists. As query parameters they would have no effect, without an error."""
 
 

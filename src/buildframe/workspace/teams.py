@@ -12,6 +12,7 @@ import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput, Incomplete, Malformed
+from buildframe.fetching.link_pagination import MAX_PAGES
 from buildframe.fetching.options import ListOptions
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
@@ -394,7 +395,8 @@ def _find(graphql: GraphQL, path: str, team_id: str) -> tuple[str, str | None]:
         following = pipeline.teams.page_info
         if not following.has_next_page:
             return pipeline.id, next((association for association, team in teams.items() if team == team_id), None)
-        if following.end_cursor in cursors or pages_without_new == _MOST_WITHOUT_NEW:
+        is_endless = pages_without_new == _MOST_WITHOUT_NEW or len(cursors) >= MAX_PAGES
+        if following.end_cursor in cursors or is_endless:
             raise Incomplete(
                 "The service links the pages of the pipeline's teams in a circle, or without an end: "
                 f"{len(teams)} teams were read, and the last {pages_without_new} pages had no other. "
