@@ -113,7 +113,7 @@ def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
         assert len(ws.pipelines()) >= 6
         assert 40 < len(ws.builds(progress=False)) < 120
         with pytest.raises(bf.Unauthorized):
-            bf.connect("acme", base_url=exports["BUILDFRAME_URL"], token="other").pipelines()
+            bf.connect("acme", base_url=exports["BUILDFRAME_URL"], token="another-token").pipelines()
         headers = {"Authorization": f"Bearer {exports['BUILDFRAME_SANDBOX_TOKEN']}"}
         assert httpx.get(f"{exports['BUILDFRAME_URL']}/sandbox/faults", headers=headers).json() == []
     finally:

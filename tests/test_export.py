@@ -357,7 +357,7 @@ def test_a_full_disk_or_an_interrupt_leaves_the_old_file(
 def test_a_refused_token_is_a_line_and_status_1(
     ci: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUILDFRAME_TOKEN", "other")
+    monkeypatch.setenv("BUILDFRAME_TOKEN", "another-token")
     assert main(["export", str(tmp_path / "o.csv"), "builds"]) == 1
     assert capsys.readouterr().err.startswith("buildframe: 401")
     assert list(tmp_path.iterdir()) == []

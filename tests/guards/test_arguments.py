@@ -79,7 +79,7 @@ def test_a_value_of_another_type_is_refused(server: Scripted, tmp_path: Path, ow
     ],
 )
 def test_the_error_names_option_value_and_type(server: Scripted, option: str, value: object, says: str) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=says):
         ws.builds(**{option: value})  # type: ignore[arg-type]
     assert server.requests == []
@@ -87,7 +87,7 @@ def test_the_error_names_option_value_and_type(server: Scripted, option: str, va
 
 @pytest.mark.parametrize("columns", [["state"], ("state",), pd.Index(["state"]), np.array(["state"])])
 def test_columns_may_be_any_list_of_text(server: Scripted, columns: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     assert list(ws.builds(columns=columns)) == ["state"]
     assert list(ws.members(columns=["id"], progress=False)) == ["id"]
 
@@ -102,7 +102,7 @@ def test_numbers_may_be_those_of_numpy(ci: Workspace, number: Any) -> None:
 
 @pytest.mark.parametrize("number", [np.bool_(True), np.float64(2), np.array([2]), "2"])
 def test_what_is_no_whole_number_is_refused_as_one(server: Scripted, number: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"max_requests=.*: pass a whole number or None"):
         ws.builds(max_requests=number)
     assert server.requests == []
@@ -110,7 +110,7 @@ def test_what_is_no_whole_number_is_refused_as_one(server: Scripted, number: Any
 
 @pytest.mark.parametrize("method", ["builds", "jobs", "history"])
 def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: str) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     for lists, name in itertools.product((ws, ws.pipeline("web")), ("per_page", "page", "number", "limit", "cursor")):
         with pytest.raises(bf.BadInput, match=f"{name}.*always reads all pages.*created_from.*max_requests, deadline"):
             getattr(lists, method)(**{name: 5})
@@ -118,7 +118,7 @@ def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: s
 
 
 def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"per_page.*always reads all pages.*search, branch, period"):
         ws.flaky_tests("rspec", per_page=5)  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"page.*always reads all pages"):
@@ -134,7 +134,7 @@ def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
 
 
 def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"no option 'teem'\. Did you mean 'team'"):
         ws.team_pipelines(teem=ID)  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"no option 'numbr'\. Did you mean 'number'"):
@@ -142,7 +142,7 @@ def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
 
 
 def test_a_pipeline_is_not_an_option_but_a_workspace(server: Scripted) -> None:
-    acme = bf.connect("acme", base_url=server.url, token="t")
+    acme = bf.connect("acme", base_url=server.url, token="a-test-token")
     for method in (acme.builds, acme.jobs, acme.history):
         advice = re.escape(f"For one pipeline, use ws.pipeline('web').{method.__name__}().")
         with pytest.raises(bf.BadInput, match=rf"has no option 'pipeline'\. {advice}$"):
@@ -152,7 +152,7 @@ def test_a_pipeline_is_not_an_option_but_a_workspace(server: Scripted) -> None:
 
 
 def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     for slug in ("web?page=2", "https://buildkite.com/acme/web?branch=main#x"):
         with pytest.raises(bf.BadInput, match="Did you mean 'web'"):
             ws.pipeline(slug)
@@ -160,7 +160,7 @@ def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) 
 
 @pytest.mark.parametrize("pipeline", [3, None])
 def test_a_team_is_given_a_pipeline_only(server: Scripted, pipeline: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
         ws.set_team(pipeline, ID, "read_only")
     with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
@@ -235,7 +235,7 @@ def test_numbers_of_numpy_count_as_numbers() -> None:
 
 
 def test_options_need_their_names(server: Scripted, tmp_path: Path) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"builds\(\) takes nothing without a name\. .*created_from"):
         ws.builds("7d")  # type: ignore[misc]
     with pytest.raises(bf.BadInput, match=r"connect\(\) takes only organization without a name.*token"):
@@ -339,11 +339,11 @@ def test_faults_of_another_type_are_refused(fault: dict[str, Any], says: str) ->
         (lambda one: one.suites(3), "organization=3: pass text"),
         (lambda one: one.suites(organisation="acme"), "Did you mean 'organization'"),
         (lambda one: one.remove_webhook("x"), "hook='x': pass a Hook"),
-        (lambda one: one.webhook(3, token="t"), "url=3: pass text"),
+        (lambda one: one.webhook(3, token="a-test-token"), "url=3: pass text"),
         (lambda one: one.webhook("http://127.0.0.1:1/", token=3), "token must be a string of printable ASCII"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", signed="yes"), "signed='yes': pass True or False"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", events=[3]), r"events=\[3\]: pass a list of text"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", organization=[]), r"organization=\[\]: pass text"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", signed="yes"), "signed='yes': pass True or False"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", events=[3]), r"events=\[3\]: pass a list of text"),
+        (lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", organization=[]), r"organization=\[\]: pass text"),
     ],
 )
 def test_methods_of_a_sandbox_refuse_values_of_another_type(

@@ -196,7 +196,7 @@ def test_the_outcome_for_a_build_that_is_no_longer_shown_names_it(
         gate.wait(10)
         says(response("scheduled", number=99, id="new"))(handler)
 
-    ws = bf.connect("acme", base_url=scripted(late).url, token="t" * 20)
+    ws = bf.connect("acme", base_url=scripted(late).url, token="a-test-token" * 20)
     first, second, third = (spec.Build(id=id, number=n, state="passed") for id, n in (("a", 1), ("b", 2), ("c", 3)))
     buttons = BuildActions(ws.pipeline("web"), first)
     buttons.rebuild.click()
@@ -222,7 +222,7 @@ def test_the_outcome_for_a_build_that_is_no_longer_shown_names_it(
 
 def test_the_same_outcome_twice_is_shown_twice(scripted: Callable[..., Scripted]) -> None:
     server = scripted(*[says(b'{"message": "No"}', 403)] * 2)
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
     first, second = (spec.Build(id=id, number=1, state="passed") for id in "ab")
     buttons = BuildActions(ws.pipeline("web"), first)
     click(buttons, "rebuild")
@@ -234,7 +234,7 @@ def test_the_same_outcome_twice_is_shown_twice(scripted: Callable[..., Scripted]
 
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:
     server = scripted(says(b"{}", 429, Retry_After="1"), says(response("scheduled", number=99)))
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
     buttons, texts = BuildActions(ws.pipeline("web"), spec.Build(id="a", number=1, state="passed")), []
     buttons.status.observe(lambda change: texts.append(visible_text(buttons.status)), "value")
     click(buttons, "rebuild")
@@ -249,7 +249,7 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], r
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted], hostile: str) -> None:
     refusal = json.dumps({"message": hostile}).encode()
     server = scripted(says(response(hostile)), says(refusal, 422), says(response(hostile)))
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
     build = spec.Build(id="b", number=41, state="running", pipeline=spec.Pipeline(id="p", slug="web", name=hostile))
     buttons = BuildActions(ws, build)
     click(buttons, "rebuild")

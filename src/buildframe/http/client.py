@@ -21,7 +21,7 @@ from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import VERSION_HEADER, Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
 from buildframe.http.response import ACCEPTED, Response, is_link_parsed, read_body
-from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
+from buildframe.http.sockets import Sockets, close_idle, in_step, new_session, tls_context
 from buildframe.http.token import Token
 
 TIMEOUT, LOG_TIMEOUT = 60.0, 600.0  # seconds from sending a request to the last byte of its response
@@ -214,7 +214,8 @@ class Client:
             request.endpoint.method, url, content=request.body, headers=headers, timeout=limits
         ) as received:
             self.rate_limiter.see_headers()
-            body = read_body(received.iter_raw(), received.headers.get("content-encoding", ""))
+            with in_step(received):
+                body = read_body(received.iter_raw(), received.headers.get("content-encoding", ""))
         links = (self._link(received, name) for name in ("next", "last"))
         response = Response(received.status_code, received.headers, body, *links)
         return response if received.is_success else self._token.redact_error(response)

@@ -508,6 +508,8 @@ _ERRORS: dict[int, type[errors.ServiceError]] = {
 
 def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any]]]:
     """Return the server's message and the elements of its `errors`."""
+    if 300 <= response.status < 400:
+        return _redirect_message(response), []
     body = error_body(response)
     if not isinstance(body, dict):
         return _plain_text(response), []
@@ -519,11 +521,20 @@ def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any
 
 
 def _plain_text(response: Response) -> str:
-    if 300 <= response.status < 400:
-        location = shown(response.headers.get("location", ""))
-        return f"redirected to {location!r}, which is not followed, because the token must not be sent there"
     text = " ".join(response.body[:200].decode("utf-8", "replace").split())
     return text or "no message"
+
+
+def _redirect_message(response: Response) -> str:
+    location = shown(response.headers.get("location", ""))
+    if response.status == 304:
+        return (
+            "not modified, although the request had no condition. A cache in between sends this; "
+            "check the proxy, and whether base_url is the service's API"
+        )
+    if not location:
+        return "redirected without a target. Check that base_url is the service's API"
+    return f"redirected to {location!r}, which is not followed, because the token must not be sent there"
 
 
 def _lacks_scope(request: Request, response: Response, message: str) -> bool:

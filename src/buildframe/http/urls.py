@@ -35,8 +35,14 @@ def check_url(text: str) -> str:
 def _split(text: str) -> SplitResult:
     if not isinstance(text, str):
         raise BadInput(f"The service's URL is {show(text)}. Pass text such as https://api.example.com.")
+    address = text.strip()
+    if not address.isprintable():  # urlsplit drops some of these characters
+        raise BadInput(
+            "The service's URL contains a control character or another invisible one. "
+            "Write it again, like https://api.example.com."
+        )
     try:
-        parts = urlsplit(text.strip())
+        parts = urlsplit(address)
         _ = parts.port
     except ValueError as why:
         reason = "" if "@" in text else f": {why}"  # it may quote a password
