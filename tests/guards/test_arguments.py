@@ -341,9 +341,18 @@ def test_faults_of_another_type_are_refused(fault: dict[str, Any], says: str) ->
         (lambda one: one.remove_webhook("x"), "hook='x': pass a Hook"),
         (lambda one: one.webhook(3, token="a-test-token"), "url=3: pass text"),
         (lambda one: one.webhook("http://127.0.0.1:1/", token=3), "token must be a string of printable ASCII"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", signed="yes"), "signed='yes': pass True or False"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", events=[3]), r"events=\[3\]: pass a list of text"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", organization=[]), r"organization=\[\]: pass text"),
+        (
+            lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", signed="yes"),
+            "signed='yes': pass True or False",
+        ),
+        (
+            lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", events=[3]),
+            r"events=\[3\]: pass a list of text",
+        ),
+        (
+            lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", organization=[]),
+            r"organization=\[\]: pass text",
+        ),
     ],
 )
 def test_methods_of_a_sandbox_refuse_values_of_another_type(

@@ -181,7 +181,7 @@ def test_an_unknown_host_is_reported() -> None:
         ("https://api.example.com:port", "cannot be parsed"),
         ("https://api..example.com", "cannot be used"),
         (f"https://{'a' * 64}.example.com", "cannot be used"),
-        ("https://api\0.example.com", "cannot be used"),
+        ("https://api\0.example.com", "contains a control character"),
         (5, "Pass text"),
     ],
 )
@@ -315,12 +315,12 @@ def test_a_token_that_comes_back_in_a_header_is_not_shown(scripted: Start, echo:
 
 def test_data_that_looks_like_the_token_is_left_alone(scripted: Start) -> None:
     server = scripted(hang_up)
-    for token in ("passed", "Sun", "2"):
+    for token in ("passed-x", "Sunday-2"):
         server.requests.clear()
-        server.responses = [says(b'[{"id":"a","name":"passed"}]', Link='<?passed=2>; rel="next"'),
-                            says(b'[{"id":"b","name":"Sun 2"}]')]  # fmt: skip
+        server.responses = [says(b'[{"id":"a","name":"passed-x"}]', Link='<?passed=2>; rel="next"'),
+                            says(b'[{"id":"b","name":"Sunday-2"}]')]  # fmt: skip
         pipelines = bf.connect("acme", base_url=server.url, token=token).pipelines()
-        assert list(pipelines["name"]) == ["passed", "Sun 2"]
+        assert list(pipelines["name"]) == ["passed-x", "Sunday-2"]
         assert server.requests[1].endswith("?passed=2")
 
 

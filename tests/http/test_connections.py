@@ -195,7 +195,9 @@ FRAMED = {
 
 
 @pytest.mark.parametrize("framing", FRAMED)
-@pytest.mark.parametrize("excess", [b"", UNREQUESTED, UNREQUESTED[:40], b"\x00"])
+@pytest.mark.parametrize(
+    "excess", [b"", UNREQUESTED, UNREQUESTED[:40], b"\x00"], ids=["none", "whole", "begun", "byte"]
+)
 def test_a_response_without_a_request_is_discarded_with_its_connection(
     scripted: Start, framing: str, excess: bytes
 ) -> None:

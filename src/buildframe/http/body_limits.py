@@ -48,7 +48,7 @@ _Body: TypeAlias = list[_CountedBuild | _Other] | _CountedBuild | str | int | fl
 def check_size(body: bytes) -> None:
     """Raise TooLarge if a body has too many values, rows or jobs of builds.
 
-    40 KB on the wire may be 89 million empty rows, which would take gigabytes. Rows are counted
+    40 KB of gzip may be 89 million empty rows, which would take gigabytes. Rows are counted
     one by one only if there may be too many.
     """
     if body.count(b",") >= MAX_VALUES:

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -27,6 +27,14 @@ if hasattr(os, "register_at_fork"):  # a forked child must not inherit a half-bu
         after_in_parent=_BUILDING.release,
         after_in_child=_BUILDING.release,
     )
+
+
+@overload
+def decoder_of(kind: type[T], *, strict: bool = True, dec_hook: DecHook | None = None) -> msgspec.json.Decoder[T]: ...
+
+
+@overload
+def decoder_of(kind: Any, *, strict: bool = True, dec_hook: DecHook | None = None) -> msgspec.json.Decoder[Any]: ...
 
 
 def decoder_of(kind: Any, *, strict: bool = True, dec_hook: DecHook | None = None) -> msgspec.json.Decoder[Any]:
