@@ -111,7 +111,6 @@ ALLOWED: dict[str, set[str]] = {
     "src/buildframe/widgets/widgets.css": {"stretch"},  # a keyword of CSS
     "src/buildframe/report/page.html.j2": {"picture"},  # an element of HTML
     "src/buildframe/receiver/asgi.py": {"cancelled"},  # a class of asyncio
-    "src/buildframe/receiver/connections.py": {"cancelled"},
     "src/buildframe/metrics/validation.py": {"cancelled", "cancelling"},  # spellings of users
     "docs/changelog.md": {"asked", "facts", "told", "utilisation"},  # former names
     "src/buildframe/sandbox_server/simulation/scenario.py": {"by hand"},  # a key of random values
