@@ -32,6 +32,7 @@ from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.guards.secrets import confined
+from buildframe.store import checksums
 from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
 from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use
@@ -207,12 +208,26 @@ class TableVersion:
         """Return an Arrow dataset of this version, limited to files from day `first` to day `last`."""
         days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day is not None]
         files = self.location.files(self.name) if self.location.is_local else None
-        return self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+        whole = self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+        assert isinstance(whole, ds.FileSystemDataset)
+        options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+        whole.format.default_fragment_scan_options = options  # also of its files
+        return whole
 
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
-        """Read a file without its partition column."""
+        """Read a file without its partition column. A file that is read as a whole is verified as a whole."""
         with self.location.files(self.name).open_input_file(file.path) as source:
-            return pq.ParquetFile(source).read(columns, use_threads=False)  # several days are read at once
+            if columns is None:
+                data = source.read_buffer()
+                checksums.check(self.location, self.name, file.path, memoryview(data))
+                source = pa.BufferReader(data)
+            opened = pq.ParquetFile(source, page_checksum_verification=True)
+            return opened.read(columns, use_threads=False)  # several days are read at once
+
+    def check_local_files(self, first: str | None = None, last: str | None = None) -> None:
+        """Raise StoreFailed if a local file from day `first` to day `last` is not as it was written."""
+        files = [file for file in self.files() if _is_between(file.day, first, last)]
+        checksums.check_local_files(self.location, self.name, [file.path for file in files])
 
     def read_days(
         self, days: Collection[str | None], columns: list[str] | None = None, condition: pc.Expression = _ANY
@@ -414,11 +429,13 @@ class TableChange:
             return
         folder = partition_folder(self.table.schema, day)
         version = "" if self.recomputation is None else f"-v{self.recomputation.version}"
-        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}{version}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
+        data = _parquet(plain)
+        checksum = checksums.checksum(memoryview(data))
+        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}-{checksum}{version}.parquet"
         self.started_paths.append(path)
-        size = _write_parquet(self.table.location, self.table.name, path, plain)
-        self.added.append(DataFile(path, size, rows.num_rows, day))
+        _write_parquet(self.table.location, self.table.name, path, data)
+        self.added.append(DataFile(path, data.size, rows.num_rows, day))
 
     def read(self, file: DataFile) -> pa.Table:
         """Read a file of the table without its day, with the computed columns of new files."""
@@ -568,6 +585,13 @@ def _first_and_last(days: Collection[str | None]) -> tuple[str | None, str | Non
     return (min(known, default=_NO_DAY), max(known, default=_NO_DAY)) if len(known) == len(days) else (None, None)
 
 
+def _is_between(day: str | None, first: str | None, last: str | None) -> bool:
+    """Whether rows of a day can be between two days; a null day is between none."""
+    if day is None:
+        return first is None and last is None
+    return (first is None or first <= day) and (last is None or day <= last)
+
+
 def _range_in_footer(footer: pq.FileMetaData, key: str) -> tuple[str, str] | None:
     """Return the least and greatest value of a column in a file, if the footer has them for all row groups."""
     position = footer.schema.names.index(key)
@@ -603,16 +627,28 @@ def _log_before(first: int, paths: Sequence[str]) -> list[str]:
     return [path for path, number in versions.items() if number < max(checkpoints, default=0)]
 
 
-def _write_parquet(location: Location, table: str, path: str, rows: pa.Table) -> int:
+def _parquet(rows: pa.Table) -> pa.Buffer:
+    """Return the bytes of a Parquet file, of which a checksum is computed before it is written."""
+    sink, repeating = pa.BufferOutputStream(), _repeating_columns(rows)
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        use_dictionary=repeating,  # type: ignore[arg-type]
+        store_schema=False,
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def _write_parquet(location: Location, table: str, path: str, data: pa.Buffer) -> None:
     files, local = location.files(table), Path(location.table_url(table), path)
     if location.is_local:
         local.parent.mkdir(parents=True, exist_ok=True)
     with files.open_output_stream(path) as sink:
-        repeating = _repeating_columns(rows)
-        pq.write_table(rows, sink, compression="zstd", use_dictionary=repeating, store_schema=False)  # type: ignore[arg-type]
+        sink.write(data)
     if location.is_local:
         flush(local, local.parent)
-    return int(files.get_file_info(path).size)
 
 
 def _repeating_columns(rows: pa.Table) -> list[str]:

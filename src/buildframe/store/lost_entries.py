@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from buildframe.errors import StoreFailed
+from buildframe.store import checksums
 from buildframe.store.delta import (
     LOG_FILE,
     LOG_FOLDER,
@@ -124,8 +126,10 @@ def _described(
             continue
         try:
             with files.open_input_file(path) as source:
-                rows = pq.read_metadata(source).num_rows
-                described[path] = DataFile(path, source.size(), rows, day)
-        except (OSError, pa.ArrowException):
+                data = source.read_buffer()
+            checksums.check(table.location, table.name, path, memoryview(data))
+            rows = pq.read_metadata(pa.BufferReader(data)).num_rows
+        except (OSError, pa.ArrowException, StoreFailed):
             return None
+        described[path] = DataFile(path, data.size, rows, day)
     return [described[path] for path in paths]

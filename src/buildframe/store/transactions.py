@@ -129,10 +129,15 @@ def restore(location: Location) -> list[str | None]:
     with store_errors("read", location):
         if not _lost_entries(location):
             return []
+    return drop(location, {})
+
+
+def drop(location: Location, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
+    """Restore all tables without these files, which are paths by table. Return the days to request again."""
     days: list[str | None] = []
 
     def run(transaction: _Transaction) -> CommitResult:
-        days[:] = transaction.restore()
+        days[:] = transaction.restore(damaged)
         return CommitResult(transaction.state)
 
     _commit_with_retries(location, Retention(), run, is_damaged=True)
@@ -232,15 +237,14 @@ class _Transaction(ExitStack):
         self.state.checked(self._builds)
         return self
 
-    def restore(self) -> list[str | None]:
-        """Commit a version with the recorded files. Return the days of lost files, which a sync must request again."""
-        names = sorted(self.state.contents, key=lambda name: name == "builds")
+    def restore(self, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
+        """Commit a version with the recorded files that are not damaged. Return the days of lost files."""
         lost: set[str | None] = set()
-        for name in names:
+        for name in [*self.state.versions, "builds"]:
             table = self._builds if name == "builds" else self._newest(name)
-            change = self._new_change(table)
-            restoration = lost_entries.Restoration(change, self.state.contents[name])
-            restoration.run()
+            recorded = self.state.contents.get(name) or TableContents.of(table.files())
+            restoration = lost_entries.Restoration(self._new_change(table), recorded)
+            restoration.run(damaged.get(name, ()))
             lost.update(restoration.lost_days if "day" in table.schema.names else ())
         state = self.state if not lost else replace(self.state, unique_ids=False)
         days = sorted(day for day in lost if day is not None)
