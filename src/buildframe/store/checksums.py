@@ -35,15 +35,10 @@ def recorded_checksum(path: str) -> str | None:
 def check(location: Location, table: str, path: str, data: bytes | memoryview) -> None:
     """Raise StoreFailed if these are not the bytes that were written to a file."""
     if recorded_checksum(path) not in (None, checksum(data)):
-        raise damage_error(location, f"{table}/{path}")
-
-
-def damage_error(location: Location, path: str) -> StoreFailed:
-    """Return the error that a file is damaged."""
-    return StoreFailed(
-        f"The store at {location.url} is damaged: {path} is not as it was written. The disk or another program changed "
-        f"it. Restore the file from a backup, or list all damaged files with `buildframe verify`."
-    )
+        raise StoreFailed(
+            f"The store at {location.url} is damaged: {table}/{path} is not as it was written. The disk or another "
+            "program changed it. Restore the file from a backup, or list all damaged files with `buildframe verify`."
+        ) from None
 
 
 def check_local_files(location: Location, table: str, paths: Iterable[str]) -> None:

@@ -390,7 +390,9 @@ class TableVersion:
         files = self.location.files(self.name)
         entries = files.get_file_info(fs.FileSelector("", recursive=True))
         old = [one.path for one in entries if one.is_file and one.mtime is not None and one.mtime < before]
-        data = [path for path in old if path.endswith(".parquet") and not path.startswith(LOG_FOLDER) and path not in needed]
+        data = [
+            path for path in old if path.endswith(".parquet") and not path.startswith(LOG_FOLDER) and path not in needed
+        ]
         for path in [*data, *_log_before(first, old)]:
             files.delete_file(path)
         return len(data)

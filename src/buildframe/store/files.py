@@ -116,9 +116,7 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
         _check_attrs(frame)
     with _atomic_write(resolved) as file:
         try:
-            _write_csv(frame, file) if is_csv else frame.to_parquet(
-                file, engine="pyarrow", write_page_checksum=True
-            )
+            _write_csv(frame, file) if is_csv else frame.to_parquet(file, engine="pyarrow", write_page_checksum=True)
         except (pa.ArrowException, TypeError, ValueError) as why:
             raise BadInput(f"The frame cannot be written as {'CSV' if is_csv else 'Parquet'}: {why}") from why
     return Path(path)

@@ -68,8 +68,8 @@ def store_errors(
         message = location.redacted(_one_line(without_frames(why)))[:_MAX_MESSAGE]
         if _LOST_ENTRY.search(message):
             raise StoreFailed(
-                f"{subject} at {location.url} could not be {action}, because a log entry is missing, as after a partial "
-                f"copy. Copy the store again, or sync it: a sync restores the newest version. ({message})"
+                f"{subject} at {location.url} could not be {action}, because a log entry is missing, as after a "
+                f"partial copy. Copy the store again, or sync it: a sync restores the newest version. ({message})"
             ) from None
         advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
         raise StoreFailed(
