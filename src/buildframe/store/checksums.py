@@ -6,6 +6,7 @@ a file contains the CRC-32 of all its bytes.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import zlib
@@ -47,7 +48,7 @@ def check_local_files(location: Location, table: str, paths: Iterable[str]) -> N
         file = os.path.join(location.table_url(table), path)
         status = os.stat(file)
         key = (file, str(status.st_size), str(status.st_mtime_ns))
-        _VERIFIED.get(key, lambda file=file, path=path: _check_file(location, table, path, file))
+        _VERIFIED.get(key, functools.partial(_check_file, location, table, path, file))
 
 
 def _check_file(location: Location, table: str, path: str, file: str) -> bool:

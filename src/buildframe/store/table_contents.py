@@ -63,7 +63,7 @@ class TableContents:
 
     def _checksums(self) -> dict[int, int]:
         pairs = np.frombuffer(self.days, _PAIRS).reshape(-1, 2)
-        return dict(pairs.tolist())
+        return {int(day): int(total) for day, total in pairs}
 
 
 def _ordinal(day: str | None) -> int:
