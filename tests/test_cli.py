@@ -194,9 +194,32 @@ def test_a_store_is_compacted_and_cleaned(
     assert capsys.readouterr().out == f"{tmp_path}: 0 files deleted\n"  # none is a day old
 
 
+def test_damaged_files_of_a_store_are_listed(
+    service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sync", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path)]) == 0
+    assert re.fullmatch(r"\S+: \d+ data files, \d\.\d MB: intact\n", capsys.readouterr().out)
+    file = Path(bf.Store(tmp_path).files("jobs")[0])
+    file.write_bytes(file.read_bytes()[:-1])
+    day = file.parent.name.removeprefix("day=")
+    for option in ([], ["--drop"]):
+        assert main(["verify", str(tmp_path), *option]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == f"jobs/day={day}/{file.name}: is not as it was written"
+        assert lines[1] == f"days to read again: {day}"
+        assert lines[2].endswith(": 1 file DAMAGED")
+    assert main(["verify", str(tmp_path)]) == 0
+    before = capsys.readouterr()
+    assert main(["sync", str(tmp_path)]) == 0
+    assert f"jobs/day={day}" in "".join(bf.Store(tmp_path).files("jobs")), before
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["verify", "none"], "There is no store at"),
         (["compact", "none"], "Create one with `buildframe sync "),
         (["clean", "none"], "There is no store at"),
         (["clean", "none", "--keep", "always"], "--keep='always' is not a valid duration"),

@@ -404,13 +404,26 @@ def _clean(args: argparse.Namespace) -> None:
     print(f"{args.store}: {buildframe.Store(args.store).clean(args.keep):,} files deleted")
 
 
+def _verify(args: argparse.Namespace) -> int:
+    result = buildframe.Store(args.store).verify(drop=args.drop)
+    for path, why in result.damaged.items():
+        _print_result(f"{path}: {why}")
+    if result.days:
+        _print_result(f"days to read again: {', '.join(result.days)}")
+    if not result.intact:
+        advice = "the next sync reads them again" if args.drop else "restore the files, or drop them: verify --drop"
+        _print_error(f"damaged files; {advice}")
+    _print_result(f"{args.store}: {result}")
+    return 0 if result.intact else 1
+
+
 CONVERTERS: dict[str, Callable[[str], Any]] = {
     converter.__name__.strip("_").lower(): converter
     for converter in (_age, _agents, _date, _deadline, _factor, float, int, _names, Path, _port, _zone)
 }
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     command.__name__.strip("_"): command
-    for command in (_demo, _sandbox, _sync, _import, _compact, _clean, _receive, _report, _explain, _export)
+    for command in (_demo, _sandbox, _sync, _import, _compact, _clean, _verify, _receive, _report, _explain, _export)
 }
 
 if __name__ == "__main__":

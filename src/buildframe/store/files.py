@@ -116,7 +116,7 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
         _check_attrs(frame)
     with _atomic_write(resolved) as file:
         try:
-            _write_csv(frame, file) if is_csv else frame.to_parquet(file, engine="pyarrow")
+            _write_csv(frame, file) if is_csv else frame.to_parquet(file, engine="pyarrow", write_page_checksum=True)
         except (pa.ArrowException, TypeError, ValueError) as why:
             raise BadInput(f"The frame cannot be written as {'CSV' if is_csv else 'Parquet'}: {why}") from why
     return Path(path)
@@ -222,7 +222,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         # Opened once, so that a concurrent save() cannot mix two files, and by Arrow: a thread of Arrow that holds a
         # Python file when the interpreter exits aborts the process (https://github.com/apache/arrow/issues/34314).
         with pa.OSFile(os.fspath(path), "rb") as file:
-            return _with_plain_utc(_as_frame(pq.read_table(file)))
+            return _with_plain_utc(_as_frame(pq.read_table(file, page_checksum_verification=True)))
     except (pa.ArrowException, OSError) as why:
         advice = " Read CSV with pandas.read_csv." if Path(path).suffix.lower() == ".csv" else ""
         raise BadInput(f"path={os.fspath(path)!r} is not a complete Parquet file: {why}{advice}") from why

@@ -86,7 +86,9 @@ def read(
         expressions.append(pc.field(created) >= pa.scalar(first, _TIMESTAMP))
     if created and last is not None:
         expressions.append(pc.field(created) < pa.scalar(last, _TIMESTAMP))
-    dataset = table.dataset(*(None if moment is None else moment.date().isoformat() for moment in (first, last)))
+    days = [None if moment is None else moment.date().isoformat() for moment in (first, last)]
+    table.check_local_files(*days)
+    dataset = table.dataset(*days)
     condition = functools.reduce(operator.and_, expressions, pc.scalar(True))
     rows = _read_rows(dataset, table, needed, condition, builds)
     if created is not None:
@@ -198,6 +200,8 @@ def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) 
             connection.execute("SET TimeZone = 'UTC'")
             is_plain = _is_plain(sql)
             named = [table for name, table in tables.items() if is_plain and name in sql.lower()] or tables.values()
+            for table in named:
+                table.check_local_files()
             opened = [_OpenedTable(table, tables["builds"], outdated, Path(folder)) for table in named]
             by_duckdb = [table for table in opened if table.name_in(connection, by_duckdb=is_plain)]
             folders = [table.table.location.table_url(table.table.name) for table in by_duckdb]
@@ -391,6 +395,7 @@ def spark_frames(
 
 
 def _open_counted(table: TableVersion, session: SparkSession, outdated: OutdatedRows) -> DataFrame:
+    table.check_local_files()
     warn_of_outdated_files(table, {})
     frame = _open_table(table, session)
     condition = duplicates.sql_condition(outdated, table) if "day" in table.schema.names else ""
