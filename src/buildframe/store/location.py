@@ -78,7 +78,9 @@ def _one_line(why: BaseException) -> str:
 
 
 def check_path(name: str, path: str) -> None:
-    """Raise BadInput for a path that no file can have: too long, or with characters that it cannot contain."""
+    """Raise BadInput for a path that no file can have: a URL, too long, or with characters that it cannot contain."""
+    if "://" in path:  # the message does not contain the URL, which may contain a password
+        raise BadInput(f"{name} is a URL. Pass a path on this machine; `buildframe export` writes to object stores.")
     try:
         os.stat(path)
     except (OSError, ValueError) as why:
