@@ -25,7 +25,7 @@ from buildframe.terminal import show
 _BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
 _MAX_MESSAGE = 600
-_NO_STORES = ("http", "https", "memory")
+_NO_STORES = ("ftp", "http", "https", "memory")
 """Schemes of URLs at which nothing can be written, or nothing outlives the process."""
 
 _PASSWORD = re.compile("://[^/?#]*:[^/?#]*@")
