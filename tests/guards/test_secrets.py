@@ -347,6 +347,26 @@ def test_the_store(url: str, options: Any) -> None:
     fails(lambda: bf.Store(url, storage_options=options).builds(), Exception)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, ws: store.import_exports(f"s3://user:{SECRET}@bucket/x"),
+        lambda store, ws: store.import_exports("/none", storage_options={"key": SECRET, "n": 5}),
+        lambda store, ws: store.sync(ws, since="never"),
+        lambda store, ws: store.sync(ws, env=5),
+        lambda store, ws: store.clean("never"),
+        lambda store, ws: store.builds(columns=5),
+        lambda store, ws: ws.builds(created_from="never"),
+        lambda store, ws: ws.pipeline("a/b"),
+    ],
+)
+def test_bad_input_of_functions_with_whole_tracebacks(call: Callable[[Any, Any], Any]) -> None:
+    """Stores and workspaces hold secrets; the frames of these functions are shown."""
+    fails(
+        lambda: call(bf.Store("s3://bucket/ci", storage_options=OPTIONS), bf.connect("acme", base_url=URL)), bf.BadInput
+    )
+
+
 def test_an_interrupted_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deltalake.DeltaTable.__init__", _interrupt)
     fails(lambda: bf.Store("s3://bucket/ci", storage_options=OPTIONS).builds(), KeyboardInterrupt)
