@@ -367,6 +367,28 @@ def test_methods_of_a_sandbox_refuse_values_of_another_type(
     assert small.deliveries() == []
 
 
+LONG: Any = pd.DataFrame({f"c{n}": ["x" * 200] * 200 for n in range(200)})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: metrics.percentiles(jobs, q=[0.5] * 5000),
+        lambda jobs: metrics.percentiles(jobs, of=LONG),
+        lambda jobs: metrics.percentiles(jobs, method=LONG),
+        lambda jobs: metrics.trend(jobs, freq=LONG),
+        lambda jobs: metrics.survival(jobs, points=LONG),
+        lambda jobs: metrics.objective(jobs, within="5m", target=LONG),
+        lambda jobs: metrics.replay(jobs, jobs, agents=LONG),
+        lambda jobs: metrics.replay(jobs, jobs, run_scale=LONG),
+    ],
+)
+def test_a_message_does_not_contain_a_long_value(call: Callable[[pd.DataFrame], Any]) -> None:
+    with pytest.raises(bf.BadInput) as caught:
+        call(jobs_of("one"))
+    assert len(str(caught.value)) < 500
+
+
 def unusable(frame: pd.DataFrame) -> pd.Series[Any]:
     raise bf.BadInput("no column of mine")
 
