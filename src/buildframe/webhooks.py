@@ -445,7 +445,7 @@ def frames(events: Iterable[Event]) -> WebhookFrames:
 def check_events(events: Iterable[Event]) -> list[Event]:
     """Return the events as a list; raise BadInput for other values."""
     is_list = isinstance(events, Iterable) and not isinstance(events, str | bytes | Mapping)
-    checked_events = list(events) if is_list else [events]
+    checked_events: list[Any] = list(events) if is_list else [events]
     for event in checked_events:
         if not isinstance(event, Event):
             raise BadInput(

@@ -29,6 +29,8 @@ def replace_controls(table: pa.Table) -> pa.Table:
 
 def _is_printable_ascii(texts: pa.Array[Any]) -> bool:
     """Whether no character needs a closer look. The bytes are scanned at once, 30 times as fast as by an expression."""
+    ends: Any
+    characters: Any
     _, ends, characters = texts.buffers()
     if ends is None or characters is None or not len(texts):
         return True
@@ -42,6 +44,7 @@ def _replaced(texts: pa.Array[Any]) -> pa.Array[Any]:
     dangerous = matches.fill_null(False)
     if not pc.any(dangerous).as_py():
         return texts
-    safe = [replace_terminal_controls(text) for text in texts.filter(dangerous).to_pylist()]
+    found: Any = texts.filter(dangerous)
+    safe = [replace_terminal_controls(text) for text in found.to_pylist()]
     replaced: pa.Array[Any] = pc.replace_with_mask(texts, dangerous, pa.array(safe, texts.type))
     return replaced

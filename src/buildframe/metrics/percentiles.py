@@ -334,6 +334,6 @@ def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float
         raise BadInput(f"q={outside[0]!r} lies outside (0, 1). Use a fraction such as 0.95.")
     if len({percentile_label(p) for p in shares}) < max(1, len(shares)):
         raise BadInput(f"q={show(q)} is empty or repeats a fraction. Pass at least one, and each once.")
-    if method not in get_args(Method):
+    if not isinstance(method, str) or method not in get_args(Method):
         raise BadInput(f"method={show(method)} is not a method. Use one of {', '.join(get_args(Method))}.")
     return shares
