@@ -235,12 +235,6 @@ def _exports(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
-    return int(text)
-
-
 def _agents(text: str) -> tuple[str, int]:
     queue, _, number = text.rpartition("=")
     if not queue or not number.isdecimal():
@@ -474,7 +468,7 @@ def _clean(args: argparse.Namespace) -> None:
 CONVERTERS: dict[str, Callable[[str], Any]] = {
     converter.__name__.strip("_").lower(): converter
     for converter in (
-        *(_agents, _count, _date, _deadline, _every, _exports, _factor, float, _folder, int),
+        *(_agents, _date, _deadline, _every, _exports, _factor, float, _folder, int),
         *(_keep, _names, Path, _pipeline, _port, _store, _suite, _zone),
     )
 }
