@@ -419,7 +419,7 @@ def test_a_number_that_a_custom_metric_cannot_print_has_its_cause() -> None:
 
 
 def test_required_arguments_are_named_without_the_class_that_defines_the_method(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="secret")
+    ws = bf.connect("acme", base_url=server.url, token="an-invented-token")
     for owner in (ws, ws.pipeline("web"), bf.Store("none")):
         for name, method in inspect.getmembers(type(owner), inspect.isfunction):
             parameters = inspect.signature(method).parameters.values()

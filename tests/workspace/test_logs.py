@@ -186,7 +186,7 @@ def test_the_plain_text_has_no_escape_sequences() -> None:
     ],
 )
 def test_what_is_not_a_job_is_named(job: Any, says: str) -> None:
-    ws = bf.connect("acme", base_url="http://127.0.0.1:9", token="secret")
+    ws = bf.connect("acme", base_url="http://127.0.0.1:9", token="an-invented-token")
     with pytest.raises(bf.BadInput, match=says):
         ws.log(job)
     if "log" not in says:
