@@ -16,7 +16,7 @@ from buildframe.fetching.control_characters import replace_controls
 
 HOSTILE = "a\x1b]0;title\x07b\x9b2J\x7f\tc\r\nשלום\u200f 👩\u200d💻"
 SAFE = "a␛]0;title␇b‹U+009B›2J‹U+007F›\tc\r\nשלום\u200f 👩\u200d💻"
-"""The same with the pictures of Unicode for C0, and with codes for the others. Marks of scripts and emoji stay."""
+"""The same with the symbols of Unicode for C0, and with codes for the others. Marks of scripts and emoji stay."""
 
 CONTROLS = [char for char in map(chr, range(0x110000)) if unicodedata.category(char) == "Cc" and char not in "\t\r\n"]
 
