@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -270,6 +271,15 @@ def target(path: str | os.PathLike[str]) -> Path:
             f"{os.fspath(path)!r}: the folder {os.fspath(resolved.parent)!r} does not exist. Create it first."
         )
     return resolved
+
+
+def check_writable(folder: Path) -> None:
+    """Raise BadInput if no file can be created in a folder, which permissions alone do not say."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".buildframe-", suffix=".tmp"):
+            pass
+    except OSError as why:
+        raise BadInput(f"The folder {str(folder)!r} cannot be written: {why.strerror}. Choose another.") from why
 
 
 def _check_attrs(frame: pd.DataFrame) -> None:

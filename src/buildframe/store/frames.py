@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.fetching.control_characters import replace_controls
 from buildframe.formatting import format_count
 from buildframe.guards.extras import needs_extra
 from buildframe.metrics.engines.spark import check_session
@@ -179,8 +180,8 @@ def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
 
 
 def as_frame(rows: pa.Table) -> pd.DataFrame:
-    """Convert rows to a frame with the dtypes of fetched frames."""
-    return rows.to_pandas(types_mapper=pandas_types().get)
+    """Convert rows to a frame with the dtypes of fetched frames, and as safe to print."""
+    return replace_controls(rows).to_pandas(types_mapper=pandas_types().get)
 
 
 def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> pd.Series[Any]:

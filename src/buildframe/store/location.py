@@ -26,7 +26,7 @@ _BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
 _LOST_ENTRY = re.compile("found gap|LogSegment end version", re.IGNORECASE)  # of deltalake
 _MAX_MESSAGE = 600
-_NO_STORES = ("http", "https", "memory")
+_NO_STORES = ("ftp", "http", "https", "memory")
 """Schemes of URLs at which nothing can be written, or nothing outlives the process."""
 
 _PASSWORD = re.compile("://[^/?#]*:[^/?#]*@")
@@ -84,7 +84,9 @@ def _one_line(why: BaseException) -> str:
 
 
 def check_path(name: str, path: str) -> None:
-    """Raise BadInput for a path that no file can have: too long, or with characters that it cannot contain."""
+    """Raise BadInput for a path that no file can have: a URL, too long, or with characters that it cannot contain."""
+    if "://" in path:  # the message does not contain the URL, which may contain a password
+        raise BadInput(f"{name} is a URL. Pass a path on this machine; `buildframe export` writes to object stores.")
     try:
         os.stat(path)
     except (OSError, ValueError) as why:

@@ -24,7 +24,7 @@ from buildframe.store.sync import Sync, SyncResult
 from buildframe.store.verification import VerifyResult
 from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.terminal import show
-from buildframe.webhooks import Event
+from buildframe.webhooks import Event, check_events
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 
@@ -186,7 +186,7 @@ class Store(StoreReader):
         sync : Fetch builds and jobs completely.
         """
         self._require_newest("updated")
-        checked_events = _events(events)
+        checked_events = check_events(events)
         state = self._state()
         rows, left_out = webhook_rows.rows(checked_events, state.coverage, state.as_of)
         done = transactions.receive(self._location, Retention(personal, env), rows)
@@ -365,16 +365,6 @@ class Store(StoreReader):
     def _count_files(self) -> int:
         with store_errors("read", self._location):
             return sum(len(table.files()) for table in self._tables()[0].values())
-
-
-def _events(events: Iterable[Event]) -> Sequence[Event]:
-    """Return the events as a list; raise BadInput for other values."""
-    checked_events = list(events) if isinstance(events, Iterable) else [events]
-    if wrong := [event for event in checked_events if not isinstance(event, Event)]:
-        raise BadInput(
-            f"events={show(wrong[0]):.80} is not an event. Pass a list of events, such as [webhooks.parse(...)]."
-        )
-    return checked_events
 
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:
