@@ -65,14 +65,14 @@ def store_errors(
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
-        message = location.redacted(_one_line(without_frames(why)))[:_MAX_MESSAGE]
+        message = location.redacted(one_line(without_frames(why)))[:_MAX_MESSAGE]
         advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
         raise StoreFailed(
             f"{subject} at {location.url} could not be {action}: {message}. {advice} and try again. {state}"
         ) from None
 
 
-def _one_line(why: BaseException) -> str:
+def one_line(why: BaseException) -> str:
     """Return an error message as one line, without terminal colors and backtrace."""
     lines = (line.strip(" ↳") for line in re.sub(r"\x1b\[\d*m", "", str(why)).splitlines())
     return "; ".join(line for line in lines if line and not _BACKTRACE_LINE.match(line)) or type(why).__name__
