@@ -58,13 +58,14 @@ class ImportResult:
     unchanged : int
         Builds that the store had in the same or a later state.
     skipped : dict of str to str
-        Folders that were not imported, by their path in the export, each with the reason.
+        Folders and links that were not imported, by their path in the export, each with the reason.
     bytes : int
         Size of the written files.
     version : int
         Version of the store after the import; -1 if there is no store.
     odd : int
-        Values of imported builds and jobs that did not fit their columns and became null, or text.
+        Values of imported builds and jobs that did not fit their columns and became null, or text; also times after the
+        day of the import, which became null.
 
     See Also
     --------
