@@ -96,3 +96,11 @@ def test_a_file_that_is_deleted_while_it_is_written_is_store_failed(
     with pytest.raises(StoreFailed, match="was deleted before it was committed"):
         sync(tmp_path, Build(1, 2), at=2)
     assert stored_content(Store(tmp_path)) == expected([Build(1, 1)])
+
+
+def test_a_duration_before_the_year_1_keeps_all_versions(tmp_path: Path) -> None:
+    """As of a service whose clock is in 1970."""
+    location = Location.of(tmp_path, None)
+    long_ago = transactions.Moment(1970, 1, 2, tzinfo=dt.UTC)
+    transactions.commit(location, PLAIN, transactions.replace(batch([Build(1, 1)], 1), as_of=long_ago))
+    assert Store(tmp_path).clean("730000d") == 0  # 2,000 years

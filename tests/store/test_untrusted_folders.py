@@ -235,6 +235,7 @@ def wrong_metadata() -> Iterator[tuple[str, Any]]:
     yield "version of a table", {"versions": {"jobs": 10**30}}
     yield "negative version", {"versions": {"jobs": -1}}
     yield "time without year", {"as_of": "0001-01-01T00:00:00Z"}
+    yield "time beyond", {"lists": {"pipelines/acme": "9999-12-31T00:00:00Z"}}
     yield "time of a coverage", {"coverage": {"acme": {"since": 5, "until": 5, "confirmed": 5}}}
     yield "part of a coverage", {"coverage": {"acme": {"since": "2026-10-01T00:00:00Z"}}}
     yield "first beyond", {"first": 10**6}

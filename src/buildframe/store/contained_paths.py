@@ -84,7 +84,7 @@ def list_files(location: Location, table: str) -> dict[str, dt.datetime]:
         entries = location.files(table).get_file_info(fs.FileSelector("", recursive=True))
         return {entry.path: entry.mtime for entry in entries if entry.is_file and entry.mtime is not None}
     found = {}
-    for path, name, folder in _walk(location.table_url(table)):
+    for path, name, folder in _files_below(location.table_url(table)):
         with suppress(FileNotFoundError):  # a writer has deleted it
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
@@ -100,12 +100,12 @@ def delete_files(location: Location, table: str, paths: Collection[str]) -> None
             files.delete_file(path)
         return
     deleted = set(paths)
-    for path, name, folder in _walk(location.table_url(table)):
+    for path, name, folder in _files_below(location.table_url(table)):
         if path in deleted:
             os.unlink(name, dir_fd=folder)
 
 
-def _walk(root: str) -> Iterator[tuple[str, str, int | None]]:
+def _files_below(root: str) -> Iterator[tuple[str, str, int | None]]:
     """Yield the files below a folder: path, and name in an open folder. No link is followed.
 
     Windows has no open folders, so the name is the whole path there.

@@ -47,12 +47,12 @@ class ExportFiles:
         self._location = location
         self._files = location.files("")
 
-    def list(self, folder: str) -> list[Entry]:
+    def list_folder(self, folder: str) -> list[Entry]:
         """Return the files and folders in a folder, without those in its folders."""
         with self._reading():
             return self._list_local(folder) if self._location.is_local else self._list_store(folder)
 
-    def walk(self, folder: str) -> Iterator[Entry]:
+    def list_below(self, folder: str) -> Iterator[Entry]:
         """Yield all files and folders below a folder."""
         if not self._location.is_local:
             with self._reading():
@@ -60,7 +60,7 @@ class ExportFiles:
             return
         folders = [folder]
         while folders:
-            for entry in self.list(folders.pop()):
+            for entry in self.list_folder(folders.pop()):
                 yield entry
                 if entry.size is None and entry.problem is None:
                     folders.append(entry.path)

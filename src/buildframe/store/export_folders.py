@@ -136,7 +136,7 @@ class BuildExports:
         return days
 
     def _find_days(self, folder: str) -> Iterator[str]:
-        for entry in self._files.list(folder):
+        for entry in self._files.list_folder(folder):
             is_of_export = _DAY_OR_BELOW.fullmatch(entry.name) or _ABOVE_DAYS.fullmatch(entry.name)
             if not is_of_export or entry.size is not None:
                 continue
@@ -151,7 +151,7 @@ class BuildExports:
         """List the folders of builds in the folder of a day, also those that lack files."""
         files: dict[str, dict[str, int]] = defaultdict(dict)
         damages: dict[str, str] = {}
-        for entry in self._files.walk(day):
+        for entry in self._files.list_below(day):
             whole = f"{self.location.url}/{entry.path}"
             if (match := _BUILD_FOLDER.search(whole)) is None:
                 if entry.problem is not None:

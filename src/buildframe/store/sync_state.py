@@ -28,6 +28,7 @@ _REQUIRED = (
 """Fields that every commit of this format has. Later versions of the package added others."""
 
 _MAX_VERSION = 2**63
+_YEARS = range(1900, VALID_YEARS.stop)  # of the clock of a service, which may be wrong
 
 NEVER = Moment.from_us(0)
 """A time before all records of a service."""
@@ -174,6 +175,11 @@ class SyncState:
             raise ValueError("a version of a table is out of range")
         if not (0 <= self.first <= self.version and 0 <= self.ordered_from <= self.version):
             raise ValueError("first or ordered_from is out of range")
+        times = [self.as_of, self.confirmed, self.local_time or NEVER, *self.lists.values()]
+        for coverage in self.coverage.values():
+            times += [coverage.until, coverage.confirmed]
+        if not all(at.year in _YEARS for at in times):
+            raise ValueError("a time is out of range")
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON representation without the version; the names of the fields are the stored format."""
@@ -216,12 +222,9 @@ class SyncState:
 def _decode_time(_: type, text: Any) -> Moment:
     """Return a time of stored metadata; raise ValueError for another value."""
     try:
-        at = Moment.parse(text)
+        return Moment.parse(text)
     except (Malformed, AttributeError, TypeError):
         raise ValueError(f"{show(text)} is not a time") from None
-    if at.year not in VALID_YEARS:
-        raise ValueError(f"{show(text)} is out of range")
-    return at
 
 
 def _overlap(scope: str, other: str) -> bool:

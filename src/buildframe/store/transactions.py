@@ -35,6 +35,7 @@ GRACE = dt.timedelta(days=1)
 """Minimum age of files that `clean` deletes, because a running sync or reader may use younger ones. A sync ends after 6
 hours by default, and writes the files of a commit shortly before it."""
 
+_YEAR_1 = Moment.min.replace(tzinfo=dt.UTC)
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 _RECOMPUTED_ROWS = 200_000  # rows of a table that one commit rewrites because of older computed columns
 
@@ -163,7 +164,8 @@ def _oldest_readable(builds: TableVersion, keep: dt.timedelta, confirmed_now: Mo
     """
     now = Moment.of(dt.datetime.now(dt.UTC))
     newest = oldest = SyncState.newest(builds)
-    first = (newest.as_of if newest.confirmed == NEVER else newest.confirmed) - keep
+    latest = newest.as_of if newest.confirmed == NEVER else newest.confirmed
+    first = latest - min(keep, latest - _YEAR_1)
     last, version = max(newest.as_of, now), newest.version - 1
     while (state := next(SyncState.all(builds, version), None)) is not None and state.version >= newest.first:
         is_young = first <= state.as_of <= last or builds.committed_at(state.version) >= now - keep
