@@ -34,8 +34,12 @@ NEVER = Moment.from_us(0)
 """A time before all records of a service."""
 
 
-def _parse(_: type, text: str) -> Moment:
-    return Moment.parse(text)
+def _parse(_: type, text: Any) -> Moment:
+    """Return a time of stored metadata; raise ValueError for another value."""
+    try:
+        return Moment.parse(text)
+    except (Malformed, AttributeError, TypeError):
+        raise ValueError(f"{show(text)} is not a time") from None
 
 
 @dataclass(frozen=True)
@@ -217,14 +221,6 @@ class SyncState:
         if scope in coverage and concurrent:
             coverage[scope] = coverage[scope].capped(min(concurrent))
         return replace(self, coverage=coverage)
-
-
-def _decode_time(_: type, text: Any) -> Moment:
-    """Return a time of stored metadata; raise ValueError for another value."""
-    try:
-        return Moment.parse(text)
-    except (Malformed, AttributeError, TypeError):
-        raise ValueError(f"{show(text)} is not a time") from None
 
 
 def _overlap(scope: str, other: str) -> bool:
