@@ -35,7 +35,7 @@ GRACE = dt.timedelta(days=1)
 """Minimum age of files that `clean` deletes, because a running sync or reader may use younger ones. A sync ends after 6
 hours by default, and writes the files of a commit shortly before it."""
 
-_YEAR_1 = Moment.min.replace(tzinfo=dt.UTC)
+_YEAR_1 = Moment(1, 1, 1, tzinfo=dt.UTC)
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 _RECOMPUTED_ROWS = 200_000  # rows of a table that one commit rewrites because of older computed columns
 
