@@ -251,8 +251,7 @@ def test_a_refused_export_is_one_line_with_status_1_and_the_old_file_stays(
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
-def test_the_service_lists_flaky_tests_of_one_suite_and_a_store_of_all(stores: dict[str, str], tmp_path: Path) -> None:
-    assert "Name one with --suite" in exported(tmp_path / "f.csv", "flaky_tests", status=1)
+def test_a_store_lists_the_flaky_tests_of_all_suites(stores: dict[str, str], tmp_path: Path) -> None:
     exported(tmp_path / "f.csv", "flaky_tests", "--store", stores["ids"])
     assert set(pd.read_csv(tmp_path / "f.csv")["suite"]) == {"rspec", "jest"}
 

@@ -26,6 +26,9 @@ NOT_COLORS = re.compile(
 )
 """All other escape sequences."""
 
+TERMINAL_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters with which a terminal runs escape sequences, and other control characters except tabs and line ends."""
+
 _MAX_LENGTH = 200
 """Characters of a value that are shown in a message."""
 
@@ -61,6 +64,11 @@ def escape_control_characters(text: str, keep: str = "\n\t") -> str:
     if text.isprintable():
         return text
     return text.translate({ord(char): char if char in keep else _substitute(char) for char in set(text)})
+
+
+def replace_terminal_controls(text: str) -> str:
+    """Return the text with visible substitutes for TERMINAL_CONTROLS. Marks of scripts and emoji stay."""
+    return TERMINAL_CONTROLS.sub(lambda match: _substitute(match[0]), text)
 
 
 def remove_escape_sequences(text: str) -> str:

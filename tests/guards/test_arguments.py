@@ -6,6 +6,7 @@ import datetime as dt
 import inspect
 import itertools
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -215,7 +216,10 @@ def test_functions_refuse_options_that_they_do_not_have(function: Callable[..., 
             ),
             "confidence=None",
         ),
-        (lambda jobs: bf.save(jobs, "jobs.parquet"), "path=<DataFrame>: pass text or a path"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save(jobs, "j.csv"), r"text or a path\. path and frame are swapped: call save\(path, frame\)"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save("a.parquet", "b"), r"frame='b': pass a DataFrame\.$"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save("s3://a:b@c/d.csv", jobs), "^path is a URL. Pass a path on this machine"),
+        (lambda jobs: bf.load("s3://a:b@c/d"), "^path is a URL. Pass a path on this machine"),
         (lambda jobs: bf.save("jo\0bs.parquet", jobs), "a path cannot contain NUL"),
         (lambda jobs: bf.load(None), "path=None: pass text or a path"),  # type: ignore[arg-type]
         (lambda jobs: report.read("store", tz=None), "tz=None: pass text"),  # type: ignore[arg-type]
@@ -361,6 +365,73 @@ def test_methods_of_a_sandbox_refuse_values_of_another_type(
     with pytest.raises(bf.BadInput, match=says):
         call(small)
     assert small.deliveries() == []
+
+
+LONG: Any = pd.DataFrame({f"c{n}": ["x" * 200] * 200 for n in range(200)})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: metrics.percentiles(jobs, q=[0.5] * 5000),
+        lambda jobs: metrics.percentiles(jobs, of=LONG),
+        lambda jobs: metrics.percentiles(jobs, method=LONG),
+        lambda jobs: metrics.trend(jobs, freq=LONG),
+        lambda jobs: metrics.survival(jobs, points=LONG),
+        lambda jobs: metrics.objective(jobs, within="5m", target=LONG),
+        lambda jobs: metrics.replay(jobs, jobs, agents=LONG),
+        lambda jobs: metrics.replay(jobs, jobs, run_scale=LONG),
+    ],
+)
+def test_a_message_does_not_contain_a_long_value(call: Callable[[pd.DataFrame], Any]) -> None:
+    with pytest.raises(bf.BadInput) as caught:
+        call(jobs_of("one"))
+    assert len(str(caught.value)) < 500
+
+
+def unusable(frame: pd.DataFrame) -> pd.Series[Any]:
+    raise bf.BadInput("no column of mine")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: metrics.percentiles(jobs, of=unusable),
+        lambda jobs: metrics.percentiles(jobs, by=unusable),
+        lambda jobs: plots.trend(jobs, of=unusable),
+    ],
+)
+def test_the_traceback_of_a_custom_metric_ends_in_its_own_line(call: Callable[[pd.DataFrame], Any]) -> None:
+    with pytest.raises(bf.BadInput, match="no column of mine") as caught:
+        call(jobs_of("one"))
+    assert caught.traceback[-1].name == "unusable"
+
+
+def test_a_number_that_a_custom_metric_cannot_print_has_its_cause() -> None:
+    def too_long(frame: pd.DataFrame) -> pd.Series[Any]:
+        return pd.Series(str(10**5000), frame.index)
+
+    with pytest.raises(bf.BadInput, match="at most 300 digits") as caught:
+        metrics.percentiles(jobs_of("one"), of=too_long)
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert traceback.extract_tb(cause.__traceback__)[-1].name == "too_long"
+
+
+def test_required_arguments_are_named_without_the_class_that_defines_the_method(server: Scripted) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="an-invented-token")
+    for owner in (ws, ws.pipeline("web"), bf.Store("none")):
+        for name, method in inspect.getmembers(type(owner), inspect.isfunction):
+            parameters = inspect.signature(method).parameters.values()
+            required = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD][1:]
+            if required and not name.startswith("_"):
+                usage = f"{name}({', '.join(required)})"
+                with pytest.raises(bf.BadInput) as caught:
+                    method(owner)
+                assert str(caught.value) == f"{name}() needs {', '.join(required)}. Call {usage}."
+    with pytest.raises(bf.BadInput, match=r"^flaky_tests\(\) is passed suite twice"):
+        ws.flaky_tests("rspec", suite="rspec")  # type: ignore[misc]
+    assert server.requests == []
 
 
 @pytest.fixture(scope="module")

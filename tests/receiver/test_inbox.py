@@ -77,6 +77,14 @@ def test_what_was_put_waits_until_it_is_removed_also_after_a_restart(tmp_path: P
     close(again)
 
 
+def test_each_commit_is_flushed_to_the_disk(tmp_path: Path) -> None:
+    """FULL is 2. Without a write-ahead log, SQLite then flushes the journal, the database and the end of the journal."""
+    inbox = opened(tmp_path / "inbox.sqlite")
+    settings = [inbox._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
+    assert settings == [2, "truncate"]
+    close(inbox)
+
+
 def test_disk_space_is_released_when_nothing_waits(tmp_path: Path) -> None:
     inbox = opened(tmp_path / "inbox.sqlite")
     put(inbox, *range(300))

@@ -63,7 +63,7 @@ def _later_format(folder: Path) -> None:
         (lambda folder: _log(folder).with_name(f"{0:020d}.json").unlink(), "No table metadata"),
         (lambda folder: _log(folder, "jobs").write_text("{garbage"), "could not be read"),
         (_remove_a_data_file, "No such file"),
-        (_spoil_a_data_file, "not a parquet file"),
+        (_spoil_a_data_file, "is not as it was written"),
         (_add({"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}), "reader version 99"),
         (_later_format, "this version of buildframe reads format"),
     ],

@@ -7,12 +7,15 @@ import datetime as dt
 import json
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import pandas as pd
 import pytest
 import tenacity
 
 import buildframe as bf
 from buildframe import spec, widgets
+from buildframe.errors import BadInput
 from buildframe.http import retry
 from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.build_actions import BuildActions
@@ -286,3 +289,22 @@ def test_closed_buttons_leave_no_thread(live: Workspace) -> None:
     buttons.close()
     wait_for(buttons._tasks)
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (
+            pd.Series({"pipeline": "web", "number": 41, "message": "x" * 5000}),
+            "build= is a row of builds. Pass the build itself: ws.pipeline('web').build(41).",
+        ),
+        (
+            pd.DataFrame({"message": ["x" * 5000]}),
+            "build=<DataFrame> is not a build. Pass one, such as ws.pipeline(...).build(41).",
+        ),
+    ],
+)
+def test_what_is_not_a_build_is_named_briefly(build: Any, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        widgets.actions(build)
+    assert str(caught.value) == says

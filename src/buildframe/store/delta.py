@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 from buildframe.errors import StoreFailed
 from buildframe.guards.secrets import confined
+from buildframe.store import checksums
 from buildframe.store.contained_paths import check_contained, check_log, delete_files, list_files
 from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
@@ -46,8 +47,8 @@ _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null
 
 _T = TypeVar("_T")
 
-_LOG = "_delta_log"
-_LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
+LOG_FOLDER = "_delta_log"
+LOG_FILE = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
 
 _MAX_ROWS = 10_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
@@ -123,7 +124,6 @@ class TableVersion:
     @confined
     def __init__(self, location: Location, name: str, version: int | None = None) -> None:
         self.location, self.name = location, name
-        self._contained: set[str] = set()  # paths that were checked
         check_log(location, name)
         self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
             location.table_url(name), version=version, storage_options=dict(location.options)
@@ -187,6 +187,10 @@ class TableVersion:
 
     def files(self) -> list[DataFile]:
         """List the data files of this version."""
+        return [*self._files]
+
+    @cached_property
+    def _files(self) -> tuple[DataFile, ...]:
         actions = pa.table(self._delta.get_add_actions(flatten=True))
         names = [name for name in ("path", "size_bytes", "num_records") if name in actions.column_names]
         columns = [actions[name].to_pylist() for name in names]
@@ -195,14 +199,8 @@ class TableVersion:
         has_days = "partition.day" in actions.column_names
         days = actions["partition.day"].cast(pa.string()).to_pylist() if has_days else [None] * len(actions)
         files = [DataFile(*values) for values in zip(*columns, days, strict=True)]
-        self._check_contained(files)
-        return files
-
-    def _check_contained(self, files: Sequence[DataFile]) -> None:
-        """Raise StoreFailed if a file lies outside the folder of the table."""
-        paths = {file.path for file in files} - self._contained
-        check_contained(self.location, self.name, paths)
-        self._contained |= paths
+        check_contained(self.location, self.name, [file.path for file in files])
+        return tuple(files)
 
     def _damaged(self, contents: str) -> StoreFailed:
         return StoreFailed(
@@ -235,12 +233,26 @@ class TableVersion:
         self.files()  # checks where they are
         days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day is not None]
         files = self.location.files(self.name) if self.location.is_local else None
-        return self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+        whole = self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+        assert isinstance(whole, ds.FileSystemDataset)
+        options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+        whole.format.default_fragment_scan_options = options  # also of its files
+        return whole
 
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
-        """Read a file without its partition column."""
+        """Read a file without its partition column. A file that is read as a whole is verified as a whole."""
         with self.location.files(self.name).open_input_file(file.path) as source:
-            return pq.ParquetFile(source).read(columns, use_threads=False)  # several days are read at once
+            if columns is None:
+                data = source.read_buffer()
+                checksums.check(self.location, self.name, file.path, memoryview(data))
+                source = pa.BufferReader(data)
+            opened = pq.ParquetFile(source, page_checksum_verification=True)
+            return opened.read(columns, use_threads=False)  # several days are read at once
+
+    def check_local_files(self, first: str | None = None, last: str | None = None) -> None:
+        """Raise StoreFailed if a local file from day `first` to day `last` is not as it was written."""
+        files = [file for file in self.files() if _is_between(file.day, first, last)]
+        checksums.check_local_files(self.location, self.name, [file.path for file in files])
 
     def read_days(
         self, days: Collection[str | None], columns: list[str] | None = None, condition: pc.Expression = _ANY
@@ -368,13 +380,13 @@ class TableVersion:
             if id.encode() not in entry:
                 raise CommitConflict(str(why)) from None
         if self.location.is_local:
-            log = Path(self.location.table_url(self.name), _log_path(following))
+            log = Path(self.location.table_url(self.name), log_path(following))
             flush(log, log.parent)
 
     def log_entry(self, version: int) -> bytes | None:
         """Return the bytes of a log entry; None if there is no such version."""
         try:
-            with self.location.files(self.name).open_input_file(_log_path(version)) as file:
+            with self.location.files(self.name).open_input_file(log_path(version)) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
@@ -402,7 +414,7 @@ class TableVersion:
         """When the log entry of the last version that added or removed files was written, by the clock of the disk."""
         files = self.location.files(self.name)
         for version in range(self.version, 0, -1):
-            info = files.get_file_info(_log_path(version))
+            info = files.get_file_info(log_path(version))
             if info.mtime is None:  # deleted, so only a checkpoint has it
                 break
             if self._actions(version, "add") or self._actions(version, "remove"):
@@ -427,7 +439,7 @@ class TableVersion:
             if isinstance(why, pa.ArrowException):  # of the disk or the object store
                 raise
             raise StoreFailed(
-                f"The store at {self.location.url} is damaged: {self.name}/{_log_path(version)} is not a log entry. "
+                f"The store at {self.location.url} is damaged: {self.name}/{log_path(version)} is not a log entry. "
                 "Restore that file from a backup."
             ) from None
 
@@ -437,13 +449,14 @@ class TableVersion:
         Log entries are deleted, too, up to the last checkpoint from which version `first` can be read.
         """
         needed = {file.path for file in TableVersion(self.location, self.name, first).files()}
+        needed.update(file.path for file in self.files())  # a lost log entry may have added them
         for version in range(first + 1, self.version + 1):
             with self._reading_entry(version):
                 needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
         check_contained(self.location, self.name, needed)
         written = list_files(self.location, self.name)
         unneeded = [path for path, at in written.items() if at < before and path not in needed]
-        data = [path for path in unneeded if path.endswith(".parquet") and not path.startswith(_LOG)]
+        data = [path for path in unneeded if path.endswith(".parquet") and not path.startswith(LOG_FOLDER)]
         delete_files(self.location, self.name, [*data, *_log_before(first, list(written))])
         return len(data)
 
@@ -470,17 +483,24 @@ class TableChange:
         """Whether there is nothing to commit."""
         return not self.added and not self.removed
 
+    def files_after(self) -> list[DataFile]:
+        """Return the files of the table after this change."""
+        removed = {file.path for file in self.removed}
+        return [*(file for file in self.table.files() if file.path not in removed), *self.added]
+
     def write(self, rows: pa.Table, day: str | None = None) -> None:
         """Write rows to a new file, in the partition of `day` if the table has days."""
         if not rows.num_rows:
             return
-        folder = f"day={day or _NULL_DAY}/" if "day" in self.table.schema.names else ""
+        folder = partition_folder(self.table.schema, day)
         version = "" if self.recomputation is None else f"-v{self.recomputation.version}"
-        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}{version}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
+        data = _parquet(plain)
+        checksum = checksums.checksum(memoryview(data))
+        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}-{checksum}{version}.parquet"
         self.started_paths.append(path)
-        size = _write_parquet(self.table.location, self.table.name, path, plain)
-        self.added.append(DataFile(path, size, rows.num_rows, day))
+        _write_parquet(self.table.location, self.table.name, path, data)
+        self.added.append(DataFile(path, data.size, rows.num_rows, day))
 
     def read(self, file: DataFile) -> pa.Table:
         """Read a file of the table without its day, with the computed columns of new files."""
@@ -579,6 +599,16 @@ class TableChange:
             outdated[file.day].append(file)
         return outdated
 
+    def write_newest(self, day: str | None, files: Sequence[DataFile]) -> None:
+        """Replace files of a day by their rows, of several rows with one id by the one that was fetched last."""
+        if not files:
+            return
+        rows = pa.concat_tables([self.read(file) for file in files], promote_options="default")
+        ages = rows.select(["id", "fetched_at"]).to_pandas().sort_values("fetched_at", kind="stable")
+        newest = sorted(ages.index[~ages["id"].duplicated(keep="last")])  # the order of jobs is their position
+        self._write_sorted(day, [rows.take(pa.array(newest, pa.int64()))])
+        self.removed.extend(files)
+
     def _rewrite(self, day: str | None, files: Sequence[DataFile]) -> None:
         self._write_sorted(day, [self.read(file) for file in files])
         self.removed.extend(files)
@@ -620,6 +650,13 @@ def _first_and_last(days: Collection[str | None]) -> tuple[str | None, str | Non
     return (min(known, default=_NO_DAY), max(known, default=_NO_DAY)) if len(known) == len(days) else (None, None)
 
 
+def _is_between(day: str | None, first: str | None, last: str | None) -> bool:
+    """Whether rows of a day can be between two days; a null day is between none."""
+    if day is None:
+        return first is None and last is None
+    return (first is None or first <= day) and (last is None or day <= last)
+
+
 def _range_in_footer(footer: pq.FileMetaData, key: str) -> tuple[str, str] | None:
     """Return the least and greatest value of a column in a file, if the footer has them for all row groups."""
     position = footer.schema.names.index(key)
@@ -638,31 +675,46 @@ def _contains_any(bounds: tuple[str, str] | None, ordered: Sequence[str]) -> boo
     return position < len(ordered) and ordered[position] <= bounds[1]
 
 
-def _log_path(version: int) -> str:
-    return f"{_LOG}/{version:020d}.json"
+def partition_folder(schema: pa.Schema, day: str | None) -> str:
+    """Return the folder of a day in a table, with a slash at its end; an empty text if the table has no days."""
+    return f"day={day or _NULL_DAY}/" if "day" in schema.names else ""
+
+
+def log_path(version: int) -> str:
+    """Return the path of a log entry in a table."""
+    return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def _log_before(first: int, paths: Sequence[str]) -> list[str]:
     """Return the log entries and checkpoints that no version from `first` on needs."""
-    versions = {path: int(match[1]) for path in paths if (match := _LOG_FILE.match(path))}
+    versions = {path: int(match[1]) for path in paths if (match := LOG_FILE.match(path))}
     checkpoints = [number for path, number in versions.items() if number <= first and path.endswith(".parquet")]
     return [path for path, number in versions.items() if number < max(checkpoints, default=0)]
 
 
-def _write_parquet(location: Location, table: str, path: str, rows: pa.Table) -> int:
+def _parquet(rows: pa.Table) -> pa.Buffer:
+    """Return the bytes of a Parquet file, of which a checksum is computed before it is written."""
+    sink, repeating = pa.BufferOutputStream(), _repeating_columns(rows)
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        use_dictionary=repeating,  # type: ignore[arg-type]
+        store_schema=False,
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def _write_parquet(location: Location, table: str, path: str, data: pa.Buffer) -> None:
     check_contained(location, table, [path])
     files, local = location.files(table), Path(location.table_url(table), path)
     if location.is_local:
         local.parent.mkdir(parents=True, exist_ok=True)
     with files.open_output_stream(path) as sink:
-        repeating = _repeating_columns(rows)
-        pq.write_table(rows, sink, compression="zstd", use_dictionary=repeating, store_schema=False)  # type: ignore[arg-type]
+        sink.write(data)
     if location.is_local:
         flush(local, local.parent)
-    size = files.get_file_info(path).size
-    if size is None:
-        raise _deleted(location, table, path)
-    return int(size)
 
 
 def _deleted(location: Location, table: str, path: str) -> StoreFailed:

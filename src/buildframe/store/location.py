@@ -25,8 +25,9 @@ from buildframe.terminal import show
 
 _BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
+_LOST_ENTRY = re.compile("found gap|LogSegment end version", re.IGNORECASE)  # of deltalake
 _MAX_MESSAGE = 600
-_NO_STORES = ("http", "https", "memory")
+_NO_STORES = ("ftp", "http", "https", "memory")
 """Schemes of URLs at which nothing can be written, or nothing outlives the process."""
 
 _PASSWORD = re.compile("://[^/?#]*:[^/?#]*@")
@@ -66,6 +67,11 @@ def store_errors(
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
         message = location.redacted(one_line(without_frames(why)))[:_MAX_MESSAGE]
+        if _LOST_ENTRY.search(message):
+            raise StoreFailed(
+                f"{subject} at {location.url} could not be {action}, because a log entry is missing, as after a "
+                f"partial copy. Copy the store again, or sync it: a sync restores the newest version. ({message})"
+            ) from None
         advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
         raise StoreFailed(
             f"{subject} at {location.url} could not be {action}: {message}. {advice} and try again. {state}"
@@ -103,7 +109,9 @@ def check_hard_links(location: Location) -> None:
 
 
 def check_path(name: str, path: str) -> None:
-    """Raise BadInput for a path that no file can have: too long, or with characters that it cannot contain."""
+    """Raise BadInput for a path that no file can have: a URL, too long, or with characters that it cannot contain."""
+    if "://" in path:  # the message does not contain the URL, which may contain a password
+        raise BadInput(f"{name} is a URL. Pass a path on this machine; `buildframe export` writes to object stores.")
     try:
         os.stat(path)
     except (OSError, ValueError) as why:

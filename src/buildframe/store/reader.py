@@ -354,6 +354,7 @@ class StoreReader:
         with store_errors("read", self._location):
             outdated = self._outdated_rows(state, newest) if "day" in opened.schema.names else {}
             frames.warn_of_outdated_files(opened, outdated)
+            opened.check_local_files()
         return opened.uris()
 
     @property

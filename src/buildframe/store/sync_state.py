@@ -4,7 +4,7 @@ each commit of the builds table. Does not know the service."""
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,7 +17,10 @@ from buildframe.spec.times import VALID_YEARS
 from buildframe.store import STORED_TABLES
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
+from buildframe.store.table_contents import TableContents
 from buildframe.terminal import show
+
+_MAX_DAYS = 5  # in a message
 
 FORMAT = 2
 
@@ -86,6 +89,8 @@ class SyncState:
     `unique_ids` is true if each build is stored once. Earlier versions of the package stored a
     build once for each day on which it was said to be created, and did not write this field.
 
+    `contents` describes the files of each table, to notice a lost log entry. Earlier versions did not write it.
+
     `is_simulated` is true if no clock need agree with `as_of`: it is that of a sandbox or of exported builds, or an
     earlier version of the package did not write this field.
     """
@@ -101,6 +106,7 @@ class SyncState:
     confirmed: Moment = NEVER
     ordered_from: int = 0
     unique_ids: bool = False
+    contents: Mapping[str, TableContents] = field(default_factory=dict)
     is_simulated: bool = True
 
     @classmethod
@@ -200,8 +206,37 @@ class SyncState:
         """Open a table as it was in this state, unless it is `newest`; return None if the store had no such table."""
         version = self.version if name == "builds" else self.versions.get(name)
         if newest is not None and (newest.name, newest.version) == (name, version):
-            return newest
-        return None if version is None or version < 0 else TableVersion.at(location, name, version)
+            return self.checked(newest)
+        table = None if version is None or version < 0 else TableVersion.at(location, name, version)
+        if table is None and name in self.contents:
+            raise StoreFailed(
+                f"The store at {location.url} is damaged: {name}/_delta_log is missing. "
+                "Copy the store again, or sync it: a sync restores the newest version."
+            )
+        return None if table is None else self.checked(table)
+
+    def checked(self, table: TableVersion) -> TableVersion:
+        """Return a table of this state; raise StoreFailed if its log lists other files than were committed."""
+        recorded = self.contents.get(table.name)
+        if recorded is None or recorded == (found := TableContents.of(table.files())):
+            return table
+        days = recorded.differing_days(found) if "day" in table.schema.names else []
+        raise StoreFailed(
+            f"The store at {table.location.url} is damaged: version {self.version} was committed with "
+            f"{recorded.rows:,} rows of {table.name} in {recorded.files:,} files, but {table.name}/_delta_log lists "
+            f"other files, with {found.rows:,} rows in {found.files:,}. A log entry is empty or missing, as after a "
+            f"partial copy.{_days_to_read(days)} "
+            "Copy the store again, or sync it: a sync restores the newest version."
+        )
+
+    def read_again_from(self, day: str) -> Self:
+        """Return the state that claims to cover only the time before a day, so that the next sync requests the rest."""
+        start = Moment.parse(f"{day}T00:00:00Z")
+        coverage = {
+            scope: replace(covered.capped(start), until=max(covered.since, min(covered.until, start)))
+            for scope, covered in self.coverage.items()
+        }
+        return replace(self, coverage=coverage)
 
     def with_coverage(self, scope: str, coverage: Coverage, base: Coverage | None) -> Self:
         """Set the coverage of a scope, computed from `base`; combine it with that of a concurrent sync."""
@@ -221,6 +256,15 @@ class SyncState:
         if scope in coverage and concurrent:
             coverage[scope] = coverage[scope].capped(min(concurrent))
         return replace(self, coverage=coverage)
+
+
+def _days_to_read(days: Sequence[str | None]) -> str:
+    """Return a sentence that names the first days; an empty text if there are none."""
+    if not days:
+        return ""
+    names = ", ".join(day or "without created_at" for day in days[:_MAX_DAYS])
+    more = f" and {len(days) - _MAX_DAYS} more" if len(days) > _MAX_DAYS else ""
+    return f" Days to read again: {names}{more}."
 
 
 def _overlap(scope: str, other: str) -> bool:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import pyarrow as pa
@@ -23,12 +23,13 @@ from buildframe import metrics
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD
-from buildframe.store import computed_columns, duplicates, merge, retained_columns
+from buildframe.store import computed_columns, duplicates, lost_entries, merge, retained_columns
 from buildframe.store.delta import CommitConflict, Recomputation, TableChange, TableVersion, distinct_days
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OPEN, PERIOD, Retention
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
+from buildframe.store.table_contents import TableContents
 from buildframe.webhooks import WebhookFrames
 
 GRACE = dt.timedelta(days=1)
@@ -128,6 +129,40 @@ def repair(location: Location) -> None:
     _commit_with_retries(location, Retention(), lambda transaction: CommitResult(transaction.state))
 
 
+def restore(location: Location) -> list[str | None]:
+    """Restore tables whose log lost an entry. Return the days that must be requested again, because files are lost."""
+    with store_errors("read", location):
+        if not _lost_entries(location):
+            return []
+    return drop(location, {})
+
+
+def drop(location: Location, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
+    """Restore all tables without these files, which are paths by table. Return the days to request again."""
+    days: list[str | None] = []
+
+    def run(transaction: _Transaction) -> CommitResult:
+        days[:] = transaction.restore(damaged)
+        return CommitResult(transaction.state)
+
+    _commit_with_retries(location, Retention(), run, is_damaged=True)
+    return days
+
+
+def _lost_entries(location: Location) -> bool:
+    """Whether a table of the newest state does not have the recorded files."""
+    from deltalake.exceptions import DeltaError
+
+    builds = lost_entries.newest_version(location, "builds")
+    state = SyncState() if builds is None else SyncState.newest(builds)
+    try:
+        for name in state.contents:
+            state.table(location, name, builds if name == "builds" else None)
+    except (DeltaError, StoreFailed):
+        return True
+    return False
+
+
 def clean(location: Location, keep: dt.timedelta) -> int:
     """Delete files that only versions older than `keep` need and return their number; keep files younger than a day.
 
@@ -138,6 +173,10 @@ def clean(location: Location, keep: dt.timedelta) -> int:
         if builds is None or SyncState.newest(builds).as_of == NEVER:
             raise location.missing_store_error
         builds.files()  # checks where they are, before the first commit
+        if _lost_entries(location):
+            raise StoreFailed(
+                f"The store at {location.url} cannot be cleaned, because its log lost an entry. Sync it first."
+            )
         now = _confirmed_now(builds)
         oldest = _oldest_readable(builds, keep, now)
         state = SyncState.newest(builds)
@@ -176,13 +215,17 @@ def _oldest_readable(builds: TableVersion, keep: dt.timedelta, confirmed_now: Mo
 
 
 def _commit_with_retries(
-    location: Location, retention: Retention, commit: Callable[[_Transaction], CommitResult]
+    location: Location,
+    retention: Retention,
+    commit: Callable[[_Transaction], CommitResult],
+    *,
+    is_damaged: bool = False,
 ) -> CommitResult:
     with store_errors("written", location):
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 with _Transaction(location, retention) as transaction:
-                    if not transaction.repair():
+                    if is_damaged or not transaction.check().repair():
                         return commit(transaction)
             except CommitConflict:
                 time.sleep(random.uniform(0, 0.05) * min(attempt, 20))  # noqa: S311
@@ -205,6 +248,33 @@ class _Transaction(ExitStack):
         self._versions = dict(self.state.versions)
         self._builds = builds.add_columns(schema)
         self._changes: list[TableChange] = []
+
+    def check(self) -> Self:
+        """Raise StoreFailed if the log of the builds lost an entry."""
+        self.state.checked(self._builds)
+        return self
+
+    def restore(self, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
+        """Commit a version with the recorded files that are not damaged. Return the days of lost files."""
+        lost: set[str | None] = set()
+        for name in [*self.state.versions, "builds"]:
+            table = self._builds if name == "builds" else self._newest(name)
+            recorded = self.state.contents.get(name) or TableContents.of(table.files())
+            restoration = lost_entries.Restoration(self._new_change(table), recorded)
+            restoration.run(damaged.get(name, ()))
+            lost.update(restoration.lost_days if "day" in table.schema.names else ())
+        state = self.state if not lost else replace(self.state, unique_ids=False)
+        days = sorted(day for day in lost if day is not None)
+        self._finish(state.read_again_from(days[0]) if days else state)
+        return [*days, *([None] if None in lost else [])]
+
+    def _newest(self, name: str) -> TableVersion:
+        """Open a table as the newest state lists it, or as far as its log reaches."""
+        schema, version = self._retention.schema(name), self._versions[name]
+        table = lost_entries.newest_version(self._location, name)
+        if table is None:
+            return TableVersion.open_or_create(self._location, name, schema)
+        return table.roll_back_to(version) if table.version > version else table
 
     def repair(self) -> bool:
         """Commit a version in which each build is stored once.
@@ -346,7 +416,8 @@ class _Transaction(ExitStack):
         """Open a table; roll it back if its newest version is not the one that the newest state lists."""
         schema, version = self._retention.schema(name), self._versions.get(name, 0)
         table = TableVersion.open_or_create(self._location, name, schema)
-        return (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
+        table = (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
+        return self.state.checked(table)
 
     def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table, days: list[str | None]) -> int:
         """Replace the jobs of these builds on these days, and return the number of new rows.
@@ -423,7 +494,8 @@ class _Transaction(ExitStack):
         for change in others:
             table = change.table
             self._versions[table.name] = table.version if change.is_empty else table.commit(change)
-        state = replace(state, versions=self._versions)
+        contents = {change.table.name: TableContents.of(change.files_after()) for change in self._changes}
+        state = replace(state, versions=self._versions, contents={**self.state.contents, **contents})
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(file.size for change in self._changes for file in change.added)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)

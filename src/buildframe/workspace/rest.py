@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput, Malformed
 from buildframe.fetching import arrow, records
+from buildframe.fetching.control_characters import replace_controls
 from buildframe.fetching.metadata import ListingMetadata
 from buildframe.fetching.options import BuildListOptions
 from buildframe.fetching.source import PAGE_SIZE, ListSource
@@ -30,7 +31,7 @@ from buildframe.http.protocol import API, Page, Request
 from buildframe.http.response import Response
 from buildframe.spec import ENDPOINTS, when
 from buildframe.spec.operations import endpoint
-from buildframe.terminal import show
+from buildframe.terminal import replace_terminal_controls, show
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
@@ -391,8 +392,10 @@ def frame_of(records: Sequence[Any]) -> pd.DataFrame:
     """Return records as a frame with a column for each key, whose Arrow type is inferred from the values."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: _column([row.get(name) for row in rows]) for name in names}
-    return pa.table(columns).to_pandas(types_mapper=_dtype) if columns else pd.DataFrame(index=range(len(rows)))
+    columns = {replace_terminal_controls(name): _column([row.get(name) for row in rows]) for name in names}
+    if not columns:
+        return pd.DataFrame(index=range(len(rows)))
+    return replace_controls(pa.table(columns)).to_pandas(types_mapper=_dtype)
 
 
 def _dtype(kind: pa.DataType) -> Any:
