@@ -28,14 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.guards.secrets import confined
 from buildframe.store import checksums
+from buildframe.store.contained_paths import check_contained, check_log, delete_files, list_files
 from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
-from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use
+from buildframe.store.location import Location, check_hard_links, import_deltalake, import_deltalake_for_use
 
 if TYPE_CHECKING:
     import deltalake
@@ -61,6 +61,7 @@ _KEYS: FileCache[pa.Array[Any]] = FileCache(1_000_000, len)
 """The distinct values of a column in a file, in about 40 MiB of memory."""
 
 _COMPUTED_VERSION = re.compile(r"-v(\d+)\.parquet$")
+_READER_VERSION = 1  # of the Delta protocol in tables of the store
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
 _SAMPLE_ROWS = 500  # of a file, which show whether the values of a column repeat
 
@@ -123,9 +124,16 @@ class TableVersion:
     @confined
     def __init__(self, location: Location, name: str, version: int | None = None) -> None:
         self.location, self.name = location, name
+        check_log(location, name)
         self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
             location.table_url(name), version=version, storage_options=dict(location.options)
         )
+        if self._delta.protocol().min_reader_version > _READER_VERSION:
+            raise StoreFailed(
+                f"The table {name} of the store at {location.url} has features of Delta that the store never uses, "
+                "such as deletion vectors, so another program has changed it. Restore the folder from a backup, or "
+                "sync to another."
+            )
 
     @classmethod
     def at(cls, location: Location, name: str, version: int | None = None) -> TableVersion | None:
@@ -144,17 +152,22 @@ class TableVersion:
         existing = cls.at(location, name)
         if existing is not None:
             return existing
+        check_log(location, name)
         if location.is_local:
             Path(location.table_url(name)).mkdir(parents=True, exist_ok=True)
-        import_deltalake_for_use().DeltaTable.create(
-            location.table_url(name),
-            schema,
-            mode="ignore",
-            partition_by=["day"] if "day" in schema.names else None,
-            name=name,
-            configuration=_TABLE_CONFIGURATION,
-            storage_options=dict(location.options),
-        )
+        try:
+            import_deltalake_for_use().DeltaTable.create(
+                location.table_url(name),
+                schema,
+                mode="ignore",
+                partition_by=["day"] if "day" in schema.names else None,
+                name=name,
+                configuration=_TABLE_CONFIGURATION,
+                storage_options=dict(location.options),
+            )
+        except Exception:
+            check_hard_links(location)
+            raise
         return cls(location, name)
 
     @property
@@ -179,10 +192,21 @@ class TableVersion:
     @cached_property
     def _files(self) -> tuple[DataFile, ...]:
         actions = pa.table(self._delta.get_add_actions(flatten=True))
-        columns = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
+        names = [name for name in ("path", "size_bytes", "num_records") if name in actions.column_names]
+        columns = [actions[name].to_pylist() for name in names]
+        if len(actions) and (len(columns) < 3 or any(None in column for column in columns)):
+            raise self._damaged("a file without its size or its number of rows")
         has_days = "partition.day" in actions.column_names
         days = actions["partition.day"].cast(pa.string()).to_pylist() if has_days else [None] * len(actions)
-        return tuple(DataFile(*values) for values in zip(*columns, days, strict=True))
+        files = [DataFile(*values) for values in zip(*columns, days, strict=True)]
+        check_contained(self.location, self.name, [file.path for file in files])
+        return tuple(files)
+
+    def _damaged(self, contents: str) -> StoreFailed:
+        return StoreFailed(
+            f"The store at {self.location.url} is damaged: the log of {self.name} has {contents}. "
+            "Restore the folder from a backup."
+        )
 
     @property
     def key(self) -> str:
@@ -206,6 +230,7 @@ class TableVersion:
 
     def dataset(self, first: str | None = None, last: str | None = None) -> ds.Dataset:
         """Return an Arrow dataset of this version, limited to files from day `first` to day `last`."""
+        self.files()  # checks where they are
         days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day is not None]
         files = self.location.files(self.name) if self.location.is_local else None
         whole = self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
@@ -314,6 +339,7 @@ class TableVersion:
 
     def commit(self, change: TableChange, metadata: Mapping[str, Any] | None = None) -> int:
         """Commit a change as the version after this one and return its number; raise CommitConflict if it exists."""
+        self._check_written(change.added)
         version = change.attempted_version = self.version + 1
         actions, at = import_deltalake().transaction, int(time.time() * 1000)
         added = [
@@ -327,6 +353,13 @@ class TableVersion:
                 [*added, *removed], "append", schema, partitions, commit_properties=properties
             )
         return version
+
+    def _check_written(self, files: Sequence[DataFile]) -> None:
+        """Raise StoreFailed if a file that was just written is gone, because no version could be read with it."""
+        infos = self.location.files(self.name).get_file_info([file.path for file in files])
+        for info in infos:
+            if not info.is_file:
+                raise _deleted(self.location, self.name, info.path)
 
     @contextmanager
     def _committing(self, id: str, metadata: Mapping[str, Any] | None = None) -> Iterator[Any]:
@@ -342,6 +375,7 @@ class TableVersion:
         except Exception as why:
             entry = self.log_entry(following)
             if entry is None:
+                check_hard_links(self.location)
                 raise
             if id.encode() not in entry:
                 raise CommitConflict(str(why)) from None
@@ -359,20 +393,51 @@ class TableVersion:
 
     def metadata(self, version: int) -> Mapping[str, Any] | None:
         """Return our metadata of a commit; None if it has none."""
-        info = self._actions(version, "commitInfo")
-        return next((json.loads(one[_KEY]) for one in info if _KEY in one), None)
+        for info in self._actions(version, "commitInfo"):
+            if _KEY in info:
+                with self._reading_entry(version):
+                    metadata = json.loads(info[_KEY])
+                    if not isinstance(metadata, dict):
+                        raise TypeError(type(metadata))
+                    return metadata
+        return None
 
     def committed_at(self, version: int) -> dt.datetime:
         """Return the commit time of a version, by the clock of the machine that committed it."""
-        us = next((int(one["timestamp"]) for one in self._actions(version, "commitInfo")), 0)
-        return dt.datetime.fromtimestamp(us / 1000, dt.UTC)
+        info = self._actions(version, "commitInfo")
+        with self._reading_entry(version):
+            ms = next((int(action["timestamp"]) for action in info), 0)
+            return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+
+    @property
+    def last_changed_at(self) -> dt.datetime:
+        """When the log entry of the last version that added or removed files was written, by the clock of the disk."""
+        files = self.location.files(self.name)
+        for version in range(self.version, 0, -1):
+            info = files.get_file_info(log_path(version))
+            if info.mtime is None:  # deleted, so only a checkpoint has it
+                break
+            if self._actions(version, "add") or self._actions(version, "remove"):
+                return info.mtime
+        return dt.datetime.fromtimestamp(0, dt.UTC)
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
-        try:
+        with self._reading_entry(version):
             lines = (self.log_entry(version) or b"").splitlines()
-            actions = [json.loads(line) for line in lines if kind.encode() in line]  # most are of files
-            return [action[kind] for action in actions if kind in action]
-        except (ValueError, TypeError, KeyError):
+            entries = [json.loads(line) for line in lines if kind.encode() in line]  # most are of files
+            actions = [entry[kind] for entry in entries if kind in entry]
+            if not all(isinstance(action, dict) for action in actions):
+                raise TypeError(kind)
+            return actions
+
+    @contextmanager
+    def _reading_entry(self, version: int) -> Iterator[None]:
+        """Convert errors of a log entry that has another shape to StoreFailed."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as why:
+            if isinstance(why, pa.ArrowException):  # of the disk or the object store
+                raise
             raise StoreFailed(
                 f"The store at {self.location.url} is damaged: {self.name}/{log_path(version)} is not a log entry. "
                 "Restore that file from a backup."
@@ -386,15 +451,13 @@ class TableVersion:
         needed = {file.path for file in TableVersion(self.location, self.name, first).files()}
         needed.update(file.path for file in self.files())  # a lost log entry may have added them
         for version in range(first + 1, self.version + 1):
-            needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
-        files = self.location.files(self.name)
-        entries = files.get_file_info(fs.FileSelector("", recursive=True))
-        old = [one.path for one in entries if one.is_file and one.mtime is not None and one.mtime < before]
-        data = [
-            path for path in old if path.endswith(".parquet") and not path.startswith(LOG_FOLDER) and path not in needed
-        ]
-        for path in [*data, *_log_before(first, old)]:
-            files.delete_file(path)
+            with self._reading_entry(version):
+                needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
+        check_contained(self.location, self.name, needed)
+        written = list_files(self.location, self.name)
+        unneeded = [path for path, at in written.items() if at < before and path not in needed]
+        data = [path for path in unneeded if path.endswith(".parquet") and not path.startswith(LOG_FOLDER)]
+        delete_files(self.location, self.name, [*data, *_log_before(first, list(written))])
         return len(data)
 
 
@@ -644,6 +707,7 @@ def _parquet(rows: pa.Table) -> pa.Buffer:
 
 
 def _write_parquet(location: Location, table: str, path: str, data: pa.Buffer) -> None:
+    check_contained(location, table, [path])
     files, local = location.files(table), Path(location.table_url(table), path)
     if location.is_local:
         local.parent.mkdir(parents=True, exist_ok=True)
@@ -651,6 +715,13 @@ def _write_parquet(location: Location, table: str, path: str, data: pa.Buffer) -
         sink.write(data)
     if location.is_local:
         flush(local, local.parent)
+
+
+def _deleted(location: Location, table: str, path: str) -> StoreFailed:
+    return StoreFailed(
+        f"The store at {location.url} could not be written: {table}/{path} was deleted before it was committed. "
+        "Check the clocks of all machines that clean the store, and try again. The store is as the last commit left it."
+    )
 
 
 def _repeating_columns(rows: pa.Table) -> list[str]:

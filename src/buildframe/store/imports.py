@@ -25,7 +25,7 @@ from buildframe.spec import Moment
 from buildframe.spec.odd_values import OddValue
 from buildframe.store import retained_columns, transactions
 from buildframe.store.delta import TableVersion
-from buildframe.store.export_folders import BuildExports, DamagedExport, ExportedBuild, ExportFolder
+from buildframe.store.export_folders import Bounds, BuildExports, DamagedExport, ExportedBuild, ExportFolder, TooLarge
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
@@ -35,6 +35,10 @@ from buildframe.store.transactions import SyncBatch
 _WORKERS = 16  # threads that read files; each waits for an object store most of the time
 _BUILDS_PER_BATCH = 500
 _BYTES_PER_BATCH = 64 * 2**20
+_JOBS_PER_BATCH = 50_000
+_SHARED = Bounds(file_bytes=2**20, build_bytes=4 * 2**20, jobs=1_000)
+"""Bounds of a build that one of the threads reads. Larger builds are read one at a time, so that memory is bounded."""
+
 _SHOWN = 3  # skipped folders in the text of a result
 
 
@@ -54,13 +58,14 @@ class ImportResult:
     unchanged : int
         Builds that the store had in the same or a later state.
     skipped : dict of str to str
-        Folders that were not imported, by their path in the export, each with the reason.
+        Folders and links that were not imported, by their path in the export, each with the reason.
     bytes : int
         Size of the written files.
     version : int
         Version of the store after the import; -1 if there is no store.
     odd : int
-        Values of imported builds and jobs that did not fit their columns and became null, or text.
+        Values of imported builds and jobs that did not fit their columns and became null, or text; also times after the
+        day of the import, which became null.
 
     See Also
     --------
@@ -150,9 +155,8 @@ class ExportImport:
                     share = (place + min(1.0, (start + _BUILDS_PER_BATCH) / len(folders))) / len(days)
                     bar.show(self.builds + self.unchanged, place + 1, share, "folders of days")
             bar.end()
-        return ImportResult(
-            self.builds, self.jobs, self.unchanged, dict(self.skipped), self.bytes, self._state.version, self.odd
-        )
+        skipped = {_readable(path): why for path, why in {**self.exports.skipped, **self.skipped}.items()}
+        return ImportResult(self.builds, self.jobs, self.unchanged, skipped, self.bytes, self._state.version, self.odd)
 
     def _newest_state(self) -> SyncState:
         with store_errors("read", self.location):
@@ -168,29 +172,45 @@ class ExportImport:
         for folder in folders:
             if first[folder.build_id] is not folder:
                 self._skip(folder, f"{first[folder.build_id].path} is of the same build")
-        heads = list(self._read(self.exports.read_build, [(one, one) for one in first.values()], pool))
+        heads: list[tuple[ExportFolder, ExportedBuild]] = []
+        for head in self._read(self.exports.read_build, [(one, one) for one in first.values()], pool):
+            heads.append(head)
+            if sum(build.size for _, build in heads) >= _BYTES_PER_BATCH:
+                self._import_builds(heads, pool)
+                heads = []
+        self._import_builds(heads, pool)
+
+    def _import_builds(self, heads: Sequence[tuple[ExportFolder, ExportedBuild]], pool: ThreadPoolExecutor) -> None:
+        """Import those of these builds that are new or newer, whose jobs are not read yet."""
         stored = self._stored([build for _, build in heads])
         changed = [(folder, build) for folder, build in heads if not _is_current(build, stored)]
         self.unchanged += len(heads) - len(changed)
         batch: list[ExportedBuild] = []
         for _, build in self._read(self.exports.read_jobs, changed, pool):
             batch.append(build)
-            if sum(one.size for one in batch) >= _BYTES_PER_BATCH:
+            n_jobs = sum(len(one.row.jobs) for one in batch)
+            if sum(one.size for one in batch) >= _BYTES_PER_BATCH or n_jobs >= _JOBS_PER_BATCH:
                 self._commit(batch, stored)
                 batch = []
         self._commit(batch, stored)
 
     def _read(
-        self, read: Callable[[Any], ExportedBuild], items: Sequence[tuple[ExportFolder, Any]], pool: ThreadPoolExecutor
+        self, read: Callable[..., ExportedBuild], items: Sequence[tuple[ExportFolder, Any]], pool: ThreadPoolExecutor
     ) -> Iterator[tuple[ExportFolder, ExportedBuild]]:
         """Yield what `read` returns for each item, some items ahead; skip damaged folders."""
         for start in range(0, len(items), 2 * _WORKERS):
-            futures = [(folder, pool.submit(read, item)) for folder, item in items[start : start + 2 * _WORKERS]]
-            for folder, future in futures:
+            ahead = items[start : start + 2 * _WORKERS]
+            futures = [pool.submit(read, item, _SHARED) for _, item in ahead]
+            for (folder, item), future in zip(ahead, futures, strict=True):
                 try:
-                    yield folder, future.result()
+                    try:
+                        build = future.result()
+                    except TooLarge:
+                        build = read(item)
                 except DamagedExport as why:
                     self._skip(folder, why)
+                else:
+                    yield folder, build
 
     def _skip(self, folder: ExportFolder, why: Exception | str) -> None:
         self.skipped[folder.path or self.exports.location.url] = str(why)
@@ -260,6 +280,11 @@ class ExportImport:
         jobs = arrow.to_frame("jobs", [arrow.jobs_of(builds, rows, report=odd.append)])
         self.odd += len(odd)
         return _dated(arrow.to_frame("builds", [builds]), retained_columns.as_list_rows(jobs))
+
+
+def _readable(path: str) -> str:
+    """Return a path without bytes that are not UTF-8, which could not be printed."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:

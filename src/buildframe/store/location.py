@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ def store_errors(
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
-        message = location.redacted(_one_line(without_frames(why)))[:_MAX_MESSAGE]
+        message = location.redacted(one_line(without_frames(why)))[:_MAX_MESSAGE]
         if _LOST_ENTRY.search(message):
             raise StoreFailed(
                 f"{subject} at {location.url} could not be {action}, because a log entry is missing, as after a "
@@ -77,10 +78,34 @@ def store_errors(
         ) from None
 
 
-def _one_line(why: BaseException) -> str:
+def one_line(why: BaseException) -> str:
     """Return an error message as one line, without terminal colors and backtrace."""
     lines = (line.strip(" ↳") for line in re.sub(r"\x1b\[\d*m", "", str(why)).splitlines())
     return "; ".join(line for line in lines if line and not _BACKTRACE_LINE.match(line)) or type(why).__name__
+
+
+def check_hard_links(location: Location) -> None:
+    """Raise StoreFailed if the file system of a local store has no hard links.
+
+    A commit links its log entry to its name, which fails if another writer was first. Nothing else on a disk is as
+    safe with several writers.
+    """
+    if not location.is_local:
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix=".buildframe-", dir=location.url) as folder:
+            file = Path(folder, "file")
+            file.touch()
+            try:
+                os.link(file, Path(folder, "link"))
+            except OSError as why:
+                raise StoreFailed(
+                    f"There can be no store at {location.url}: its file system has no hard links ({why.strerror}), "
+                    "which commits need. Use a folder on another file system, such as ext4, XFS, APFS or NTFS, or an "
+                    "object store."
+                ) from None
+    except OSError:
+        return  # nothing can be written there, which the caller reports
 
 
 def check_path(name: str, path: str) -> None:

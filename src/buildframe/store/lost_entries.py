@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.store import checksums
+from buildframe.store.contained_paths import check_contained
 from buildframe.store.delta import (
     LOG_FILE,
     LOG_FOLDER,
@@ -97,7 +98,9 @@ def _files_on_disk(table: TableVersion, day: str | None) -> set[str]:
     """Return the paths of the data files in the folder of a day."""
     folder = partition_folder(table.schema, day).rstrip("/")
     found = table.location.files(table.name).get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return {file.path for file in found if file.is_file and file.path.endswith(".parquet")}
+    paths = {file.path for file in found if file.is_file and file.path.endswith(".parquet")}
+    check_contained(table.location, table.name, paths)  # the folder may be a link
+    return paths
 
 
 def _paths_in_log(table: TableVersion) -> set[str]:

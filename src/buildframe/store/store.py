@@ -206,7 +206,8 @@ class Store(StoreReader):
         Import builds that the hosted service exported past retention, without a request to the service.
 
         An import that stopped continues when it is started again. A stored build is replaced only if the export has a
-        later state of it, or jobs that the store lacks. Folders that cannot be read are skipped and reported.
+        later state of it, or jobs that the store lacks. Folders that cannot be read are skipped and reported, and links
+        are not followed.
 
         Parameters
         ----------
@@ -284,7 +285,7 @@ class Store(StoreReader):
         Delete files that only old versions need.
 
         The newest version always stays readable. Files younger than one day are kept, because a running sync or reader
-        may use them.
+        may use them. Their age does not count from the local clock alone, which may be ahead.
 
         Parameters
         ----------

@@ -351,6 +351,7 @@ class Sync:
             base_state=self._known,
             local_time=self._clock.local_time,
             confirmed=self._clock.confirmed,
+            is_simulated=self._clock.is_simulated,
             start_state=self._start_state,
             base=base,
             **more,

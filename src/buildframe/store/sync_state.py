@@ -10,23 +10,39 @@ from typing import Any, Self
 
 import msgspec
 
-from buildframe.errors import StoreFailed
+from buildframe.errors import Malformed, StoreFailed
 from buildframe.spec import Moment
 from buildframe.spec.decoders import convert
+from buildframe.spec.times import VALID_YEARS
+from buildframe.store import STORED_TABLES
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.table_contents import TableContents
+from buildframe.terminal import show
 
 _MAX_DAYS = 5  # in a message
 
 FORMAT = 2
 
+_REQUIRED = (
+    *("as_of", "versions", "coverage", "lists", "first"),
+    *("has_webhook_updates", "local_time", "confirmed", "ordered_from"),
+)
+"""Fields that every commit of this format has. Later versions of the package added others."""
+
+_MAX_VERSION = 2**63
+_YEARS = range(1900, VALID_YEARS.stop)  # of the clock of a service, which may be wrong
+
 NEVER = Moment.from_us(0)
 """A time before all records of a service."""
 
 
-def _parse(_: type, text: str) -> Moment:
-    return Moment.parse(text)
+def _parse(_: type, text: Any) -> Moment:
+    """Return a time of stored metadata; raise ValueError for another value."""
+    try:
+        return Moment.parse(text)
+    except (Malformed, AttributeError, TypeError):
+        raise ValueError(f"{show(text)} is not a time") from None
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,9 @@ class SyncState:
     build once for each day on which it was said to be created, and did not write this field.
 
     `contents` describes the files of each table, to notice a lost log entry. Earlier versions did not write it.
+
+    `is_simulated` is true if no clock need agree with `as_of`: it is that of a sandbox or of exported builds, or an
+    earlier version of the package did not write this field.
     """
 
     version: int = -1
@@ -88,6 +107,7 @@ class SyncState:
     ordered_from: int = 0
     unique_ids: bool = False
     contents: Mapping[str, TableContents] = field(default_factory=dict)
+    is_simulated: bool = True
 
     @classmethod
     def newest(cls, builds: TableVersion) -> Self:
@@ -143,7 +163,33 @@ class SyncState:
                 f"The store has format {metadata.get('format')}, and this version of buildframe reads format {FORMAT}. "
                 'Upgrade with pip install --upgrade "buildframe[store]", or sync to another folder.'
             )
-        return convert({**metadata, "version": version}, cls, dec_hook=_parse)
+        try:
+            missing = next((name for name in _REQUIRED if name not in metadata), None)
+            if missing is not None:
+                raise ValueError(f"it has no {missing}")
+            state = convert({**metadata, "version": version}, cls, dec_hook=_parse)
+            state._check_ranges()
+        except (ValueError, RecursionError) as why:
+            raise StoreFailed(
+                f"The store is damaged: the metadata of version {version} has another shape: {why}. "
+                "Restore the folder from a backup, or sync to another."
+            ) from None
+        return state
+
+    def _check_ranges(self) -> None:
+        """Raise ValueError for names and numbers that no commit writes."""
+        wrong = next((name for name in self.versions if name not in STORED_TABLES), None)
+        if wrong is not None:
+            raise ValueError(f"{show(wrong)} is not a table of a store")
+        if not all(0 <= version < _MAX_VERSION for version in self.versions.values()):
+            raise ValueError("a version of a table is out of range")
+        if not (0 <= self.first <= self.version and 0 <= self.ordered_from <= self.version):
+            raise ValueError("first or ordered_from is out of range")
+        times = [self.as_of, self.confirmed, self.local_time or NEVER, *self.lists.values()]
+        for coverage in self.coverage.values():
+            times += [coverage.until, coverage.confirmed]
+        if not all(at.year in _YEARS for at in times):
+            raise ValueError("a time is out of range")
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON representation without the version; the names of the fields are the stored format."""

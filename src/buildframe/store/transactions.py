@@ -32,7 +32,11 @@ from buildframe.store.sync_state import NEVER, Coverage, SyncState
 from buildframe.store.table_contents import TableContents
 from buildframe.webhooks import WebhookFrames
 
-GRACE = dt.timedelta(days=1)  # minimum age of files that `clean` deletes: a running sync or reader may use younger ones
+GRACE = dt.timedelta(days=1)
+"""Minimum age of files that `clean` deletes, because a running sync or reader may use younger ones. A sync ends after 6
+hours by default, and writes the files of a commit shortly before it."""
+
+_YEAR_1 = Moment(1, 1, 1, tzinfo=dt.UTC)
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 _RECOMPUTED_ROWS = 200_000  # rows of a table that one commit rewrites because of older computed columns
 
@@ -63,8 +67,8 @@ class SyncBatch:
     """Input of one commit of a sync: builds with all their jobs, deleted builds, lists, and the new coverage.
 
     `base_state` is the state before the requests of this batch; every row was read after it. `base` is the coverage of
-    the scope at that time. `start_state` is the state before the first commit of the sync. `local_time` and `confirmed`
-    are those of `SyncState`. `is_import` marks exported builds, which no sync fetched.
+    the scope at that time. `start_state` is the state before the first commit of the sync. `local_time`, `confirmed`
+    and `is_simulated` are those of `SyncState`. `is_import` marks exported builds, which no sync fetched.
     """
 
     builds: pd.DataFrame
@@ -80,6 +84,7 @@ class SyncBatch:
     confirmed: Moment = NEVER
     start_state: SyncState | None = None
     is_import: bool = False
+    is_simulated: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,19 +172,30 @@ def clean(location: Location, keep: dt.timedelta) -> int:
         builds = TableVersion.at(location, "builds")
         if builds is None or SyncState.newest(builds).as_of == NEVER:
             raise location.missing_store_error
+        builds.files()  # checks where they are, before the first commit
         if _lost_entries(location):
             raise StoreFailed(
                 f"The store at {location.url} cannot be cleaned, because its log lost an entry. Sync it first."
             )
-        oldest = _oldest_readable(builds, keep)
-        before = dt.datetime.now(dt.UTC) - GRACE
+        now = _confirmed_now(builds)
+        oldest = _oldest_readable(builds, keep, now)
+        state = SyncState.newest(builds)
+        before = (now if state.is_simulated else min(now, state.as_of)) - GRACE
         done = _commit_with_retries(location, Retention(), lambda transaction: transaction.forget(oldest.version))
         versions = {**dict.fromkeys(done.state.versions, 0), **oldest.versions, "builds": oldest.version}
         tables = ((TableVersion.at(location, name), version) for name, version in versions.items())
         return sum(table.vacuum(version, before) for table, version in tables if table is not None)
 
 
-def _oldest_readable(builds: TableVersion, keep: dt.timedelta) -> SyncState:
+def _confirmed_now(builds: TableVersion) -> Moment:
+    """Return a time that has certainly come: the earlier one of the local clock and the last commit with files.
+
+    The local clock may be ahead. A commit of a cleaning changes no file, so that it does not confirm its own clock.
+    """
+    return Moment.of(min(dt.datetime.now(dt.UTC), builds.last_changed_at))
+
+
+def _oldest_readable(builds: TableVersion, keep: dt.timedelta, confirmed_now: Moment) -> SyncState:
     """Return the oldest state within `keep` of the newest, or that was the newest within the last day.
 
     The service clock or the local clock may have been wrong. A state is therefore older than `keep` only if both clocks
@@ -187,11 +203,12 @@ def _oldest_readable(builds: TableVersion, keep: dt.timedelta) -> SyncState:
     """
     now = Moment.of(dt.datetime.now(dt.UTC))
     newest = oldest = SyncState.newest(builds)
-    first = (newest.as_of if newest.confirmed == NEVER else newest.confirmed) - keep
+    latest = newest.as_of if newest.confirmed == NEVER else newest.confirmed
+    first = latest - min(keep, latest - _YEAR_1)
     last, version = max(newest.as_of, now), newest.version - 1
     while (state := next(SyncState.all(builds, version), None)) is not None and state.version >= newest.first:
         is_young = first <= state.as_of <= last or builds.committed_at(state.version) >= now - keep
-        if is_young or builds.committed_at(oldest.version) >= now - GRACE:
+        if is_young or builds.committed_at(oldest.version) >= confirmed_now - GRACE:
             oldest = state
         version = state.ordered_from - 1 if state.as_of < first and oldest is not state else state.version - 1
     return oldest
@@ -376,7 +393,12 @@ class _Transaction(ExitStack):
             return self.state
         ordered = self._builds.version + 1 if is_earlier else self.state.ordered_from
         return replace(
-            self.state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed, ordered_from=ordered
+            self.state,
+            as_of=batch.as_of,
+            local_time=batch.local_time,
+            confirmed=batch.confirmed,
+            ordered_from=ordered,
+            is_simulated=self.state.is_simulated if batch.is_import else batch.is_simulated,
         )
 
     def _gone(self, batch: SyncBatch) -> pa.Table:
