@@ -148,7 +148,7 @@ def test_sql_lists_all_tables(store: Store, query: str) -> None:
 def test_a_lost_file_affects_only_queries_of_its_table(store: Store) -> None:
     Path(store.files("jobs")[0]).unlink()
     assert store.sql("SELECT count(*) AS n FROM Builds")["n"].item() == len(store.builds())
-    with pytest.raises(StoreFailed, match="No files found") as failed:
+    with pytest.raises(StoreFailed, match="No such file or directory") as failed:
         store.sql("SELECT count(*) FROM jobs")
     assert "LINE 1" not in str(failed.value)
 

@@ -711,7 +711,7 @@ def _write_parquet(location: Location, table: str, path: str, data: pa.Buffer) -
     files, local = location.files(table), Path(location.table_url(table), path)
     if location.is_local:
         local.parent.mkdir(parents=True, exist_ok=True)
-    with files.open_output_stream(path) as sink:
+    with files.open_output_stream(path, buffer_size=data.size + 1) as sink:  # Arrow passes only buffered data as bytes
         sink.write(data)
     if location.is_local:
         flush(local, local.parent)
