@@ -20,6 +20,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import receiver as receiving
+from buildframe import webhooks
 from buildframe.errors import BadInput, MissingExtra, StoreFailed
 from buildframe.receiver import asgi, inbox
 from buildframe.receiver.reduced_bodies import reduce_body
@@ -240,24 +241,42 @@ def test_deliveries_that_cannot_be_written_wait_and_are_logged(
     assert SECRET not in caplog.text
 
 
-def test_a_fault_of_its_own_holds_up_only_that_batch(
+def test_a_delivery_that_cannot_be_converted_holds_up_no_other(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    true, done = bf.Store.receive, []
+    true = webhooks.frames_per_event
+
+    def frames(events: Any, fetched_at: Any) -> Any:
+        if any(b"build-1/1" in event.body for event in events):
+            raise ZeroDivisionError
+        return true(events, fetched_at)
+
+    monkeypatch.setattr(webhooks, "frames_per_event", frames)
+    with serving(receiving.application(store, [SECRET], every=LONG)) as served:
+        for number in range(3):
+            sent(served.url, job(number))
+    assert "1 deliveries were dropped. The next sync adds their builds" in caplog.text
+    assert set(states(store)) == {"build-1", "build-1/0", "build-1/2"}
+
+
+def test_no_delivery_is_lost_to_an_error_that_passes(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    true, works = bf.Store.receive, threading.Event()
 
     def receive(self: bf.Store, events: Any, **options: bool) -> Any:
-        done.append(len(events))
-        if len(done) == 1:
-            raise ZeroDivisionError
-        return true(self, events, **options)
+        if works.is_set():
+            return true(self, events, **options)
+        raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(bf.Store, "receive", receive)
     with serving(receiving.application(store, [SECRET], every=0.05)) as served:
-        sent(served.url, job(0))
-        served.until(lost=1, waiting=0)
-        sent(served.url, job(1))
-        served.until(lost=1, jobs=1)
-    assert "A delivery was dropped. The next sync adds its build" in caplog.text
+        for number in range(3):
+            sent(served.url, job(number))
+        while served.status()["failures"] < 2:
+            time.sleep(0.01)
+        assert httpx.get(f"{served.url}health").status_code == 503
+        works.set()
+        served.until(waiting=0, failures=0, lost=0)
+    assert len(states(store)) == 4
 
 
 @pytest.mark.slow

@@ -130,3 +130,13 @@ def test_a_connection_stays_open_for_requests_that_come_in_time(
         for _ in range(4):
             ask_health(line)
             time.sleep(0.2)
+
+
+def test_a_client_that_does_not_read_is_given_up(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buildframe.receiver.server.RESPONSE_TIMEOUT_S", 0.5)
+    with serving(receiver.application(store, [SECRET]), send_buffer=4_096) as served, socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_000)
+        line.connect(("127.0.0.1", served.port))
+        line.settimeout(60)
+        with pytest.raises(ConnectionError):
+            line.sendall(b"GET /x HTTP/1.1\r\nHost: here\r\n\r\n" * 200_000)

@@ -83,6 +83,7 @@ class Inbox:
         self.received = self.failures = 0
         self.is_due = threading.Event()  # when a whole batch has arrived
         self._unread = self._unread_bytes = 0
+        self._is_stopped = False
         self._arrived: list[tuple[Delivery, Future[str | None]]] = []
         self._arrivals, self._database = threading.Lock(), threading.RLock()
         self._committer = ThreadPoolExecutor(1, "buildframe inbox")
@@ -110,11 +111,11 @@ class Inbox:
         stored.set_running_or_notify_cancel()  # a canceled request must not cancel it
         delivery = Delivery(0, received_us, event, body, _checksum(received_us, event, body))
         with self._arrivals:
-            self._arrived.append((delivery, stored))
-        try:
-            self._committer.submit(self._commit_arrived)
-        except RuntimeError:  # after `stop`
-            stored.set_result("The receiver is stopping. Send the delivery again.")
+            if self._is_stopped:
+                stored.set_result("The receiver is stopping. Send the delivery again.")
+            else:
+                self._arrived.append((delivery, stored))
+                self._committer.submit(self._commit_arrived)
         return stored
 
     def take_turn(self) -> bool:
@@ -127,39 +128,51 @@ class Inbox:
     def oldest(self) -> list[Delivery]:
         """Return the oldest deliveries, as many as one batch may contain."""
         with self._database:
+            self._reopen_if_moved()
             try:
                 return list(self._oldest())
             except sqlite3.DatabaseError as why:
-                if not self._set_aside(why):
+                if not _is_damage(why, self.path):
                     raise
-                return self.oldest()
+                self._replace_damaged(why)
+                return list(self._oldest())
 
     def remove(self, deliveries: Sequence[Delivery]) -> None:
-        """Remove deliveries that are in the store."""
+        """Remove deliveries that are in the store.
+
+        A replaced database has other ids. Then they stay, and are written again, which changes nothing.
+        """
+        delete = "DELETE FROM deliveries WHERE id = ? AND received_us = ? AND checksum = ?"
         with self._database:
             with self._transaction() as database:
-                database.executemany("DELETE FROM deliveries WHERE id = ?", [(delivery.id,) for delivery in deliveries])
+                database.executemany(delete, [(one.id, one.received_us, one.checksum) for one in deliveries])
             if not self.waiting()[0]:
                 self._connection.executescript("PRAGMA incremental_vacuum")  # `execute` releases one page only
 
     def waiting(self) -> tuple[int, int, int | None]:
         """Return the number of waiting deliveries, bytes of their bodies, and when the oldest was received."""
         with self._database:
+            self._reopen_if_moved()
             query = "SELECT count(*), total(length(body)), min(received_us) FROM deliveries WHERE event <> ?"
             deliveries, size, since_us = self._connection.execute(query, [_PROBE]).fetchone()
         return deliveries, int(size), since_us
 
     def recover(self) -> None:
         """After a failure, write a row and delete it, so that the end of the failure shows without a delivery."""
-        if not self.failures:
+        failures = self.failures
+        if not failures:
             return
         with self._database:
             if self._insert([Delivery(0, 0, _PROBE, bytes(_PAGE_BYTES), 0)]) is None:
                 with self._transaction() as database:
                     database.execute("DELETE FROM deliveries WHERE event = ?", [_PROBE])
+            else:
+                self.failures = failures
 
     def stop(self) -> None:
         """Store what has arrived, and refuse what comes later."""
+        with self._arrivals:
+            self._is_stopped = True
         self._committer.shutdown()
 
     def close(self) -> None:
@@ -191,27 +204,34 @@ class Inbox:
     def _insert(self, deliveries: Sequence[Delivery]) -> str | None:
         """Insert deliveries durably. Return None, or the reason of a refusal."""
         try:
-            with self._transaction() as database:
-                database.executemany(_INSERT, [delivery[1:] for delivery in deliveries])
-        except (OSError, sqlite3.Error) as why:
+            try:
+                self._write(deliveries)
+            except sqlite3.DatabaseError as why:
+                if not _is_damage(why, self.path):
+                    raise
+                self._replace_damaged(why)
+                self._write(deliveries)
+        except Exception as why:  # each delivery gets a response
             if not self.failures:
-                _LOG.error("Deliveries are refused because %s cannot be written: %s", self.path, why)
+                limit = f" (up to {MAX_BYTES >> 20} MiB may wait)" if _name(why) == "SQLITE_FULL" else ""
+                _LOG.error("Deliveries are refused because %s cannot be written: %s%s", self.path, why, limit)
             self.failures += 1
-            with suppress(OSError, sqlite3.Error):
-                self._set_aside(why)
             return "The delivery cannot be written to disk now. Send it again later."
         if self.failures:
             _LOG.warning("Deliveries are accepted again: %s can be written", self.path)
             self.failures = 0
         return None
 
+    def _write(self, deliveries: Sequence[Delivery]) -> None:
+        with self._transaction() as database:
+            database.executemany(_INSERT, [delivery[1:] for delivery in deliveries])
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._database:
-            if not self._is_at_path():
-                self._connection.close()
-                self._open()
             self._connection.execute("BEGIN IMMEDIATE")
+            if self._reopen_if_moved():
+                self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
@@ -219,6 +239,14 @@ class Inbox:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def _reopen_if_moved(self) -> bool:
+        if self._is_at_path():
+            return False
+        moved = self._connection
+        self._open()
+        moved.close()
+        return True
 
     def _is_at_path(self) -> bool:
         """Return whether the open file is still the one at the path. Another receiver or a person may have moved it."""
@@ -238,16 +266,20 @@ class Inbox:
             yield delivery
 
     def _open(self) -> None:
+        """Open the database, or replace it if it is damaged."""
         try:
             self._connection = self._checked()
         except sqlite3.DatabaseError as why:
-            if not self._set_aside(why):
+            if not _is_damage(why, self.path):
                 raise
-        self._status = os.stat(self.path)
+            self._replace_damaged(why)
 
     def _checked(self) -> sqlite3.Connection:
+        """Open the database, and check all of it."""
         connection = _connect(self.path, timeout=30)
         try:
+            self._status = os.stat(self.path)
+            _prepare(connection)
             (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":
                 raise sqlite3.DatabaseError(state)
@@ -270,26 +302,36 @@ class Inbox:
         elif tables != _SCHEMA or connection.execute("SELECT id FROM store").fetchall() != [(self._store_id,)]:
             raise StoreFailed(
                 f"{str(self.path)!r} holds deliveries for another store, which was at this address before, or is of "
-                "another version. Move the file to another folder, and sync: a sync adds what deliveries report."
+                "another version, or damaged. Move the file to another folder, and sync: a sync adds what deliveries "
+                "report."
             )
 
-    def _set_aside(self, why: Exception) -> bool:
-        """Rename the database if it is damaged, and copy its intact deliveries. Return whether it was damaged."""
-        if not isinstance(why, sqlite3.DatabaseError) or isinstance(why, sqlite3.OperationalError):
-            return False
+    def _replace_damaged(self, why: Exception) -> None:
+        """Rename the damaged database, and copy its intact deliveries into a new one."""
         with self._database:
+            if not self._is_at_path():  # another receiver has replaced it
+                self._connection = self._checked()
+                return
             aside = self.path.with_name(f"{self.path.stem}-damaged-{time.time_ns()}{self.path.suffix}")
             journal = Path(f"{self.path}-journal")
             if journal.exists():  # SQLite would apply it to the new database
                 journal.rename(f"{aside}-journal")
             self.path.rename(aside)
-            self._open()
+            self._connection = self._checked()
             intact = _intact_deliveries(aside)
-            with self._transaction() as database:
-                database.executemany(_INSERT, [delivery[1:] for delivery in intact])
+            self._write(intact)
         message = "%s was damaged (%s), and is now %s. %d of its deliveries wait. The next sync adds lost ones"
         _LOG.error(message, self.path, why, aside.name, len(intact))
-        return True
+
+
+def _is_damage(why: Exception, path: Path) -> bool:
+    """Return whether an error means that the database is damaged, not that something is in the way."""
+    is_version = _name(why) == "SQLITE_READONLY" and os.access(path, os.W_OK)  # a damaged number of the file format
+    return type(why) is sqlite3.DatabaseError or is_version or _name(why) == "SQLITE_ERROR"
+
+
+def _name(why: Exception) -> str:
+    return getattr(why, "sqlite_errorname", "")
 
 
 def _connect(path: Path, timeout: float) -> sqlite3.Connection:
@@ -300,13 +342,14 @@ def _connect(path: Path, timeout: float) -> sqlite3.Connection:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged text is no error of its own
-    try:
-        for setting in (*_SETTINGS, *(() if path.stat().st_size else _SETTINGS_OF_NEW)):
-            connection.execute(f"PRAGMA {setting}").fetchall()
-    except BaseException:
-        connection.close()
-        raise
     return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Set how a database is written. What the file itself records is set in a new one only."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    for setting in _SETTINGS if pages else (*_SETTINGS, *_SETTINGS_OF_NEW):
+        connection.execute(f"PRAGMA {setting}").fetchall()
 
 
 def _checksum(received_us: int, event: str, body: bytes) -> int:
@@ -316,7 +359,7 @@ def _checksum(received_us: int, event: str, body: bytes) -> int:
 def _intact_deliveries(path: Path) -> list[Delivery]:
     """Read a damaged database, one delivery after the other."""
     found: list[Delivery] = []
-    with suppress(sqlite3.Error), closing(_connect(path, timeout=0)) as connection:
+    with suppress(sqlite3.DatabaseError), closing(_connect(path, timeout=30)) as connection:
         first, last = connection.execute("SELECT min(id), max(id) FROM deliveries").fetchone()
         for id in range(first or 0, min(last or 0, (first or 0) + MAX_BYTES // 100) + 1):
             with suppress(sqlite3.Error):

@@ -14,6 +14,7 @@ from buildframe.receiver import asgi
 
 MAX_CONNECTIONS = 400  # each may use MAX_BODY_BYTES of memory before its delivery is verified
 MAX_HEADER_BYTES = 32_768
+RESPONSE_TIMEOUT_S = 60.0  # from the last header of a request to the end of its response
 
 
 def serve(application: Starlette, listener: socket.socket) -> int:
@@ -57,34 +58,43 @@ def server(application: Starlette) -> uvicorn.Server:
 
 
 class Connection(H11Protocol):
-    """Handle a connection, and close it if the headers of a request are late: uvicorn has no such limit."""
+    """Handle a connection, and end it if the headers of a request are late, or the client does not read a response.
+
+    uvicorn has no such limits.
+    """
 
     _timer: asyncio.TimerHandle | None = None
+    _is_answering = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
-        self._start_timer()
+        self._limit(asgi.REQUEST_TIMEOUT_S)
 
     def data_received(self, data: bytes) -> None:
-        if self._timer is None and self._is_waiting:
-            self._start_timer()
+        if self._timer is None:
+            self._limit(asgi.REQUEST_TIMEOUT_S)
         super().data_received(data)
-        if not self._is_waiting:
-            self._stop_timer()
+        if not self._is_answering and self.cycle is not None and not self.cycle.response_complete:
+            self._is_answering = True
+            self._limit(RESPONSE_TIMEOUT_S)
+
+    def on_response_complete(self) -> None:
+        self._is_answering = False
+        self._stop()
+        super().on_response_complete()
+        if self.cycle is not None and not self.cycle.response_complete:  # the next one of several was there already
+            self._is_answering = True
+            self._limit(RESPONSE_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self._stop()
         super().connection_lost(exc)
 
-    @property
-    def _is_waiting(self) -> bool:
-        """Whether no request is being processed."""
-        return self.cycle is None or self.cycle.response_complete
+    def _limit(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(asgi.REQUEST_TIMEOUT_S, self.transport.close)
-
-    def _stop_timer(self) -> None:
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

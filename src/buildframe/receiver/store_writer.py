@@ -12,10 +12,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from buildframe import webhooks
-from buildframe.errors import BadInput, BuildframeError
+from buildframe.errors import BadInput, BuildframeError, StoreFailed
 from buildframe.receiver.inbox import Delivery, Inbox
 from buildframe.receiver.reduced_bodies import reduce_body
 from buildframe.spec import Moment
+from buildframe.store import webhook_rows
 from buildframe.store.store import Store
 from buildframe.webhooks import HEADER_NAMES, Event
 
@@ -107,7 +108,7 @@ class StoreWriter:
             "waiting_bytes": size,
             "oldest_s": None if since_us is None else max(0.0, time.time() - since_us / 1e6),
             "failures": self._failures,
-            "disk_failures": self._inbox.failures,
+            "disk_failures": self._inbox.failures if waiting is not None else max(1, self._inbox.failures),
         }
 
     # --- the thread
@@ -123,33 +124,44 @@ class StoreWriter:
             self._write_all()
 
     def _write_all(self) -> None:
-        """Write what waits, if no other receiver does so."""
+        """Write what waits, if no other receiver does so. After any error, it waits for the next try."""
         try:
             while self._inbox.take_turn() and (batch := self._inbox.oldest()):
                 self._write(batch)
         except (BuildframeError, OSError, sqlite3.Error) as why:
             self._failures += 1
             _LOG.warning("Deliveries could not be written to the store and wait: %s", why)
+        except Exception:
+            self._failures += 1
+            _LOG.exception("Deliveries could not be written to the store and wait")
         else:
             self._failures = 0
 
     def _write(self, batch: Sequence[Delivery]) -> None:
-        """Write a batch. Halve it until the delivery that cannot be converted to rows is alone, and drop that one."""
+        """Write a batch, or remove those of its deliveries that cannot be converted to rows."""
         try:
             result = self._store.receive([_event(delivery) for delivery in batch], **self._options)
-        except (BuildframeError, OSError):
+        except (StoreFailed, OSError, sqlite3.Error):
             raise
-        except Exception:  # later deliveries must not be blocked
-            middle = len(batch) // 2
-            if middle:
-                self._write(batch[:middle])
-                self._write(batch[middle:])
-                return
-            _LOG.exception("A delivery was dropped. The next sync adds its build")
-            self._counts["lost"] += 1
+        except Exception:
+            invalid = [delivery for delivery in batch if not _is_valid(delivery)]
+            if not invalid:
+                raise
+            _LOG.exception("%d deliveries were dropped. The next sync adds their builds", len(invalid))
+            self._counts["lost"] += len(invalid)
+            self._inbox.remove(invalid)
         else:
             self._counts.update(builds=result.builds, jobs=result.jobs, left_out=result.left_out)
-        self._inbox.remove(batch)
+            self._inbox.remove(batch)
+
+
+def _is_valid(delivery: Delivery) -> bool:
+    """Return whether a delivery can be converted to rows."""
+    try:
+        webhook_rows.rows([_event(delivery)], (), Moment.from_us(0))
+    except Exception:
+        return False
+    return True
 
 
 def _event(delivery: Delivery) -> Event:
