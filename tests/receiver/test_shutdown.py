@@ -15,7 +15,7 @@ import uvicorn
 
 import buildframe as bf
 from buildframe import receiver
-from buildframe.receiver.inbox import Delivery, Inbox
+from buildframe.receiver.inbox import Inbox, WaitingDelivery
 from buildframe.receiver.server import server as uvicorn_server
 from buildframe.receiver.store_writer import StoreWriter
 from tests.leaks import shown_of
@@ -103,7 +103,7 @@ def test_so_are_those_that_wait_for_the_disk_though_they_are_stored_in_the_end(
 ) -> None:
     is_slow, go_on, insert = threading.Event(), threading.Event(), Inbox._insert
 
-    def slowly(inbox: Inbox, deliveries: Sequence[Delivery]) -> str | None:
+    def slowly(inbox: Inbox, deliveries: Sequence[WaitingDelivery]) -> str | None:
         is_slow.set()
         assert go_on.wait(30)
         return insert(inbox, deliveries)

@@ -43,7 +43,7 @@ _PROBE = ""  # event of a row that only tests whether the file can be written
 _LOG = logging.getLogger("buildframe")
 
 
-class Delivery(NamedTuple):
+class WaitingDelivery(NamedTuple):
     """Hold a delivery: its place, time of receipt (microseconds since 1970), name of the event, body, and checksum."""
 
     id: int
@@ -84,7 +84,7 @@ class Inbox:
         self.is_due = threading.Event()  # when a whole batch has arrived
         self._unread = self._unread_bytes = 0
         self._is_stopped = False
-        self._arrived: list[tuple[Delivery, Future[str | None]]] = []
+        self._arrived: list[tuple[WaitingDelivery, Future[str | None]]] = []
         self._arrivals, self._database = threading.Lock(), threading.RLock()
         self._committer = ThreadPoolExecutor(1, "buildframe inbox")
         self.open()
@@ -109,7 +109,7 @@ class Inbox:
         """
         stored: Future[str | None] = Future()
         stored.set_running_or_notify_cancel()  # a canceled request must not cancel it
-        delivery = Delivery(0, received_us, event, body, _checksum(received_us, event, body))
+        delivery = WaitingDelivery(0, received_us, event, body, _checksum(received_us, event, body))
         with self._arrivals:
             if self._is_stopped:
                 stored.set_result("The receiver is stopping. Send the delivery again.")
@@ -125,7 +125,7 @@ class Inbox:
                 self._turn.execute("BEGIN EXCLUSIVE")
         return self._turn.in_transaction
 
-    def oldest(self) -> list[Delivery]:
+    def oldest(self) -> list[WaitingDelivery]:
         """Return the oldest deliveries, as many as one batch may contain."""
         with self._database:
             self._reopen_if_moved()
@@ -137,7 +137,7 @@ class Inbox:
                 self._replace_damaged(why)
                 return list(self._oldest())
 
-    def remove(self, deliveries: Sequence[Delivery]) -> None:
+    def remove(self, deliveries: Sequence[WaitingDelivery]) -> None:
         """Remove deliveries that are in the store.
 
         A replaced database has other ids. Then they stay, and are written again, which changes nothing.
@@ -163,7 +163,7 @@ class Inbox:
         if not failures:
             return
         with self._database:
-            if self._insert([Delivery(0, 0, _PROBE, bytes(_PAGE_BYTES), 0)]) is None:
+            if self._insert([WaitingDelivery(0, 0, _PROBE, bytes(_PAGE_BYTES), 0)]) is None:
                 with self._transaction() as database:
                     database.execute("DELETE FROM deliveries WHERE event = ?", [_PROBE])
             else:
@@ -194,14 +194,14 @@ class Inbox:
         for _, stored in group:
             stored.set_result(refusal)
 
-    def _count_unread(self, deliveries: Sequence[Delivery]) -> None:
+    def _count_unread(self, deliveries: Sequence[WaitingDelivery]) -> None:
         self._unread += len(deliveries)
         self._unread_bytes += sum(len(delivery.body) for delivery in deliveries)
         if self._unread >= BATCH_SIZE or self._unread_bytes >= BATCH_BYTES:
             self._unread = self._unread_bytes = 0
             self.is_due.set()
 
-    def _insert(self, deliveries: Sequence[Delivery]) -> str | None:
+    def _insert(self, deliveries: Sequence[WaitingDelivery]) -> str | None:
         """Insert deliveries durably. Return None, or the reason of a refusal."""
         try:
             try:
@@ -222,7 +222,7 @@ class Inbox:
             self.failures = 0
         return None
 
-    def _write(self, deliveries: Sequence[Delivery]) -> None:
+    def _write(self, deliveries: Sequence[WaitingDelivery]) -> None:
         with self._transaction() as database:
             database.executemany(_INSERT, [delivery[1:] for delivery in deliveries])
 
@@ -254,10 +254,10 @@ class Inbox:
             return os.path.samestat(os.stat(self.path), self._status)
         return False
 
-    def _oldest(self) -> Iterator[Delivery]:
+    def _oldest(self) -> Iterator[WaitingDelivery]:
         query = f"{_SELECT} WHERE event <> ? ORDER BY id LIMIT {BATCH_SIZE}"
         size = 0
-        for delivery in map(Delivery._make, self._connection.execute(query, [_PROBE])):
+        for delivery in map(WaitingDelivery._make, self._connection.execute(query, [_PROBE])):
             if not delivery.is_intact:
                 raise sqlite3.DatabaseError(f"delivery {delivery.id} is damaged")
             if size and size + len(delivery.body) > BATCH_BYTES:
@@ -356,12 +356,12 @@ def _checksum(received_us: int, event: str, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(f"{received_us} {event}".encode()))
 
 
-def _intact_deliveries(path: Path) -> list[Delivery]:
+def _intact_deliveries(path: Path) -> list[WaitingDelivery]:
     """Read a damaged database, one delivery after the other."""
-    found: list[Delivery] = []
+    found: list[WaitingDelivery] = []
     with suppress(sqlite3.DatabaseError), closing(_connect(path, timeout=30)) as connection:
         first, last = connection.execute("SELECT min(id), max(id) FROM deliveries").fetchone()
         for id in range(first or 0, min(last or 0, (first or 0) + MAX_BYTES // 100) + 1):
             with suppress(sqlite3.Error):
-                found += map(Delivery._make, connection.execute(f"{_SELECT} WHERE id = ?", [id]))
+                found += map(WaitingDelivery._make, connection.execute(f"{_SELECT} WHERE id = ?", [id]))
     return [delivery for delivery in found if delivery.is_intact]

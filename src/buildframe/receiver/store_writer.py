@@ -13,7 +13,7 @@ from typing import Any
 
 from buildframe import webhooks
 from buildframe.errors import BadInput, BuildframeError, StoreFailed
-from buildframe.receiver.inbox import Delivery, Inbox
+from buildframe.receiver.inbox import Inbox, WaitingDelivery
 from buildframe.receiver.reduced_bodies import reduce_body
 from buildframe.spec import Moment
 from buildframe.store import webhook_rows
@@ -137,7 +137,7 @@ class StoreWriter:
         else:
             self._failures = 0
 
-    def _write(self, batch: Sequence[Delivery]) -> None:
+    def _write(self, batch: Sequence[WaitingDelivery]) -> None:
         """Write a batch, or remove those of its deliveries that cannot be converted to rows."""
         try:
             result = self._store.receive([_event(delivery) for delivery in batch], **self._options)
@@ -155,7 +155,7 @@ class StoreWriter:
             self._inbox.remove(batch)
 
 
-def _is_valid(delivery: Delivery) -> bool:
+def _is_valid(delivery: WaitingDelivery) -> bool:
     """Return whether a delivery can be converted to rows."""
     try:
         webhook_rows.rows([_event(delivery)], (), Moment.from_us(0))
@@ -164,7 +164,7 @@ def _is_valid(delivery: Delivery) -> bool:
     return True
 
 
-def _event(delivery: Delivery) -> Event:
+def _event(delivery: WaitingDelivery) -> Event:
     """Parse a delivery again, as it arrived."""
     at = Moment.from_us(delivery.received_us)
     return webhooks.parse(delivery.body, {HEADER_NAMES.event[0]: delivery.event}, received_at=at)

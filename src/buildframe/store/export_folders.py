@@ -74,7 +74,7 @@ class DamagedExport(Exception):
     """A folder cannot be read as one whole build; the message says why."""
 
 
-class TooLarge(DamagedExport):
+class ExportTooLarge(DamagedExport):
     """A build has more bytes or jobs than a reader may hold."""
 
 
@@ -175,7 +175,7 @@ class BuildExports:
     def read_build(self, folder: ExportFolder, bounds: Bounds | None = None) -> ExportedBuild:
         """Read a build without its jobs; raise DamagedExport if that is not the build that the folder names.
 
-        Raise TooLarge if it exceeds the bounds, which are by default those of every build.
+        Raise ExportTooLarge if it exceeds the bounds, which are by default those of every build.
         """
         if folder.damage is not None:
             raise DamagedExport(folder.damage)
@@ -202,13 +202,13 @@ class BuildExports:
     def read_jobs(self, build: ExportedBuild, bounds: Bounds | None = None) -> ExportedBuild:
         """Return the build with all its jobs; raise DamagedExport if a job is damaged, missing or of another build.
 
-        Raise TooLarge if it exceeds the bounds, which are by default those of every build.
+        Raise ExportTooLarge if it exceeds the bounds, which are by default those of every build.
         """
         bounds = _bounded(bounds)
         folder, row, size = build.folder, build.row, build.size
         files = folder.job_files
         if len(files) > bounds.jobs:
-            raise TooLarge(f"it has {len(files):,} jobs, more than {bounds.jobs:,}")
+            raise ExportTooLarge(f"it has {len(files):,} jobs, more than {bounds.jobs:,}")
         jobs = []
         n_odd = build.odd
         for id, name in files.items():
@@ -230,9 +230,9 @@ class BuildExports:
         An object store may have decompressed it already.
         """
         most = min(bounds.file_bytes, bounds.build_bytes - n_read)
-        too_large = TooLarge(f"{name} has more than {most:,} bytes after decompression")
+        too_large = ExportTooLarge(f"{name} has more than {most:,} bytes after decompression")
         if most < bounds.file_bytes:
-            too_large = TooLarge(_TOO_LARGE)
+            too_large = ExportTooLarge(_TOO_LARGE)
         if folder.files[name] > most:
             raise too_large
         try:

@@ -25,7 +25,14 @@ from buildframe.spec import Moment
 from buildframe.spec.odd_values import OddValue
 from buildframe.store import retained_columns, transactions
 from buildframe.store.delta import TableVersion
-from buildframe.store.export_folders import Bounds, BuildExports, DamagedExport, ExportedBuild, ExportFolder, TooLarge
+from buildframe.store.export_folders import (
+    Bounds,
+    BuildExports,
+    DamagedExport,
+    ExportedBuild,
+    ExportFolder,
+    ExportTooLarge,
+)
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
@@ -205,7 +212,7 @@ class ExportImport:
                 try:
                     try:
                         build = future.result()
-                    except TooLarge:
+                    except ExportTooLarge:
                         build = read(item)
                 except DamagedExport as why:
                     self._skip(folder, why)
