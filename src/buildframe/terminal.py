@@ -48,6 +48,17 @@ def show(value: Any) -> str:
     return text if text and text.isprintable() and len(text) <= _MAX_LENGTH else f"<{type(value).__name__}>"
 
 
+_MAX_QUOTED = 1_000
+"""Characters of a server's text that a message quotes."""
+
+
+def shorten(text: str) -> str:
+    """Return the text of a server for a message, without its end if it is long."""
+    if len(text) <= _MAX_QUOTED:
+        return text
+    return f"{text[:_MAX_QUOTED]}… (cut: it has {len(text):,} characters)"
+
+
 def nearest_name(given: str, known: Sequence[str]) -> str | None:
     """Return the name of the most similar spelling; None if none is similar."""
     return next(iter(difflib.get_close_matches(given.lower(), known, n=1)), None)

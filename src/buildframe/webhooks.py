@@ -21,13 +21,13 @@ from buildframe.fetching import arrow
 from buildframe.fetching.decoder import may_be_shown
 from buildframe.guards.arguments import checked_names
 from buildframe.guards.secrets import confined
-from buildframe.http.json_bodies import repair_json
+from buildframe.http.json_bodies import decode_repaired
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.members import User
 from buildframe.spec.odd_values import OddValues
 from buildframe.spec.reading import convert_exact_record, convert_record
 from buildframe.spec.rows import read_row, row_type
-from buildframe.terminal import show
+from buildframe.terminal import shorten, show
 
 
 @runtime_checkable
@@ -366,7 +366,7 @@ def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, A
     try:
         event = Event(name, received_at, body, **_records(document, convert_record))
     except (msgspec.ValidationError, RecursionError) as why:
-        raise Malformed(f"The delivery cannot be parsed: {why}.") from None
+        raise Malformed(f"The delivery cannot be parsed: {shorten(str(why))}.") from None
     return event
 
 
@@ -390,12 +390,9 @@ def _records(document: Mapping[str, Any], read: Callable[[type[Resource], Any], 
 def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
     """Return the body, with invalid characters repaired if needed, and its decoded content."""
     try:
-        return body, msgspec.json.decode(body, type=dict[str, Any])
+        return decode_repaired(body, lambda text: msgspec.json.decode(text, type=dict[str, Any]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        repaired = repair_json(body)
-        if repaired is not None:
-            return _read(repaired)
-        raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None
+        raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {shorten(str(why))}.") from None
 
 
 def _text(value: Any) -> str | None:

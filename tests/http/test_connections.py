@@ -252,6 +252,7 @@ def test_only_a_token_that_is_no_ordinary_text_is_sent_and_removed_from_messages
         (302, {}, "302: redirected without a target"),
         (301, {"Location": "https://other.example.com/x"}, "301: redirected to 'https://other.example.com/x'"),
         (308, {"Location": "/v3"}, "308: redirected to '/v3', which is not followed"),
+        (307, {"Location": "https://a.example/\x1b[31m"}, r"307: redirected to 'https://a.example/\x1b[31m'"),
     ],
 )
 def test_each_redirect_says_what_it_is(scripted: Start, status: int, headers: dict[str, str], message: str) -> None:

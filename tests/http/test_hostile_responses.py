@@ -271,6 +271,23 @@ def test_errors_contain_no_control_characters_of_a_server(scripted: Start, body:
     assert "␛" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "length"),
+    [
+        ({"message": "m" * 900_000}, 422, "900,000"),
+        ({"message": "no", "errors": [{"field": "a", "code": "c" * 900_000}]}, 422, "900,002"),
+        ({"errors": [{"message": "m" * 450_000}, {"message": "m" * 450_000}]}, 200, "900,002"),
+    ],
+    ids=["message", "errors", "graphql"],
+)
+def test_errors_quote_at_most_the_start_of_a_long_text(
+    scripted: Start, body: dict[str, Any], status: int, length: str
+) -> None:
+    with pytest.raises(bf.BuildframeError, match=f"… .cut: it has {length} characters") as caught:
+        connected(scripted(says(json.dumps(body).encode(), status))).graphql("{ a }")
+    assert 1_000 < len(str(caught.value)) < 1_300
+
+
 def test_the_command_prints_errors_without_control_characters(
     scripted: Start, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -35,7 +35,7 @@ from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Pa
 from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import OddValue, TooManyValues
 from buildframe.spec.reading import convert_record
-from buildframe.terminal import nearest, show
+from buildframe.terminal import nearest, shorten, show
 
 API = "/v2"
 VERSION_HEADER = "Buildkite-Version"
@@ -469,9 +469,10 @@ def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) 
     except TooManyValues as why:
         raise TooLarge(f"The response {why}. Request less at once.\nRequest: {request.where}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        kind = shorten(response.headers.get("content-type", "no content type"))
         failure = Malformed(
-            f"The response cannot be read: {why}.\nRequest: {request.where}\n"
-            f"It has {len(response.body)} bytes of {response.headers.get('content-type', 'no content type')}. "
+            f"The response cannot be read: {shorten(str(why))}.\nRequest: {request.where}\n"
+            f"It has {len(response.body)} bytes of {kind}. "
             "If this error stays, check that base_url is the service's API."
         )
         failure.retryable = not is_json(response.body)
@@ -483,15 +484,16 @@ def check(request: Request, response: Response) -> None:
     done = request.endpoint.method != "GET" and 200 <= response.status < 300
     if done or response.status == request.endpoint.success:
         return
-    message, details = _message_and_details(response)
-    scope = request.endpoint.scope if _lacks_scope(request, response, message) else None
+    said, details = _message_and_details(response)
+    message = shorten(said)
+    scope = request.endpoint.scope if _lacks_scope(request, response, said) else None
     raise _ERRORS.get(response.status, errors.Unavailable if response.status >= 500 else errors.ServiceError)(
         response.status,
         message,
         where=request.where,
         errors=details,
         scope=scope,
-        missing=not_found.describe(request.target, message) if response.status == 404 else "",
+        missing=not_found.describe(request.target, said) if response.status == 404 else "",
         retry_after=retry_after(response),
         request_id=response.headers.get("x-request-id"),
     )

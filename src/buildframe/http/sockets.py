@@ -274,12 +274,32 @@ def _user_agent() -> str:
     return f"buildframe/{version('buildframe')}"
 
 
+_LOCATION = "location"
+
+
+def _hide_location(received: httpx.Response) -> None:
+    """Hide the target of a redirect from httpx, which parses it although it does not follow it."""
+    if _LOCATION in received.headers:
+        received.extensions[_LOCATION] = received.headers.pop(_LOCATION)
+
+
+def restore_location(received: httpx.Response) -> None:
+    """Restore the target of a redirect of a response of this session."""
+    if _LOCATION in received.extensions:
+        received.headers[_LOCATION] = received.extensions[_LOCATION]
+
+
 @confined
 def new_session(sockets: Sockets, tls: ssl.SSLContext, from_environment: bool) -> httpx.Client:
     """Return a session over these connections, through the environment's proxy if it names one."""
     try:
         return sockets.serve(
-            httpx.Client(headers={"User-Agent": _user_agent()}, trust_env=from_environment, verify=tls)
+            httpx.Client(
+                headers={"User-Agent": _user_agent()},
+                trust_env=from_environment,
+                verify=tls,
+                event_hooks={"response": [_hide_location]},
+            )
         )
     except ImportError as why:
         raise BadInput(f"The proxy that the environment names (HTTPS_PROXY) cannot be used: {why}") from None

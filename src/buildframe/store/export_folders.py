@@ -32,7 +32,7 @@ from buildframe.spec.times import VALID_YEARS
 from buildframe.store.export_files import Entry, ExportFiles, UnreadableFile
 from buildframe.store.location import Location, check_path
 from buildframe.store.merge import EVENT_TIMES
-from buildframe.terminal import show
+from buildframe.terminal import shorten, show
 
 T = TypeVar("T")
 
@@ -303,7 +303,7 @@ def _decode(name: str, body: bytes, decode: Callable[[bytes], T]) -> T:
     try:
         return decode_json(body, decode)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        raise DamagedExport(f"{name} cannot be read: {why}") from None
+        raise DamagedExport(f"{name} cannot be read: {shorten(str(why))}") from None
 
 
 def _check_id(name: str, id: str | None, named: str) -> None:
