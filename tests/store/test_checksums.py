@@ -18,6 +18,7 @@ from buildframe.errors import BadInput, StoreFailed
 from buildframe.store import checksums, transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, stored_content
 
 BUILDS = [Build(key, 1, day=key % 3) for key in range(60)]
@@ -28,6 +29,67 @@ def store(tmp_path: Path) -> bf.Store:
     location = Location.of(tmp_path / "store", None)
     transactions.commit(location, PLAIN, batch(BUILDS, 1, lists=(flaky({"a": 1}, 1),)))
     return bf.Store(location.url)
+
+
+def edit(store: bf.Store, version: int, old: str, new: str, table: str = "builds") -> None:
+    """Replace a text that occurs in a log entry."""
+    log = Path(store.url, table, "_delta_log", f"{version:020d}.json")
+    text = log.read_text()
+    assert old in text
+    log.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('as_of\\": \\"2026-', 'as_of\\": \\"2027-', "its checksum does not fit"),
+        ('\\"checksum\\"', '\\"chec+sum\\"', "it has no checksum|its checksum does not fit"),
+        ('\\"columns\\"', '\\"colum.s\\"', "its checksum does not fit"),
+        ('"buildframe":', '"buildfra-e":', "an entry without its metadata"),
+        ('"commitInfo"', '"commitInf/"', "an entry without its metadata"),
+    ],
+)
+def test_no_changed_metadata_is_used(store: bf.Store, old: str, new: str, reason: str) -> None:
+    edit(store, 1, old, new)
+    for use in (store.builds, store.verify, store.compact, lambda: transactions.restore(Location.of(store.url, None))):
+        with pytest.raises(StoreFailed, match=reason):
+            use()
+
+
+@pytest.mark.parametrize("table", ["builds", "jobs"])
+def test_a_changed_name_of_a_column_is_noticed(store: bf.Store, table: str) -> None:
+    """It is in the entry that creates the table. A sync must not record the changed name as the right one."""
+    text = 'name\\":\\"state\\",\\"type'
+    log = Path(store.url, table, "_delta_log", f"{0:020d}.json")
+    assert log.read_text().count(text) == 1
+    edit(store, 0, text, text.replace("state", "rtate"), table)
+    assert store.verify().damaged == {f"{table}/_delta_log": "columns are not as they were committed"}
+    for use in (
+        store.builds if table == "builds" else store.jobs,
+        store.compact,
+        lambda: transactions.restore(Location.of(store.url, None)),
+    ):
+        with pytest.raises(StoreFailed, match="other names or types of columns"):
+            use()
+
+
+def test_columns_are_added_and_compared(store: bf.Store) -> None:
+    location = Location.of(store.url, None)
+    transactions.commit(location, Retention(personal=True), batch([Build(100, 2)], 2))
+    assert len(store.builds()) == len(store.jobs()["build_id"].unique()) == 61
+    assert "creator" in store.builds()
+    assert store.verify().intact
+
+
+def test_a_version_whose_entry_is_lost_cannot_be_read(store: bf.Store) -> None:
+    for at in (2, 3):
+        transactions.commit(Location.of(store.url, None), PLAIN, batch([Build(100, at)], at))
+    assert bf.Store(store.url, as_of=2).version == 2
+    entry = Path(store.url, "builds", "_delta_log", f"{2:020d}.json")
+    entry.write_text("")
+    with pytest.raises(StoreFailed, match="the log entry of version 2 is empty or missing"):
+        bf.Store(store.url, as_of=2).builds()
+    assert len(bf.Store(store.url, as_of=1).builds()) == 60
 
 
 def data_files(store: bf.Store) -> list[Path]:

@@ -7,6 +7,7 @@ import errno
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -70,6 +71,38 @@ def exports(tmp_path: Path) -> Path:
 def first(exports: Path) -> Path:
     """The folder of the first build."""
     return next(exports.rglob("build=*1"))
+
+
+# --- folders that belong to no build
+
+
+def test_a_copy_under_another_id_is_skipped(exports: Path, first: Path, store: bf.Store) -> None:
+    """Within one import, and if its jobs are stored for the other build."""
+
+    def copy_as(number: int) -> str:
+        folder = shutil.copytree(first, first.with_name(f"build={UUID.format(number)}"))
+        document = json.loads(gzip.decompress((folder / "build.json.gz").read_bytes()))
+        write(folder / "build.json.gz", {**document, "id": UUID.format(number)})
+        return str(folder.relative_to(exports))
+
+    copy_as(4)
+    result = store.import_exports(exports, progress=False)
+    assert (result.builds, result.jobs) == (3, 3)
+    [(skipped, why)] = result.skipped.items()
+    owner = 4 if skipped.endswith("1") else 1
+    assert why == f"its jobs are also those of build {UUID.format(owner)}"
+    path = copy_as(5)
+    again = store.import_exports(exports, progress=False)
+    assert again.skipped == {skipped: why, path: why}
+    assert (again.builds, again.unchanged) == (0, 3)
+
+
+def test_names_of_folders_are_printed_without_control_characters(exports: Path, first: Path, store: bf.Store) -> None:
+    first.rename(first.with_name("build=\x1b]0;x\x07\n"))
+    result = store.import_exports(exports, progress=False)
+    [(path, _)] = result.skipped.items()
+    assert path.endswith("build=␛]0;x␇␊")
+    assert str(result).isprintable()
 
 
 # --- files that cannot be read

@@ -18,6 +18,7 @@ import pytest
 from buildframe.errors import StoreFailed
 from buildframe.store.location import Location
 from buildframe.store.store import Store
+from buildframe.store.sync_state import _checksum
 from tests.store.batches import Build, expected, stored_content
 from tests.store.test_damage import _log, make_older, sync
 
@@ -55,6 +56,7 @@ def change_metadata(store: Path, change: Callable[[dict[str, Any]], object]) -> 
         if "commitInfo" in entry:
             metadata = json.loads(entry["commitInfo"]["buildframe"])
             change(metadata)
+            metadata["checksum"] = _checksum(metadata)  # as a writer of another shape computes it
             entry["commitInfo"]["buildframe"] = json.dumps(metadata)
 
     edit_log(store, change_entry)
@@ -239,6 +241,9 @@ def wrong_metadata() -> Iterator[tuple[str, Any]]:
     yield "time of a coverage", {"coverage": {"acme": {"since": 5, "until": 5, "confirmed": 5}}}
     yield "part of a coverage", {"coverage": {"acme": {"since": "2026-10-01T00:00:00Z"}}}
     yield "first beyond", {"first": 10**6}
+    for days in ("AAAA", "////fwAAAAA="):  # 3 bytes, and day 2,147,483,647
+        yield f"days {days}", {"contents": {"jobs": {"rows": 1, "files": 1, "days": days}}}
+    yield "negative rows", {"contents": {"jobs": {"rows": -1, "files": 1, "days": ""}}}
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _KEY = "buildframe"  # of our metadata in the commit info
 _ID = "buildframe_change"  # key of the change id there; the writer uses it to recognize its own commit
+_WRITE = b'"operation":"WRITE"'  # in an entry that adds or removes files, unlike new columns
 _NO_DAY = "0001-01-01"  # of no rows
 _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null day, as query engines name it
 
@@ -184,6 +185,12 @@ class TableVersion:
     def schema(self) -> pa.Schema:
         """The Arrow schema."""
         return pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The name and type of each column in the words of the log, which do not depend on versions of libraries."""
+        fields = json.loads(self._delta.schema().to_json())["fields"]
+        return tuple(f"{column['name']} {json.dumps(column['type'], sort_keys=True)}" for column in fields)
 
     def files(self) -> list[DataFile]:
         """List the data files of this version."""
@@ -392,7 +399,10 @@ class TableVersion:
             return None
 
     def metadata(self, version: int) -> Mapping[str, Any] | None:
-        """Return our metadata of a commit; None if it has none."""
+        """Return our metadata of a commit; None if it has none.
+
+        Raise StoreFailed if it is a commit of builds by this package, which always has metadata.
+        """
         for info in self._actions(version, "commitInfo"):
             if _KEY in info:
                 with self._reading_entry(version):
@@ -400,6 +410,9 @@ class TableVersion:
                     if not isinstance(metadata, dict):
                         raise TypeError(type(metadata))
                     return metadata
+        entry = self.log_entry(version) or b""
+        if _ID.encode() in entry and _WRITE in entry:
+            raise self._damaged(f"an entry without its metadata, {log_path(version)}")
         return None
 
     def committed_at(self, version: int) -> dt.datetime:

@@ -24,7 +24,7 @@ from buildframe.formatting import format_count
 from buildframe.spec import Moment
 from buildframe.spec.odd_values import OddValue
 from buildframe.store import retained_columns, transactions
-from buildframe.store.delta import TableVersion
+from buildframe.store.delta import TableVersion, of_files
 from buildframe.store.export_folders import (
     Bounds,
     BuildExports,
@@ -38,6 +38,7 @@ from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
 from buildframe.store.sync_state import SyncState
 from buildframe.store.transactions import SyncBatch
+from buildframe.terminal import escape_control_characters
 
 _WORKERS = 16  # threads that read files; each waits for an object store most of the time
 _BUILDS_PER_BATCH = 500
@@ -162,7 +163,7 @@ class ExportImport:
                     share = (place + min(1.0, (start + _BUILDS_PER_BATCH) / len(folders))) / len(days)
                     bar.show(self.builds + self.unchanged, place + 1, share, "folders of days")
             bar.end()
-        skipped = {_readable(path): why for path, why in {**self.exports.skipped, **self.skipped}.items()}
+        skipped = {_readable(path): _readable(why) for path, why in {**self.exports.skipped, **self.skipped}.items()}
         return ImportResult(self.builds, self.jobs, self.unchanged, skipped, self.bytes, self._state.version, self.odd)
 
     def _newest_state(self) -> SyncState:
@@ -248,6 +249,7 @@ class ExportImport:
 
     def _commit(self, read: Sequence[ExportedBuild], stored: Mapping[str, _StoredBuild]) -> None:
         """Commit those builds that are not older than the stored ones, if there are any."""
+        read = self._with_own_jobs(read)
         if not read:
             return
         builds, jobs = self._frames(read)
@@ -264,6 +266,32 @@ class ExportImport:
         self.unchanged += len(builds) - done.builds
         self.jobs += done.jobs
         self.bytes += done.bytes
+
+    def _with_own_jobs(self, read: Sequence[ExportedBuild]) -> list[ExportedBuild]:
+        """Skip each build with a job that is stored for another build, or is also one of an earlier build."""
+        owners = self._stored_owners([job.id for build in read for job in build.row.jobs])
+        own: list[ExportedBuild] = []
+        for build in read:
+            jobs = [job.id for job in build.row.jobs]
+            other = next((owners[id] for id in jobs if owners.get(id, build.row.id) != build.row.id), None)
+            if other is None:
+                own.append(build)
+                owners.update(dict.fromkeys(jobs, build.row.id))
+            else:
+                self._skip(build.folder, f"its jobs are also those of build {other}")
+        return own
+
+    def _stored_owners(self, jobs: Sequence[str]) -> dict[str, str]:
+        """Return the id of the build of each of these jobs that is stored."""
+        ids = pa.array(jobs, pa.string())
+        with store_errors("read", self.location):
+            table = self._state.table(self.location, "jobs") if jobs else None
+            files = [] if table is None else table.files_with("id", ids, table.files())
+            if table is None or not files:
+                return {}
+            whole = of_files(table.dataset(), {file.path for file in files})
+            rows = whole.to_table(["id", "build_id"], filter=pc.field("id").isin(ids))
+        return {row["id"]: row["build_id"] for row in rows.to_pylist()}
 
     def _batch(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> SyncBatch:
         """Return the input of a commit. The store's time is that of syncs; before the first, the latest of builds."""
@@ -290,8 +318,8 @@ class ExportImport:
 
 
 def _readable(path: str) -> str:
-    """Return a path without bytes that are not UTF-8, which could not be printed."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Return a path without bytes that are not UTF-8 and without control characters, so that it can be printed."""
+    return escape_control_characters(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), keep="")
 
 
 def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:

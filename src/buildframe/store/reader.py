@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.compute as pc
 
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, StoreFailed
 from buildframe.guards.arguments import checked, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
@@ -557,6 +557,11 @@ def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> 
         raise BadInput(f"as_of={as_of} is not a time. Pass a time, an age such as '7d', or the number of a version.")
     if isinstance(as_of, int) and as_of > newest.version:
         raise BadInput(f"as_of={as_of} is not a version of the store. The newest version is {newest.version}.")
+    if isinstance(as_of, int) and as_of >= newest.first and not builds.log_entry(as_of):
+        raise StoreFailed(
+            f"The store at {builds.location.url} is damaged: the log entry of version {as_of} is empty or missing. "
+            "Restore it from a backup, or read another version."
+        )
     state = SyncState.at(builds, as_of if isinstance(as_of, int) else when(as_of, "as_of", newest.as_of))
     if state is None:
         oldest = SyncState.oldest(builds)

@@ -329,7 +329,7 @@ class Store(StoreReader):
         BadInput
             If there is no store.
         StoreFailed
-            If the builds table cannot be opened.
+            If the builds table cannot be opened, or the metadata of the version is damaged.
 
         See Also
         --------

@@ -4,6 +4,8 @@ each commit of the builds table. Does not know the service."""
 from __future__ import annotations
 
 import bisect
+import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -29,6 +31,9 @@ _REQUIRED = (
     *("has_webhook_updates", "local_time", "confirmed", "ordered_from"),
 )
 """Fields that every commit of this format has. Later versions of the package added others."""
+
+_CHECKSUM = "checksum"
+"""Key of the CRC-32 of the other metadata. Commits that record the columns of tables have it."""
 
 _MAX_VERSION = 2**63
 _YEARS = range(1900, VALID_YEARS.stop)  # of the clock of a service, which may be wrong
@@ -167,8 +172,12 @@ class SyncState:
             missing = next((name for name in _REQUIRED if name not in metadata), None)
             if missing is not None:
                 raise ValueError(f"it has no {missing}")
+            if metadata.get(_CHECKSUM, checksum := _checksum(metadata)) != checksum:
+                raise ValueError("its checksum does not fit")
             state = convert({**metadata, "version": version}, cls, dec_hook=_parse)
             state._check_ranges()
+            if _CHECKSUM not in metadata and any(table.columns for table in state.contents.values()):
+                raise ValueError("it has no checksum")
         except (ValueError, RecursionError) as why:
             raise StoreFailed(
                 f"The store is damaged: the metadata of version {version} has another shape: {why}. "
@@ -185,6 +194,8 @@ class SyncState:
             raise ValueError("a version of a table is out of range")
         if not (0 <= self.first <= self.version and 0 <= self.ordered_from <= self.version):
             raise ValueError("first or ordered_from is out of range")
+        for contents in self.contents.values():
+            contents.check_ranges()
         times = [self.as_of, self.confirmed, self.local_time or NEVER, *self.lists.values()]
         for coverage in self.coverage.values():
             times += [coverage.until, coverage.confirmed]
@@ -194,7 +205,8 @@ class SyncState:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON representation without the version; the names of the fields are the stored format."""
         fields = msgspec.to_builtins(self, enc_hook=Moment.text)
-        return {"format": FORMAT, **{name: value for name, value in fields.items() if name != "version"}}
+        metadata = {"format": FORMAT, **{name: value for name, value in fields.items() if name != "version"}}
+        return {**metadata, _CHECKSUM: _checksum(metadata)}
 
     @property
     def covers(self) -> dict[str, tuple[Moment, Moment]]:
@@ -216,9 +228,13 @@ class SyncState:
         return None if table is None else self.checked(table)
 
     def checked(self, table: TableVersion) -> TableVersion:
-        """Return a table of this state; raise StoreFailed if its log lists other files than were committed."""
+        """Return a table of this state; raise StoreFailed if its log has other files or columns than were committed."""
+        self.check_columns(table)
         recorded = self.contents.get(table.name)
-        if recorded is None or recorded == (found := TableContents.of(table.files())):
+        if recorded is None:
+            return table
+        found = TableContents.of(table.files())
+        if recorded == found and recorded.has_columns(table.columns):
             return table
         days = recorded.differing_days(found) if "day" in table.schema.names else []
         raise StoreFailed(
@@ -228,6 +244,20 @@ class SyncState:
             f"partial copy.{_days_to_read(days)} "
             "Copy the store again, or sync it: a sync restores the newest version."
         )
+
+    def check_columns(self, table: TableVersion) -> None:
+        """Raise StoreFailed if columns of a table have other names or types than were committed.
+
+        A table with fewer columns lost the log entry that added them, which a sync restores.
+        """
+        recorded = self.contents.get(table.name)
+        if recorded is None or recorded.columns is None or len(table.columns) < recorded.columns[0]:
+            return
+        if not recorded.has_columns(table.columns):
+            raise StoreFailed(
+                f"The store at {table.location.url} is damaged: {table.name}/_delta_log has other names or types of "
+                "columns than were committed. Restore that folder from a backup, or sync to another."
+            )
 
     def read_again_from(self, day: str) -> Self:
         """Return the state that claims to cover only the time before a day, so that the next sync requests the rest."""
@@ -256,6 +286,12 @@ class SyncState:
         if scope in coverage and concurrent:
             coverage[scope] = coverage[scope].capped(min(concurrent))
         return replace(self, coverage=coverage)
+
+
+def _checksum(metadata: Mapping[str, Any]) -> int:
+    """Return the CRC-32 of metadata without its checksum."""
+    others = {name: value for name, value in metadata.items() if name != _CHECKSUM}
+    return zlib.crc32(json.dumps(others, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _days_to_read(days: Sequence[str | None]) -> str:

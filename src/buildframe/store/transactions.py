@@ -246,6 +246,7 @@ class _Transaction(ExitStack):
         if self.state.version < 0:  # a new store
             self.state = replace(self.state, unique_ids=True)
         self._versions = dict(self.state.versions)
+        self.state.check_columns(builds)
         self._builds = builds.add_columns(schema)
         self._changes: list[TableChange] = []
 
@@ -274,6 +275,7 @@ class _Transaction(ExitStack):
         table = lost_entries.newest_version(self._location, name)
         if table is None:
             return TableVersion.open_or_create(self._location, name, schema)
+        self.state.check_columns(table)
         return table.roll_back_to(version) if table.version > version else table
 
     def repair(self) -> bool:
@@ -416,8 +418,8 @@ class _Transaction(ExitStack):
         """Open a table; roll it back if its newest version is not the one that the newest state lists."""
         schema, version = self._retention.schema(name), self._versions.get(name, 0)
         table = TableVersion.open_or_create(self._location, name, schema)
-        table = (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
-        return self.state.checked(table)
+        table = table if table.version == version else table.roll_back_to(version)
+        return self.state.checked(table).add_columns(schema)
 
     def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table, days: list[str | None]) -> int:
         """Replace the jobs of these builds on these days, and return the number of new rows.
@@ -494,7 +496,9 @@ class _Transaction(ExitStack):
         for change in others:
             table = change.table
             self._versions[table.name] = table.version if change.is_empty else table.commit(change)
-        contents = {change.table.name: TableContents.of(change.files_after()) for change in self._changes}
+        contents = {
+            change.table.name: TableContents.of(change.files_after(), change.table.columns) for change in self._changes
+        }
         state = replace(state, versions=self._versions, contents={**self.state.contents, **contents})
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(file.size for change in self._changes for file in change.added)

@@ -77,6 +77,8 @@ def verify(location: Location, state: SyncState) -> VerifyResult:
         if recorded is not None and recorded != found:
             damaged[f"{name}/_delta_log"] = "an entry is empty or missing"
             days |= _names(recorded.differing_days(found)) if "day" in table.schema.names else set()
+        if recorded is not None and not recorded.has_columns(table.columns):
+            damaged[f"{name}/_delta_log"] = "columns are not as they were committed"
         files += [(name, file) for file in table.files()]
     with ThreadPoolExecutor(_WORKERS) as pool:
         reasons = list(pool.map(lambda named: _damage(location, *named), files))
