@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
-from buildframe.store import transactions
-from buildframe.store.location import Location
+from buildframe.store import delta, transactions
+from buildframe.store.location import Location, one_line
 from buildframe.store.store import Store
 from buildframe.store.sync_state import Coverage, SyncState
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, stored_content
@@ -54,7 +55,17 @@ def empty(entry: Path) -> None:
     entry.write_text("")
 
 
-@pytest.mark.parametrize("lose", [empty, Path.unlink])
+def cut(entry: Path) -> None:
+    """The disk was full, or lost its power, while another program copied the store."""
+    data = entry.read_bytes()
+    entry.write_bytes(data[: len(data) // 2])
+
+
+def fill_with_zeros(entry: Path) -> None:
+    entry.write_bytes(bytes(entry.stat().st_size))
+
+
+@pytest.mark.parametrize("lose", [empty, Path.unlink, cut, fill_with_zeros])
 @pytest.mark.parametrize("table", TABLES)
 def test_a_lost_entry_is_reported_and_its_files_are_restored(
     store: Store, table: str, lose: Callable[[Path], None]
@@ -63,13 +74,89 @@ def test_a_lost_entry_is_reported_and_its_files_are_restored(
     lose(second_entry(store, table))
     read = {"builds": store.builds, "jobs": store.jobs, "flaky_tests": store.flaky_tests}
     for call in (read[table], store.compact, store.clean):
-        with pytest.raises(StoreFailed, match=r"as after a partial copy|cannot be cleaned"):
+        with pytest.raises(StoreFailed, match=r"as after a partial copy|is not a log entry|cannot be cleaned"):
             call()
     assert transactions.restore(Location.of(store.url, None)) == []
     assert stored_content(store) == expected(WHOLE)
     assert store.flaky_tests(history=True).equals(tests)
     assert transactions.restore(Location.of(store.url, None)) == []
     assert store.version == 4  # one version for the restoration, none if nothing is lost
+
+
+@pytest.mark.parametrize("lose", [empty, Path.unlink, cut])
+@pytest.mark.parametrize("table", TABLES)
+def test_a_lost_first_entry_is_written_again(store: Store, table: str, lose: Callable[[Path], None]) -> None:
+    """It creates the table, and no file is in it."""
+    lose(second_entry(store, table).with_name(f"{0:020d}.json"))
+    assert transactions.restore(Location.of(store.url, None)) == []
+    assert stored_content(store) == expected(WHOLE)
+    assert stored_content(Store(store.url, as_of=1)) == expected(BEFORE)
+
+
+@pytest.mark.parametrize("table", ["builds", "jobs"])
+def test_a_damaged_entry_is_named(store: Store, table: str) -> None:
+    path = second_entry(store, table)
+    cut(path)
+    name = f"{table}/_delta_log/{path.name}"
+    with pytest.raises(StoreFailed) as failed:
+        store.jobs()
+    message = str(failed.value)
+    assert f"{name} is not a log entry" in message
+    assert "Kernel" not in message
+    assert store.verify().damaged == {name: "is not a log entry"}
+
+
+def test_a_backtrace_is_not_in_a_message() -> None:
+    error = "Json error\n   0: <unknown>\n  1: start_thread\n    at ./nptl/pthread_create.c:442:8\n  at /rustc/a.rs:1"
+    assert one_line(ValueError(error)) == "Json error"
+
+
+@pytest.mark.parametrize("version", [20_000, 99_999_999])
+def test_an_entry_of_another_program_is_refused(store: Store, version: int) -> None:
+    """Filling the gap before it would write an entry for each version."""
+    log = second_entry(store, "builds").parent
+    (log / f"{version:020d}.json").touch()
+    before = sorted(log.iterdir())
+    with pytest.raises(StoreFailed, match=rf"builds/_delta_log/{version:020d}\.json .*Delete this file"):
+        transactions.restore(Location.of(store.url, None))
+    assert sorted(log.iterdir()) == before
+
+
+def many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store with 30 files of builds on one day, of which version 2 replaced some."""
+    monkeypatch.setattr(delta, "_MAX_ROWS", 2)
+    location = Location.of(folder, None)
+    covered = Coverage(Moment.parse("2026-09-01T00:00:00Z"), moment(1), moment(1))
+    builds = [Build(key, 1) for key in range(60)]
+    transactions.commit(location, PLAIN, batch(builds, 1, scope="acme", coverage=covered))
+    transactions.commit(location, PLAIN, batch([Build(7, 2), Build(60, 2)], 2))
+    transactions.commit(location, PLAIN, batch([LAST], 3))
+    return Store(location.url)
+
+
+def test_a_day_of_many_files_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = many_files(tmp_path, monkeypatch)
+    before = stored_content(store)
+    assert len(store.files("builds")) > 30
+    empty(second_entry(store, "builds"))
+    assert transactions.restore(Location.of(store.url, None)) == []
+    assert stored_content(store) == before
+
+
+def test_rows_of_unlisted_files_are_kept_if_another_file_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = many_files(tmp_path, monkeypatch)
+    entry = second_entry(store, "builds")
+    lost = next(Path(path) for path in store.files("builds") if f'{Path(path).name}"' not in entry.read_text())
+    lost_ids = {*pq.read_table(lost, columns=["id"], partitioning=None)["id"].to_pylist()}
+    expected_ids = {*store.builds()["id"]} - lost_ids
+    empty(entry)
+    lost.unlink()
+    assert transactions.restore(Location.of(store.url, None)) == ["2026-10-01"]
+    builds = store.builds(columns=["id", "fetched_at"]).set_index("id")["fetched_at"]
+    assert {*builds.index} == expected_ids
+    assert builds["build-7"] == moment(2)
 
 
 def test_the_message_names_the_days_and_the_missing_rows(store: Store) -> None:

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import deltalake
 import pytest
 
-from buildframe.errors import StoreFailed
+from buildframe.errors import BadInput, StoreFailed
 from buildframe.store.location import Location
 from buildframe.store.store import Store
 from buildframe.store.sync_state import _checksum
@@ -62,7 +63,7 @@ def change_metadata(store: Path, change: Callable[[dict[str, Any]], object]) -> 
     edit_log(store, change_entry)
 
 
-def refused_everywhere(folder: Path, reason: str) -> None:
+def refused_everywhere(folder: Path | str, reason: str) -> None:
     """Reading, writing and cleaning a store raise StoreFailed."""
     store = Store(folder)
     for use in (
@@ -156,6 +157,25 @@ def test_links_below_the_store_are_not_followed(top: Path, inner: str) -> None:
     before = content_of(top)
     refused_everywhere(ours, "is a link, and the store follows no links")
     assert content_of(top) == before
+
+
+@pytest.mark.parametrize("prefix", ["file://", "FILE://localhost"])
+def test_a_folder_as_a_url_is_protected_as_well(top: Path, prefix: str) -> None:
+    folder = top / "our builds"
+    (top / "ours").rename(folder)
+    url = prefix + quote(str(folder))
+    assert Store(url).url == str(folder)
+    assert stored_content(Store(url)) == expected([Build(1, 2)])
+    replace_by_link(folder / "builds" / "day=2026-10-01", top / "elsewhere")
+    before = content_of(top)
+    refused_everywhere(url, "is a link, and the store follows no links")
+    assert content_of(top) == before
+
+
+@pytest.mark.parametrize("url", ["file://", "file://elsewhere/ours", "file:///ours%00"])
+def test_urls_of_no_folder_are_refused(url: str) -> None:
+    with pytest.raises(BadInput, match="is not a folder of this machine"):
+        Store(url)
 
 
 def test_the_store_itself_may_be_a_link(top: Path) -> None:

@@ -36,6 +36,7 @@ from buildframe.store.contained_paths import check_contained, check_log, delete_
 from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
 from buildframe.store.location import Location, check_hard_links, import_deltalake, import_deltalake_for_use
+from buildframe.store.log_entries import LOG_FILE, LOG_FOLDER, DamagedEntry, damaged_entries, log_path
 
 if TYPE_CHECKING:
     import deltalake
@@ -47,9 +48,6 @@ _NO_DAY = "0001-01-01"  # of no rows
 _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null day, as query engines name it
 
 _T = TypeVar("_T")
-
-LOG_FOLDER = "_delta_log"
-LOG_FILE = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
 
 _MAX_ROWS = 10_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
@@ -126,9 +124,10 @@ class TableVersion:
     def __init__(self, location: Location, name: str, version: int | None = None) -> None:
         self.location, self.name = location, name
         check_log(location, name)
-        self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
-            location.table_url(name), version=version, storage_options=dict(location.options)
-        )
+        with _naming_damaged_entries(location, name):
+            self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
+                location.table_url(name), version=version, storage_options=dict(location.options)
+            )
         if self._delta.protocol().min_reader_version > _READER_VERSION:
             raise StoreFailed(
                 f"The table {name} of the store at {location.url} has features of Delta that the store never uses, "
@@ -613,18 +612,32 @@ class TableChange:
         return outdated
 
     def write_newest(self, day: str | None, files: Sequence[DataFile]) -> None:
-        """Replace files of a day by their rows, of several rows with one id by the one that was fetched last."""
+        """Write the rows of files of a day again, of several rows with one id the one that was fetched last."""
         if not files:
             return
         rows = pa.concat_tables([self.read(file) for file in files], promote_options="default")
         ages = rows.select(["id", "fetched_at"]).to_pandas().sort_values("fetched_at", kind="stable")
         newest = sorted(ages.index[~ages["id"].duplicated(keep="last")])  # the order of jobs is their position
         self._write_sorted(day, [rows.take(pa.array(newest, pa.int64()))])
-        self.removed.extend(files)
 
     def _rewrite(self, day: str | None, files: Sequence[DataFile]) -> None:
         self._write_sorted(day, [self.read(file) for file in files])
         self.removed.extend(files)
+
+
+@contextmanager
+def _naming_damaged_entries(location: Location, table: str) -> Iterator[None]:
+    """Raise DamagedEntry instead of an error that does not say which log entry cannot be read."""
+    deltalake = import_deltalake()
+    try:
+        yield
+    except deltalake.exceptions.TableNotFoundError:
+        raise
+    except deltalake.exceptions.DeltaError:
+        damaged = damaged_entries(location.files(table))
+        if not damaged:
+            raise
+        raise DamagedEntry(location, f"{table}/{damaged[0]}") from None
 
 
 def key_of(names: Sequence[str]) -> str:
@@ -691,11 +704,6 @@ def _contains_any(bounds: tuple[str, str] | None, ordered: Sequence[str]) -> boo
 def partition_folder(schema: pa.Schema, day: str | None) -> str:
     """Return the folder of a day in a table, with a slash at its end; an empty text if the table has no days."""
     return f"day={day or _NULL_DAY}/" if "day" in schema.names else ""
-
-
-def log_path(version: int) -> str:
-    """Return the path of a log entry in a table."""
-    return f"{LOG_FOLDER}/{version:020d}.json"
 
 
 def _log_before(first: int, paths: Sequence[str]) -> list[str]:

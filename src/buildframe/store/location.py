@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
+from urllib.request import url2pathname
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,9 +24,9 @@ from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined, without_frames
 from buildframe.terminal import show
 
-_BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
+_BACKTRACE_LINE = re.compile(r"\d+: |at \S*[/\\]|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
-_LOST_ENTRY = re.compile("found gap|LogSegment end version", re.IGNORECASE)  # of deltalake
+_LOST_ENTRY = re.compile("found gap|LogSegment end version|no table metadata", re.IGNORECASE)  # of deltalake
 _MAX_MESSAGE = 600
 _NO_STORES = ("ftp", "http", "https", "memory")
 """Schemes of URLs at which nothing can be written, or nothing outlives the process."""
@@ -120,6 +121,18 @@ def check_path(name: str, path: str) -> None:
             raise BadInput(f"{name}={show(path)} {reason}. Use another path.") from None
 
 
+def _without_file_scheme(text: str) -> str:
+    """Return the path of a `file://` URL, so that its folder is protected as others; another text as it is."""
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() != "file":
+        return text
+    host, slash, path = rest.partition("/")
+    path = url2pathname(slash + path)
+    if host.lower() not in ("", "localhost") or not path or "\0" in path:
+        raise BadInput(f"url={show(text)} is not a folder of this machine. Pass a path, such as 'ci-history'.")
+    return path
+
+
 @dataclass(frozen=True)
 class Location:
     """The folder or URL of a store, with the options that `deltalake` needs to open it."""
@@ -143,6 +156,7 @@ class Location:
             raise BadInput(
                 "storage_options must be a dict with string keys and values, as the package deltalake expects."
             )
+        text = _without_file_scheme(text)
         if "://" in text:
             if _PASSWORD.search(text):  # the URL appears in messages
                 raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")

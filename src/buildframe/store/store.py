@@ -18,6 +18,7 @@ from buildframe.store import transactions, verification, webhook_rows
 from buildframe.store.export_folders import BuildExports
 from buildframe.store.imports import ExportImport, ImportResult
 from buildframe.store.location import store_errors
+from buildframe.store.log_entries import DamagedEntry
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult
@@ -348,7 +349,13 @@ class Store(StoreReader):
         if drop:
             self._require_newest("changed")
         with store_errors("read", self._location):
-            result = verification.verify(self._location, self._state())
+            try:
+                state = self._state()
+            except DamagedEntry as why:  # of the builds, so nothing says which files belong to the version
+                if drop:
+                    raise
+                return VerifyResult(0, 0, {why.path: verification.NOT_AN_ENTRY})
+            result = verification.verify(self._location, state)
         if drop and not result.intact:
             damaged: dict[str, list[str]] = {}
             for path in result.damaged:

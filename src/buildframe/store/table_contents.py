@@ -7,9 +7,11 @@ rows that it removed come back.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -17,7 +19,7 @@ import numpy as np
 
 from buildframe.store.delta import DataFile
 
-_MAX_FILES = 18  # of a day among which those of a checksum are searched: 2 ** 18 combinations
+_MAX_FILES = 18  # of a day of which all combinations are compared; of more, as many combinations
 _MODULUS = 2**32
 _PAIRS = np.dtype("<u4")
 _BYTES_PER_DAY = 2 * _PAIRS.itemsize
@@ -66,18 +68,21 @@ class TableContents:
         mine, others = self._checksums(), other._checksums()
         return [_day(day) for day in sorted({*mine, *others}) if mine.get(day) != others.get(day)]
 
-    def select(self, day: str | None, paths: Iterable[str]) -> list[str] | None:
-        """Return those of the paths that are the files of a day; None if some of its files are not among them."""
-        candidates = [*paths][:_MAX_FILES]
-        sums = [0]
-        for path in candidates:  # bit n of an index says whether path n is in the sum
-            checksum = zlib.crc32(path.encode())
-            sums += [(total + checksum) % _MODULUS for total in sums]
-        wanted = self._checksums().get(_ordinal(day), 0)
-        if wanted not in sums:
-            return None
-        index = sums.index(wanted)
-        return [path for position, path in enumerate(candidates) if index >> position & 1]
+    def select(self, day: str | None, own: Sequence[str], unlisted: Sequence[str]) -> list[str] | None:
+        """Return those of the paths that are the files of a day; None if some of its files are not among them.
+
+        `own` are the listed paths, and `unlisted` others, newest first. Of few paths, all combinations are compared. Of
+        many, those that differ little from what one lost entry leaves: it added or removed all or none of a kind.
+        """
+        wanted, paths = self._checksums().get(_ordinal(day), 0), [*own, *unlisted]
+        if len(paths) <= _MAX_FILES:
+            return _subset(wanted, paths)
+        for base in (paths, own, unlisted, ()):
+            found = _similar(wanted, base, paths)
+            if found is not None:
+                return found
+        added = _subset(wanted - _sum(own), unlisted[:_MAX_FILES])
+        return None if added is None else [*own, *added]
 
     def _checksums(self) -> dict[int, int]:
         pairs = np.frombuffer(self.days, _PAIRS).reshape(-1, 2)
@@ -86,6 +91,39 @@ class TableContents:
 
 def _checksum(columns: Sequence[str]) -> int:
     return zlib.crc32("\n".join(columns).encode())
+
+
+def _sum(paths: Iterable[str]) -> int:
+    return sum(zlib.crc32(path.encode()) for path in paths)
+
+
+def _subset(wanted: int, paths: Sequence[str]) -> list[str] | None:
+    """Return the paths that have this sum; None if no combination has it."""
+    sums = [0]
+    for path in paths:  # bit n of an index says whether path n is in the sum
+        checksum = zlib.crc32(path.encode())
+        sums += [(total + checksum) % _MODULUS for total in sums]
+    try:
+        index = sums.index(wanted % _MODULUS)
+    except ValueError:
+        return None
+    return [path for position, path in enumerate(paths) if index >> position & 1]
+
+
+def _similar(wanted: int, base: Collection[str], paths: Sequence[str]) -> list[str] | None:
+    """Return the paths that have this sum, if they are `base` with few added or removed."""
+    missing, included = wanted - _sum(base), {*base}
+    changes = [_sum([path]) * (-1 if path in included else 1) for path in paths]
+    compared = 0
+    for size in range(len(paths) + 1):
+        compared += math.comb(len(paths), size)
+        if compared > 2**_MAX_FILES:
+            return None
+        for changed in itertools.combinations(range(len(paths)), size):
+            if (missing - sum(changes[position] for position in changed)) % _MODULUS == 0:
+                toggled = {paths[position] for position in changed}
+                return [path for path in paths if path in included ^ toggled]
+    return None
 
 
 def _ordinal(day: str | None) -> int:

@@ -153,7 +153,7 @@ def _lost_entries(location: Location) -> bool:
     """Whether a table of the newest state does not have the recorded files."""
     from deltalake.exceptions import DeltaError
 
-    builds = lost_entries.newest_version(location, "builds")
+    builds = lost_entries.newest_version(location, "builds", Retention().schema("builds"))
     state = SyncState() if builds is None else SyncState.newest(builds)
     try:
         for name in state.contents:
@@ -272,7 +272,7 @@ class _Transaction(ExitStack):
     def _newest(self, name: str) -> TableVersion:
         """Open a table as the newest state lists it, or as far as its log reaches."""
         schema, version = self._retention.schema(name), self._versions[name]
-        table = lost_entries.newest_version(self._location, name)
+        table = lost_entries.newest_version(self._location, name, schema)
         if table is None:
             return TableVersion.open_or_create(self._location, name, schema)
         self.state.check_columns(table)

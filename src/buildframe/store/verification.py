@@ -13,11 +13,13 @@ from buildframe.errors import StoreFailed
 from buildframe.formatting import format_count
 from buildframe.store import STORED_TABLES, checksums
 from buildframe.store.delta import DataFile, TableVersion
-from buildframe.store.location import Location
+from buildframe.store.location import Location, one_line
+from buildframe.store.log_entries import DamagedEntry
 from buildframe.store.sync_state import SyncState
 from buildframe.store.table_contents import TableContents
 
 _WORKERS = 4
+NOT_AN_ENTRY = "is not a log entry"
 _NO_DAY = "without created_at"
 
 
@@ -101,8 +103,11 @@ def _open(location: Location, name: str, state: SyncState, damaged: dict[str, st
     version = state.version if name == "builds" else state.versions.get(name, -1)
     try:
         table = None if version < 0 else TableVersion.at(location, name, version)
+    except DamagedEntry as why:
+        damaged[why.path] = NOT_AN_ENTRY
+        return None
     except DeltaError as why:
-        damaged[f"{name}/_delta_log"] = location.redacted(" ".join(str(why).split()))[:200]
+        damaged[f"{name}/_delta_log"] = location.redacted(one_line(why))[:200]
         return None
     if table is None and name in state.contents:
         damaged[f"{name}/_delta_log"] = "is missing"
