@@ -354,9 +354,12 @@ def _sync_store(args: argparse.Namespace, store: buildframe.Store, ws: Workspace
 def _receive(args: argparse.Namespace) -> int:
     from buildframe import receiver
 
+    store = buildframe.Store(args.store)
+    with _convert_to_usage_error():
+        receiver.database_of(store, args.write_ahead)
     application = receiver.application(
         secrets=receiver.secrets_set(),
-        store=buildframe.Store(args.store),
+        store=store,
         personal=args.personal,
         env=args.env,
         every=args.every.total_seconds(),

@@ -217,6 +217,7 @@ def test_functions_refuse_options_that_they_do_not_have(function: Callable[..., 
             "confidence=None",
         ),
         (lambda jobs: bf.save(jobs, "j.csv"), r"text or a path\. path and frame are swapped: call save\(path, frame\)"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save(jobs), r"^save\(\) needs frame\. Call save\(path, frame\)\.$"),  # type: ignore[call-arg]
         (lambda jobs: bf.save("a.parquet", "b"), r"frame='b': pass a DataFrame\.$"),  # type: ignore[arg-type]
         (lambda jobs: bf.save("s3://a:b@c/d.csv", jobs), "^path is a URL. Pass a path on this machine"),
         (lambda jobs: bf.load("s3://a:b@c/d"), "^path is a URL. Pass a path on this machine"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import hashlib
 import hmac
@@ -376,6 +377,8 @@ def test_a_secret_is_hidden_and_not_pickled() -> None:
     assert f"{Secret(SECRET)} {[Secret(SECRET)]} {Token(SECRET)}" == "<secret> [<secret>] <token>"
     with pytest.raises(TypeError, match="a secret cannot be pickled"):
         pickle.dumps(Secret(SECRET))
+    with pytest.raises(TypeError, match="a secret cannot be copied"):
+        copy.deepcopy(Secret(SECRET))
 
 
 def test_a_confined_function_returns_and_is_documented_as_ever() -> None:

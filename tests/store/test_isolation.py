@@ -189,12 +189,16 @@ def test_a_slug_of_two_organizations_is_ambiguous(ci: Workspace, store: Store) -
         assert set(store.builds(pipeline=id)["organization"]) <= {organization}
 
 
+NO_BUCKETS = ("s3://", "gs://", "az://", "s3:///x", "az:// /x", "S3://", "file://", "://x")
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         (lambda: Store("s3://key:password@bucket/ci"), "must not contain a password"),
         (lambda: Store("memory:///ci"), "There can be no store at 'memory:///ci'"),
         (lambda: Store("HTTPS://example.com/ci"), "There can be no store at 'HTTPS"),
+        *((lambda url=url: Store(url), f"url='{url}' names no bucket .*'s3://bucket/ci'") for url in NO_BUCKETS),
         (lambda: Store(3), "is not a store location"),
         (lambda: Store("a\0b"), "is not a store location"),
         (lambda: Store("x", storage_options="key"), "storage_options must be a dict"),

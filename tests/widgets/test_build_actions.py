@@ -308,3 +308,7 @@ def test_what_is_not_a_build_is_named_briefly(build: Any, says: str) -> None:
     with pytest.raises(BadInput) as caught:
         widgets.actions(build)
     assert str(caught.value) == says
+    ws = bf.connect("acme", token="an-invented-token")
+    with pytest.raises(BadInput) as caught:
+        widgets.actions(ws, build)
+    assert str(caught.value) == f"build and ws are swapped: call actions(build, ws). {says}"

@@ -268,6 +268,8 @@ def _check_names(of: _Parameters, _: Sequence[Any], options: Mapping[str, Any]) 
 
 def _check_arguments(of: _Parameters, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Check names and types of all arguments of a function."""
+    _check_names(of, arguments, options)
+    of.check_missing(arguments, options)  # first, because the others may be in wrong places then
     by_position = dict(zip(of.positional, arguments[of.has_self :], strict=False))
     try:
         check(of.call, of.hints, {**by_position, **options})

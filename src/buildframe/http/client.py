@@ -80,6 +80,9 @@ class Client:
     def __reduce__(self) -> Never:
         raise TypeError("a connection to the service cannot be pickled: call connect() in the process that needs it")
 
+    def __deepcopy__(self, _: object) -> Never:
+        raise TypeError("a connection to the service cannot be copied: call connect() for another one")
+
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
 

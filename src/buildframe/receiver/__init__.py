@@ -137,11 +137,11 @@ def application(
     """
     with needs_extra("The webhook receiver", "receiver", "starlette"):
         from buildframe.receiver.asgi import ReceiverApp
-    inbox = Inbox(_database(store, write_ahead), id_of(store))
+    inbox = Inbox(database_of(store, write_ahead), id_of(store))
     return ReceiverApp(StoreWriter(store, inbox, personal=personal, env=env, every=every), secrets, names)
 
 
-def _database(store: Store, write_ahead: str | os.PathLike[str] | None) -> Path:
+def database_of(store: Store, write_ahead: str | os.PathLike[str] | None) -> Path:
     """Return the path of the database of waiting deliveries. In a chosen folder, each store has a name of its own."""
     if write_ahead is not None:
         address = store.url if "://" in store.url else os.path.realpath(store.url)
@@ -149,9 +149,11 @@ def _database(store: Store, write_ahead: str | os.PathLike[str] | None) -> Path:
     if "://" in store.url:
         raise BadInput(
             f"The store at {store.url} is not a local folder. Set a persistent local folder for waiting deliveries "
-            "with --write-ahead (write_ahead=, BUILDFRAME_WRITE_AHEAD)."
+            "with --write-ahead (write_ahead= in Python, or BUILDFRAME_WRITE_AHEAD)."
         )
     folder = Path(store.url, "_deliveries")
     if folder.is_symlink():
-        raise StoreFailed(f"{str(folder)!r} is a link. Choose its target with --write-ahead (write_ahead=) instead.")
+        raise StoreFailed(
+            f"{str(folder)!r} is a link. Choose its target with --write-ahead (write_ahead= in Python) instead."
+        )
     return folder / "deliveries.sqlite"

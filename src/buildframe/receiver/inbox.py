@@ -99,7 +99,7 @@ class Inbox:
         except (OSError, sqlite3.Error) as why:
             raise StoreFailed(
                 f"The database {str(self.path)!r} of waiting deliveries cannot be opened: {why}. "
-                "Choose another local folder with --write-ahead (write_ahead=)."
+                "Choose another local folder with --write-ahead (write_ahead= in Python)."
             ) from None
 
     def put(self, received_us: int, event: str, body: bytes) -> Future[str | None]:

@@ -133,6 +133,24 @@ def _without_file_scheme(text: str) -> str:
     return path
 
 
+def _check_store_url(url: str) -> None:
+    """Raise BadInput for a URL with a password, or at which there can be no store."""
+    if _PASSWORD.search(url):  # the URL appears in messages
+        raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() in _NO_STORES:
+        raise BadInput(
+            f"There can be no store at {show(url)}. "
+            "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
+        )
+    host = re.split("[/?#]", rest)[0].strip()
+    if not scheme or not host:  # pyarrow ends the process at a URL without a bucket
+        raise BadInput(
+            f"url={show(url)} names no bucket or container. "
+            "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
+        )
+
+
 @dataclass(frozen=True)
 class Location:
     """The folder or URL of a store, with the options that `deltalake` needs to open it."""
@@ -158,13 +176,7 @@ class Location:
             )
         text = _without_file_scheme(text)
         if "://" in text:
-            if _PASSWORD.search(text):  # the URL appears in messages
-                raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
-            if text.partition("://")[0].lower() in _NO_STORES:
-                raise BadInput(
-                    f"There can be no store at {show(text)}. "
-                    "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
-                )
+            _check_store_url(text)
             return cls(text.rstrip("/"), dict(options))
         check_path("url", text := os.path.expanduser(text))
         if Path(text).exists() and not Path(text).is_dir():

@@ -68,12 +68,15 @@ def actions(build: spec.Build, ws: Workspace | PipelineWorkspace | None = None) 
     'Rebuild'
     """
     if not isinstance(build, spec.Build):
-        raise BadInput(_advice(build))
+        raise BadInput(_advice(build, ws))
     return BuildActions(_workspace_of(build) if ws is None else ws, build)
 
 
-def _advice(build: object) -> str:
+def _advice(build: object, ws: object) -> str:
     """Return how to load the build that a row of builds describes, or what to pass instead of another value."""
+    if isinstance(build, Workspace | PipelineWorkspace) and ws is not None:
+        which = "build and ws are swapped: call actions(build, ws)."
+        return which if isinstance(ws, spec.Build) else f"{which} {_advice(ws, None)}"
     if isinstance(build, pd.Series) and {"pipeline", "number"} <= {*build.index}:
         place = f"ws.pipeline({show(build['pipeline'])}).build({build['number']})"
         return f"build= is a row of builds. Pass the build itself: {place}."
