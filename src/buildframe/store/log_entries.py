@@ -48,12 +48,19 @@ def damaged_entries(files: fs.FileSystem) -> list[str]:
 
 
 def actions(files: fs.FileSystem, path: str) -> Iterator[dict[str, Any] | None]:
-    """Yield the actions of an entry, one for each line; None for a line that is no JSON object."""
+    """Yield the actions of an entry; None for the rest of a line that is no JSON object."""
     with files.open_input_file(path) as file:
-        lines = bytes(file.read()).splitlines()
-    for line in filter(bytes.strip, lines):
-        try:
-            action = json.loads(line)
-        except (ValueError, RecursionError):
-            action = None
-        yield action if isinstance(action, dict) else None
+        lines = bytes(file.read()).decode(errors="replace").split("\n")
+    for line in lines:
+        rest = line.strip()
+        while rest:  # Delta needs no line break between two actions
+            action, rest = _first_object(rest)
+            yield action
+
+
+def _first_object(text: str) -> tuple[dict[str, Any] | None, str]:
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None, ""
+    return (value, text[end:].lstrip()) if isinstance(value, dict) else (None, "")
