@@ -22,7 +22,6 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.planting import flaky_test_id
 from buildframe.sandbox_server.world.teams import team_id
 from buildframe.spec import list_flaky_tests
-from buildframe.spec.decoders import decoder_of
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD, PERIODS
 
 _BEFORE = 75 * DAY  # by which the first tests are older than the world
@@ -38,7 +37,7 @@ class _TestTexts(msgspec.Struct):
     languages: dict[str, dict[str, str]]
 
 
-_TEXTS = decoder_of(_TestTexts).decode(data_file("handlers/flaky_tests.json").read_bytes())
+_TEXTS = msgspec.json.decode(data_file("handlers/flaky_tests.json").read_bytes(), type=_TestTexts)
 
 
 class Flake(NamedTuple):

@@ -28,7 +28,6 @@ from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Moment
-from buildframe.spec.decoders import decoder_of
 
 
 class _AdvanceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,16 +87,16 @@ class ControlApp:
         return Route(path, endpoint, methods=[method])
 
     def _advance(self, http: HttpRequest, raw_body: bytes) -> Any:
-        body = decoder_of(_AdvanceBody).decode(raw_body)
+        body = msgspec.json.decode(raw_body, type=_AdvanceBody)
         return {"now": self._clock.advance(dt.timedelta(seconds=body.advance_s))}
 
     def _add_fault(self, http: HttpRequest, raw_body: bytes) -> Any:
-        fault = decoder_of(Fault).decode(raw_body)
+        fault = msgspec.json.decode(raw_body, type=Fault)
         self._faults.add(fault)
         return fault
 
     def _add_webhook(self, http: HttpRequest, raw_body: bytes) -> Any:
-        body = decoder_of(_WebhookBody).decode(raw_body)
+        body = msgspec.json.decode(raw_body, type=_WebhookBody)
         hook = create_hook(body.url, body.token, body.signed, body.events, body.organization)
         self._outbox.add(hook)
         return drop_keys(msgspec.to_builtins(hook), ("token",))
