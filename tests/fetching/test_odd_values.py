@@ -282,7 +282,8 @@ def test_a_listing_of_odd_values_costs_no_request_and_warns_once() -> None:
         with pytest.warns(UserWarning, match="4 values do not fit") as warned:
             builds, jobs = service.connected().history(workers=1, progress=False)
         assert len(service.requests) == len(plain.requests)
-    assert len([warning for warning in warned if warning.category is UserWarning]) == 1
+    said = [str(warning.message) for warning in warned if warning.category is UserWarning]
+    assert len(said) == 1, said
     assert len(builds) == 250
     assert builds.attrs["complete"]
     named = {(entry["build"], entry["job"], entry["field"], entry["count"]) for entry in builds.attrs["odd"]}

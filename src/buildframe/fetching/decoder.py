@@ -200,7 +200,7 @@ class PageDecoder:
                 if self._jobs is not None:
                     sent = document.get("jobs")
                     items = sent if isinstance(sent, list) else []
-                    objects = [item for item in items if isinstance(item, dict)]  # others are no rows
+                    objects = [item for item in items if isinstance(item, dict)]
                     for job, job_document in zip(row.jobs or (), objects, strict=True):
                         setattr(job, MORE, self._jobs.read(job_document, document))
         return page

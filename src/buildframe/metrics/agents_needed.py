@@ -140,8 +140,8 @@ def agents_needed(
         raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, names[:20]))}.")
     if len(positions) > 1:
         raise BadInput(
-            f"{len(positions)} organizations have the queue {queue!r}. Pass the frames of one of them,"
-            ' such as jobs[jobs["organization"] == "acme"].'
+            f"{len(positions)} organizations have the queue {queue!r}. Pass the frames of one"
+            ' of them, such as jobs[jobs["organization"] == "acme"].'
         )
     rows, found = _try_fleets(prepared, positions[0], limit, target) if known else ({}, {})
     result = pd.DataFrame([rows[n] for n in sorted(rows)], columns=[*_COLUMNS]).astype(_COLUMNS)
