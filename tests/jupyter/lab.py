@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import TimeoutError as BrowserTimeout
+
 from tests.chromium import chromium
 
 THEMED = "theme => document.body.dataset.jpThemeName === theme && !document.getElementById('jupyterlab-splash')"
@@ -168,11 +170,32 @@ class Page:
         self.open(name, height)
         self.command("notebook:run-all-cells")
 
-    def run_all_alone(self, lab: Lab, name: str) -> None:
-        """Load JupyterLab with a notebook in its own workspace, which opens again when the page is reloaded."""
+    def run_all_alone(self, lab: Lab, name: str, height: int = 3200) -> None:
+        """Load JupyterLab with a notebook in its own workspace, which opens again when the page is reloaded.
+
+        The page has room for all cells, because JupyterLab draws only those in view.
+        """
+        self.page.set_viewport_size({"width": 1200, "height": height})
         self.load(lab, f"/workspaces/{Path(name).stem}/tree/{name}")
         self.wait_until(READY)
         self.command("notebook:run-all-cells")
+
+    def load_again(self, *expected: Any) -> None:
+        """Reload the page until these elements are visible, up to three times.
+
+        ipywidgets may look for models before it has loaded them, and does not look again: JupyterLab starts a kernel
+        for the page, and each of its connections starts a search.
+        """
+        for attempt in (1, 2, 3):
+            self.page.reload()
+            try:
+                for element in expected:
+                    element.wait_for(timeout=60_000)
+                return
+            except BrowserTimeout:
+                self.page.screenshot(path=self.screenshots / f"loaded-again-{attempt}.png")
+                if attempt == 3:
+                    raise
 
     def save(self) -> None:
         """Save the notebook, and wait until it is saved."""
@@ -187,8 +210,11 @@ class Page:
         """Find elements in outputs only, because the source of a cell may contain the same text."""
         return self.page.locator(".jp-OutputArea-output").locator(selector, **more)
 
+    def button(self, words: str) -> Any:
+        return self.find("button:visible", has_text=words).first
+
     def press(self, words: str) -> None:
-        self.find("button:visible", has_text=words).first.click()
+        self.button(words).click()
 
     def wait(self, words: str | re.Pattern[str], seconds: float = 30) -> str:
         """Wait for a message that contains the text, and return it."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import TimeoutError as BrowserTimeout
 
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
@@ -41,7 +40,6 @@ def test_saved_state_has_no_token_and_runs_no_script(lab: Lab, own_page: Page, b
     with worlds.sandbox(builds=300) as ci:
         number, token = create_hostile_builds(ci), ci.sandbox.token(SCOPES)
         lab.set_environment(BUILDFRAME_URL=ci.sandbox.url, BUILDFRAME_TOKEN=token)
-        own_page.page.set_viewport_size({"width": 1200, "height": 3200})
         own_page.run_all_alone(lab, notebook.name)
         show_hostile_build(own_page, number)
         own_page.command("@jupyter-widgets/jupyterlab-manager:saveWidgetState")
@@ -78,21 +76,9 @@ def assert_text_is_escaped(page: Page) -> None:
 
 
 def open_again_without_kernel(page: Page) -> None:
-    """Without a kernel, all content comes from the file.
-
-    ipywidgets may look for models before it has loaded them from the file, and does not look again: JupyterLab starts
-    a kernel for the page, and each of its connections starts a search. So the page is loaded up to three times.
-    """
+    """Without a kernel, all content comes from the file."""
     page.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
-    for attempt in (1, 2, 3):
-        page.page.reload()
-        try:
-            page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
-            break
-        except BrowserTimeout:
-            page.page.screenshot(path=page.screenshots / f"opened-again-{attempt}.png")
-            if attempt == 3:
-                raise
+    page.load_again(page.find(".bf-body .bf-row").first)
     assert_text_is_escaped(page)
 
 
