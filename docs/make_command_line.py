@@ -35,6 +35,11 @@ def command_line() -> Iterator[str]:
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     rows = ((f"[`{each.dest}`](#buildframe-{each.dest})", each.help or "") for each in commands._choices_actions)
     yield markdown(("command", "purpose"), rows)
+    yield (
+        "Wrong arguments are status 2. A variable of the environment that is missing or invalid, such as "
+        "`BUILDFRAME_TOKEN`, `BUILDFRAME_ORG` or `BUILDFRAME_WEBHOOK_TOKEN`, is a failure: status 1, and status 2 of "
+        "`explain`."
+    )
     for name, subparser in commands.choices.items():
         yield f"## buildframe {name}"
         yield with_code(str(subparser.description))

@@ -141,7 +141,7 @@ def names_in(ci: Workspace) -> dict[str, Any]:
         "ci": ci,
         "everything": bf.connect(None, base_url=service.url, token=service.token()),
         "reader": bf.connect("acme", base_url=service.url, token=service.token()),
-        "wrong_token": bf.connect("acme", base_url=service.url, token="unknown"),  # noqa: S106
+        "wrong_token": bf.connect("acme", base_url=service.url, token="an-unknown-token"),  # noqa: S106
         "number": number,
         "job": ci.pipeline("docs").jobs_of(number)["id"].iloc[0],
         "failed": jobs[(jobs["state"] == "failed") & ~jobs["retried"].fillna(False)].iloc[-1],

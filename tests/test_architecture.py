@@ -59,7 +59,7 @@ def test_importing_loads_nothing_heavy() -> None:
         "tqdm",
     }
     assert not imported_by("import buildframe") & heavy
-    fetching = imported_by("import buildframe as bf; bf.connect('a', token='t')")
+    fetching = imported_by("import buildframe as bf; bf.connect('a', token='a-test-token')")
     assert not fetching & {"matplotlib", "starlette", "uvicorn", "yaml", "sqlite3", "asyncio", "tenacity", "tqdm"}
     assert {"pandas", "httpx"} <= fetching
 

@@ -113,7 +113,7 @@ def test_the_sandbox_serves_until_stopped(tmp_path: Path) -> None:
         assert len(ws.pipelines()) >= 6
         assert 40 < len(ws.builds(progress=False)) < 120
         with pytest.raises(bf.Unauthorized):
-            bf.connect("acme", base_url=exports["BUILDFRAME_URL"], token="other").pipelines()
+            bf.connect("acme", base_url=exports["BUILDFRAME_URL"], token="another-token").pipelines()
         headers = {"Authorization": f"Bearer {exports['BUILDFRAME_SANDBOX_TOKEN']}"}
         assert httpx.get(f"{exports['BUILDFRAME_URL']}/sandbox/faults", headers=headers).json() == []
     finally:
@@ -194,21 +194,40 @@ def test_a_store_is_compacted_and_cleaned(
     assert capsys.readouterr().out == f"{tmp_path}: 0 files deleted\n"  # none is a day old
 
 
+def test_damaged_files_of_a_store_are_listed(
+    service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sync", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path)]) == 0
+    assert re.fullmatch(r"\S+: \d+ data files, \d\.\d MB: intact\n", capsys.readouterr().out)
+    file = Path(bf.Store(tmp_path).files("jobs")[0])
+    file.write_bytes(file.read_bytes()[:-1])
+    day = file.parent.name.removeprefix("day=")
+    for option in ([], ["--drop"]):
+        assert main(["verify", str(tmp_path), *option]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == f"jobs/day={day}/{file.name}: is not as it was written"
+        assert lines[1] == f"days to read again: {day}"
+        assert lines[2].endswith(": 1 file DAMAGED")
+    assert main(["verify", str(tmp_path)]) == 0
+    before = capsys.readouterr()
+    assert main(["sync", str(tmp_path)]) == 0
+    assert f"jobs/day={day}" in "".join(bf.Store(tmp_path).files("jobs")), before
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["verify", "none"], "There is no store at"),
         (["compact", "none"], "Create one with `buildframe sync "),
         (["clean", "none"], "There is no store at"),
-        (["clean", "none", "--keep", "always"], "--keep='always' is not a valid duration"),
         (["sync", "none", "--pipeline", "wbe"], "404: No pipeline found"),
         (
             ["sync", "none", "--pipeline", "wbe"],
             "Did you mean 'web'? `buildframe export pipelines.csv pipelines` lists",
         ),
         (["sync", "none", "--suite", "nope"], "404"),
-        (["sync", "memory:///none"], "There can be no store at 'memory:///none'. Pass a folder, such as "),
-        (["sync", "http://127.0.0.1:9/none"], "There can be no store at 'http://127.0.0.1:9/none'. "),
-        (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "--suite cannot be used with --pipeline"),
         (["sync", "none", "--since", "2099-01-01"], "--since=2099-01-01T00:00:00Z is in the future"),
         (["export", "none.csv", "flaky_tests", "--suite", "nope"], "404"),
     ],
@@ -231,44 +250,64 @@ def test_an_error_of_the_store_is_printed_and_exits_with_status_1(
 
 
 @pytest.mark.parametrize(
-    ("option", "words"),
+    ("arguments", "words"),
     [
-        (["--agents", "macos"], "'macos' is not a queue with a number of agents"),
-        (["--agents", "macos=many"], "'macos=many' is not a queue with a number of agents"),
-        (["--run-scale", "e2e=fast"], "'e2e=fast' is not a step with a factor"),
+        (["demo", "--folder", "file"], "'file' is not a folder"),
+        (["demo", "--folder", "/proc/none"], "--folder='/proc/none' cannot be created"),
+        (["sandbox", "--agents", "macos"], "'macos' is not a queue with a number of agents"),
+        (["sandbox", "--agents", "macos=many"], "'macos=many' is not a queue with a number of agents"),
+        (["sandbox", "--agents", "macos=8", "--agents", "docker=0"], "agents['docker']=0 must be between"),
+        (["sandbox", "--run-scale", "e2e=fast"], "'e2e=fast' is not a step with a factor"),
+        (["sandbox", "--run-scale", "e2e=0.5", "--run-scale", "e3e=2"], "there is no step 'e3e'"),
+        (["sandbox", "--port", "99999"], "'99999' is not a port. Use 0 (a free port) to 65535"),
+        (["sandbox", "--speed", "0"], "--speed=0.0 is not a speed"),
+        (["sandbox", "--host", "999.1.1.1"], "--host='999.1.1.1' is not an address of this machine"),
+        (["sandbox", "--path", "file/below"], "--path='file/below' cannot be opened"),
+        (["sync", "file"], "store='file' is a file. Pass a folder"),
+        (["sync", "memory:///none"], "There can be no store at 'memory:///none'. Pass a folder, such as "),
+        (["sync", "http://127.0.0.1:9/none"], "There can be no store at 'http://127.0.0.1:9/none'. "),
+        (["sync", "s3://", "--sandbox"], "store='s3://' names no bucket or container"),
+        (["sync", "none", "--pipeline", "a/b"], "--pipeline='a/b' is not a slug"),
+        (["sync", "none", "--suite", "a b"], "--suite='a b' is not a slug"),
+        (["sync", "none", "--pipeline", "web", "--suite", "rspec"], "--suite cannot be used with --pipeline"),
+        (["compact", "file"], "store='file' is a file"),
+        (["clean", "none", "--keep", "5"], "--keep='5' is not a valid duration"),
+        (["clean", "none", "--keep", "999999999d"], "--keep='999999999d'"),
+        (["clean", "ftp://example.com/ci"], "There can be no store at 'ftp://example.com/ci'"),
+        (["receive", "none", "--port", "99999"], "'99999' is not a port"),
+        (["receive", "none", "--every", "0s"], "--every='0s' is not an interval above 0 and up to a day"),
+        (["receive", "none", "--every", "2d"], "--every='2d' is not an interval above 0 and up to a day"),
+        (["receive", "s3://bucket/x"], "folder for waiting deliveries with --write-ahead.\n"),
+        (["receive", "none", "--write-ahead", "file"], "'file' is not a folder"),
+        (["import", "file", "--store", "none"], "'file' is not a folder. Pass the folder of the exports"),
+        (["import", ".", "--store", "file"], "store='file' is a file"),
+        (["report", "none", "file"], "'file' is not a folder"),
+        (["report", "none", "out", "--pipeline", "a/b"], "--pipeline='a/b' is not a slug"),
+        (["report", "none", "out", "--pipeline", "web", "--suite", "rspec"], "--suite cannot be used with"),
+        (["explain", "none", "--day", "monday"], "'monday' is not a day"),
+        (["export", "o.csv", "builds", "--pipeline", "a/b"], "--pipeline='a/b' is not a slug"),
+        (["export", "o.csv", "flaky_tests"], "Name one with --suite"),
+        (["export", "/proc/o.csv", "builds"], "The folder '/proc' cannot be written"),
+        (["export", "o.csv", "builds", "--store", "file"], "store='file' is a file"),
     ],
 )
-def test_wrong_agents_and_factors_of_a_sandbox_are_wrong_usage(
-    option: list[str], words: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.usefixtures("service")
+def test_wrong_usage_is_status_2_before_anything_is_done(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
     with pytest.raises(SystemExit) as left:
-        main(["sandbox", *option])
+        main(arguments)
     assert left.value.code == 2
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        (["--agents", "macos=8", "--agents", "docker=0"], "agents['docker']=0 must be between"),
-        (["--run-scale", "e2e=0.5", "--run-scale", "e3e=2"], "there is no step 'e3e'"),
-    ],
-)
-def test_the_sandbox_checks_agents_and_factors(
-    option: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sandbox", *option]) == 1
-    assert words in capsys.readouterr().err
-
-
-def test_an_error_is_printed_without_a_traceback_and_exits_with_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert main(["sandbox", "--path", str(tmp_path / "file" / "below")]) == 1
-    output = capsys.readouterr().err
-    assert output.startswith("buildframe: ")
-    assert "Traceback" not in output
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert words in output.err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.usefixtures("service")

@@ -14,6 +14,9 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"].values()
 REQUIREMENTS = [Requirement(line) for line in chain(PROJECT["dependencies"], *EXTRAS)]
+PRIVATE = ("httpcore", "httpx")
+"""Requirements of which private attributes are used. Only they have an upper bound."""
+
 CONSTRAINTS = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")
 
 
@@ -24,7 +27,16 @@ def test_the_base_requires_few_packages() -> None:
 def test_every_requirement_has_a_lower_bound_or_an_exact_version() -> None:
     for requirement in REQUIREMENTS:
         operators = [one.operator for one in requirement.specifier]
-        assert operators in (["=="], [">="]) or requirement.name == "buildframe", str(requirement)
+        expected = [["<", ">="]] if requirement.name in PRIVATE else [["=="], [">="]]
+        assert sorted(operators) in expected or requirement.name == "buildframe", str(requirement)
+
+
+def test_private_attributes_of_the_http_libraries_are_set_in_one_module() -> None:
+    """They are the reason of the upper bounds."""
+    names = ("_transport", "_mounts", "_pool", "_network_backend", "_optional_thread_lock")
+    pattern = rf"\.({'|'.join(names)})\b"
+    users = [path.name for path in (ROOT / "src").rglob("*.py") if re.search(pattern, path.read_text(encoding="utf-8"))]
+    assert users == ["sockets.py"]
 
 
 def test_the_constraints_fit_the_requirements() -> None:

@@ -382,3 +382,27 @@ def test_shapes_that_no_document_states_are_read() -> None:
     assert event.build.pull_request is not None
     assert event.build.pull_request.id == "12"
     assert webhooks.frames([event]).builds["pull_request"][0] == "12"
+
+
+@pytest.mark.parametrize("events", [[{"a": 1}], {"a": 1}, [webhooks.parse(b'{"event": "ping"}'), {"a": 1}]])
+def test_frames_of_what_is_no_event(events: Any) -> None:
+    with pytest.raises(BadInput, match=r"^events=\{'a': 1\} is not an event. Pass a list of events"):
+        webhooks.frames(events)
+
+
+@pytest.mark.parametrize("pairs", [["ab"], [("a",)], [5], [("a", "b", "c")]])
+def test_headers_that_are_no_pairs(pairs: Any) -> None:
+    for call in (lambda: webhooks.verify(pairs, b"{}", "secret"), lambda: webhooks.parse(b"{}", pairs)):
+        with pytest.raises(BadInput, match="headers are not pairs of name and value"):
+            call()
+
+
+def test_names_of_headers_that_are_none() -> None:
+    names: Any = "X-Token"
+    for call in (
+        lambda: webhooks.verify({}, b"{}", "secret", names=names),
+        lambda: webhooks.signed_at({}, names=names),
+        lambda: webhooks.parse(b"{}", names=names),
+    ):
+        with pytest.raises(BadInput, match="names='X-Token': pass a HeaderNames"):
+            call()

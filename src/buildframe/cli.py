@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MAX_DAYS = 366
 MAX_PORT = 65_535
+LONGEST_EVERY = dt.timedelta(days=1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -179,10 +180,59 @@ def _deadline(text: str) -> str | None:
 
 
 @_convert_to_usage_error()
-def _age(text: str) -> dt.timedelta:
+def _every(text: str) -> dt.timedelta:
     from buildframe.spec.times import parse_duration
 
-    return parse_duration(text, "every")
+    every = parse_duration(text, "every")
+    if not dt.timedelta() < every <= LONGEST_EVERY:
+        raise BadInput(f"every={text!r} is not an interval above 0 and up to a day. Use text such as '60s'.")
+    return every
+
+
+@_convert_to_usage_error()
+def _keep(text: str) -> str:
+    from buildframe.spec import Moment, when
+    from buildframe.spec.times import parse_duration
+
+    parse_duration(text, "keep")
+    when(text, "keep", Moment.of(dt.datetime.now(dt.UTC)))  # raises BadInput for an age before the year 1
+    return text
+
+
+@_convert_to_usage_error()
+def _store(text: str) -> str:
+    buildframe.Store(text)
+    return text
+
+
+@_convert_to_usage_error()
+def _pipeline(text: str) -> str:
+    from buildframe import spec
+    from buildframe.http import protocol
+
+    protocol.slug_segment(spec.get_pipeline.parameters[-1], text)
+    return text
+
+
+@_convert_to_usage_error()
+def _suite(text: str) -> str:
+    from buildframe import spec
+    from buildframe.http import protocol
+
+    protocol.slug_segment(spec.list_flaky_tests.parameters[-1], text)
+    return text
+
+
+def _folder(text: str) -> Path:
+    if not text or Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder. Pass a folder; it is created if needed.")
+    return Path(text)
+
+
+def _exports(text: str) -> str:
+    if "://" not in text and not Path(text).expanduser().is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder. Pass the folder of the exports, or its URL.")
+    return text
 
 
 def _agents(text: str) -> tuple[str, int]:
@@ -237,6 +287,8 @@ def _demo(args: argparse.Namespace) -> None:
 
     if isinstance(sys.stdout, io.TextIOWrapper):  # a Windows code page lacks some of the signs
         sys.stdout.reconfigure(errors="replace")
+    with _convert_to_usage_error():
+        demo.prepare(args.folder)
     with buildframe.sandbox() as ci:
         for paragraph in demo.run(ci, args.folder):
             print(paragraph, end="\n\n", flush=True)
@@ -246,7 +298,9 @@ def _sandbox(args: argparse.Namespace) -> None:
     from buildframe.sandbox_server import SCOPES, Sandbox
 
     options = {name: getattr(args, name) for name in ("host", "port", "seed", "speed")}
-    with Sandbox(args.path, **options, agents=dict(args.agents), run_scale=dict(args.run_scale)) as service:
+    with _convert_to_usage_error():
+        sandbox = Sandbox(args.path, **options, agents=dict(args.agents), run_scale=dict(args.run_scale))
+    with sandbox as service:
         print(f"export BUILDFRAME_URL={service.url}")
         print("export BUILDFRAME_ORG=acme")
         print(f"export BUILDFRAME_TOKEN={service.token(SCOPES)}")
@@ -259,7 +313,7 @@ def _sandbox(args: argparse.Namespace) -> None:
 
 
 def _sync(args: argparse.Namespace) -> int:
-    _check_since(args)
+    _check_sync_options(args)
     store, is_complete = buildframe.Store(args.store), True
     with warnings.catch_warnings(), _connect(args) as ws:
         warnings.filterwarnings("ignore", "Incomplete", UserWarning)  # the result line contains it
@@ -272,9 +326,14 @@ def _sync(args: argparse.Namespace) -> int:
 
 
 @_convert_to_usage_error()
-def _check_since(args: argparse.Namespace) -> None:
+def _check_sync_options(args: argparse.Namespace) -> None:
     from buildframe.spec import Moment, when
 
+    if args.suite and args.pipeline:
+        raise BadInput(
+            "--suite cannot be used with --pipeline, because test suites belong to an organization. "
+            "Leave one of them out."
+        )
     when(args.since, "--since", Moment.of(dt.datetime.now(dt.UTC)))
 
 
@@ -295,21 +354,24 @@ def _sync_store(args: argparse.Namespace, store: buildframe.Store, ws: Workspace
 def _receive(args: argparse.Namespace) -> int:
     from buildframe import receiver
 
+    store = buildframe.Store(args.store)
+    with _convert_to_usage_error():
+        receiver.database_of(store, args.write_ahead)
     application = receiver.application(
         secrets=receiver.secrets_set(),
-        store=buildframe.Store(args.store),
+        store=store,
         personal=args.personal,
         env=args.env,
         every=args.every.total_seconds(),
         write_ahead=args.write_ahead,
     )
-    from buildframe.receiver.connections import serve
+    from buildframe.receiver.server import serve
 
     with socket.create_server(("127.0.0.1", args.port)) as listener:
         print(f"Receiving deliveries at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
         print("Receiving until Ctrl-C.", file=sys.stderr, flush=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        return 3 if serve(application, listener, args.per_peer) else 0
+        return 3 if serve(application, listener) else 0
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -341,7 +403,7 @@ def _report(args: argparse.Namespace) -> int:
         args.usage_error("--alert requires --thresholds")
     if args.no_sync and args.sandbox:
         args.usage_error("--sandbox and --no-sync exclude each other")
-    _check_since(args)
+    _check_sync_options(args)
     from buildframe import report
     from buildframe.report import run
     from buildframe.report.thresholds import Thresholds
@@ -385,6 +447,8 @@ def _export(args: argparse.Namespace) -> int:
     values = {name: getattr(args, name) for name in names}
     with _convert_to_usage_error():
         options = export.ExportOptions(**values, retention=Retention(args.personal, args.env))
+    if args.table == "flaky_tests" and args.store is None and args.suite is None:
+        args.usage_error("The service lists flaky tests per suite. Name one with --suite.")
     if args.store is not None:
         source: Any = contextlib.nullcontext(buildframe.Store(args.store))
     else:
@@ -404,13 +468,29 @@ def _clean(args: argparse.Namespace) -> None:
     print(f"{args.store}: {buildframe.Store(args.store).clean(args.keep):,} files deleted")
 
 
+def _verify(args: argparse.Namespace) -> int:
+    result = buildframe.Store(args.store).verify(drop=args.drop)
+    for path, why in result.damaged.items():
+        _print_result(f"{path}: {why}")
+    if result.days:
+        _print_result(f"days to read again: {', '.join(result.days)}")
+    if not result.intact:
+        advice = "the next sync reads them again" if args.drop else "restore the files, or drop them: verify --drop"
+        _print_error(f"damaged files; {advice}")
+    _print_result(f"{args.store}: {result}")
+    return 0 if result.intact else 1
+
+
 CONVERTERS: dict[str, Callable[[str], Any]] = {
     converter.__name__.strip("_").lower(): converter
-    for converter in (_age, _agents, _date, _deadline, _factor, float, int, _names, Path, _port, _zone)
+    for converter in (
+        *(_agents, _date, _deadline, _every, _exports, _factor, float, _folder, int),
+        *(_keep, _names, Path, _pipeline, _port, _store, _suite, _zone),
+    )
 }
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     command.__name__.strip("_"): command
-    for command in (_demo, _sandbox, _sync, _import, _compact, _clean, _receive, _report, _explain, _export)
+    for command in (_demo, _sandbox, _sync, _import, _compact, _clean, _verify, _receive, _report, _explain, _export)
 }
 
 if __name__ == "__main__":

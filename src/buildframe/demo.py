@@ -10,13 +10,35 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from buildframe import metrics, plots
+from buildframe.errors import BadInput
 from buildframe.metrics.grouping import Key
-from buildframe.store.files import save
+from buildframe.store.files import check_writable, save
 from buildframe.workspace import Workspace
 
 TOP = 5
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_a_month_of_ci.ipynb"
 """In a checkout. A wheel contains no notebooks."""
+
+
+def prepare(folder: Path) -> None:
+    """
+    Create the folder of the demo if needed, and check that files can be written to it.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder for tables and plots.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be created or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        raise BadInput(f"folder={str(folder)!r} cannot be created: {why.strerror}. Choose another folder.") from why
+    check_writable(folder)
 
 
 def run(ci: Workspace, folder: Path) -> Iterator[str]:
@@ -34,12 +56,17 @@ def run(ci: Workspace, folder: Path) -> Iterator[str]:
     ------
     str
         Paragraph without a final newline.
+
+    Raises
+    ------
+    BadInput
+        If the folder cannot be created or written. Nothing is fetched then.
     """
+    prepare(folder)
     yield f"A sandbox of the service runs at {ci.sandbox.url} (on this machine only). Fetching a month of its builds."
     builds, jobs = ci.history()
     yield describe_fetch(builds, jobs)
     yield from summarize(builds, jobs)
-    folder.mkdir(parents=True, exist_ok=True)
     yield write_files(folder, builds, jobs)
     yield next_steps()
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from buildframe.terminal import escape_control_characters
+from buildframe.terminal import escape_control_characters, shorten
 
 
 class BuildframeError(Exception):
@@ -152,7 +152,7 @@ class GraphQLError(BuildframeError):
     def __init__(self, errors: Sequence[Mapping[str, Any]]) -> None:
         self.errors = tuple(errors)
         messages = "; ".join(str(error.get("message") or dict(error)) for error in errors)
-        super().__init__(f"GraphQL returned errors: {messages}")
+        super().__init__(f"GraphQL returned errors: {shorten(messages)}")
 
 
 class Unverified(BuildframeError):
@@ -174,7 +174,7 @@ class ServiceError(BuildframeError):
     status : int
         HTTP status code.
     message : str
-        Message of the server.
+        Message of the server, without its end if it is longer than 1,000 characters.
     where : str
         Method and path of the request.
     errors : tuple of mapping
@@ -205,7 +205,7 @@ class ServiceError(BuildframeError):
     ) -> None:
         self.status, self.message, self.where, self.errors = status, message, where, tuple(errors)
         self.scope, self.missing, self.retry_after, self.request_id = scope, missing, retry_after, request_id
-        details = "; ".join(_detail(error) for error in self.errors)
+        details = shorten("; ".join(_detail(error) for error in self.errors))
         summary = f"{status}: {message} ({details})" if details else f"{status}: {message}"
         lines = [summary, f"Request: {where}" if where else "", self.advice()]
         super().__init__("\n".join(filter(None, lines)))

@@ -73,7 +73,10 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if PurePath(self.out).suffix.lower() not in (".parquet", ".csv"):
             raise BadInput(f"{self.out!r} is neither a Parquet nor a CSV file. End its name in .parquet or .csv.")
-        objects.check(self.out) if objects.is_url(self.out) else files.target(self.out)
+        if objects.is_url(self.out):
+            objects.check(self.out)
+        else:
+            files.check_writable(files.target(self.out).parent)
         self._refuse(
             "--from, --to and --pipeline", TIME_RANGE_TABLES, self.created_from, self.created_to, self.pipeline
         )

@@ -26,6 +26,9 @@ NOT_COLORS = re.compile(
 )
 """All other escape sequences."""
 
+TERMINAL_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Characters with which a terminal runs escape sequences, and other control characters except tabs and line ends."""
+
 _MAX_LENGTH = 200
 """Characters of a value that are shown in a message."""
 
@@ -45,6 +48,17 @@ def show(value: Any) -> str:
     return text if text and text.isprintable() and len(text) <= _MAX_LENGTH else f"<{type(value).__name__}>"
 
 
+_MAX_QUOTED = 1_000
+"""Characters of a server's text that a message quotes."""
+
+
+def shorten(text: str) -> str:
+    """Return the text of a server for a message, without its end if it is long."""
+    if len(text) <= _MAX_QUOTED:
+        return text
+    return f"{text[:_MAX_QUOTED]}… (cut: it has {len(text):,} characters)"
+
+
 def nearest_name(given: str, known: Sequence[str]) -> str | None:
     """Return the name of the most similar spelling; None if none is similar."""
     return next(iter(difflib.get_close_matches(given.lower(), known, n=1)), None)
@@ -61,6 +75,11 @@ def escape_control_characters(text: str, keep: str = "\n\t") -> str:
     if text.isprintable():
         return text
     return text.translate({ord(char): char if char in keep else _substitute(char) for char in set(text)})
+
+
+def replace_terminal_controls(text: str) -> str:
+    """Return the text with visible substitutes for TERMINAL_CONTROLS. Marks of scripts and emoji stay."""
+    return TERMINAL_CONTROLS.sub(lambda match: _substitute(match[0]), text)
 
 
 def remove_escape_sequences(text: str) -> str:

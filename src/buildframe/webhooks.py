@@ -21,12 +21,13 @@ from buildframe.fetching import arrow
 from buildframe.fetching.decoder import may_be_shown
 from buildframe.guards.arguments import checked_names
 from buildframe.guards.secrets import confined
-from buildframe.http.json_bodies import repair_json
+from buildframe.http.json_bodies import decode_repaired
 from buildframe.spec import Build, Job, Moment, Pipeline, Resource, when
 from buildframe.spec.members import User
 from buildframe.spec.odd_values import OddValues
 from buildframe.spec.reading import convert_exact_record, convert_record
 from buildframe.spec.rows import read_row, row_type
+from buildframe.terminal import shorten, show
 
 
 @runtime_checkable
@@ -87,11 +88,19 @@ class HeaderNames:
     def __post_init__(self) -> None:
         names: Any
         for names in (self.token, self.signature, self.event):
-            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-                raise BadInput(f"{names!r} is not a tuple of header names: pass a tuple such as ('X-Service-Token',).")
+            if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+                raise BadInput(
+                    f"{show(names)} is not a tuple of header names: pass a tuple such as ('X-Service-Token',)."
+                )
 
 
 HEADER_NAMES = HeaderNames()
+
+
+def _checked(names: HeaderNames) -> HeaderNames:
+    if not isinstance(names, HeaderNames):
+        raise BadInput(f"names={show(names)}: pass a HeaderNames, such as HeaderNames(token=('X-Service-Token',)).")
+    return names
 
 
 @dataclass(frozen=True)
@@ -197,11 +206,11 @@ def verify(
     >>> verify({"X-Service-Token": "s3cret"}, b'{"event": "ping"}', "s3cret")
     """
     if not isinstance(max_age, dt.timedelta):
-        raise BadInput(f"max_age={max_age!r} is not a duration. Pass a timedelta.")
+        raise BadInput(f"max_age={show(max_age)} is not a duration. Pass a timedelta.")
     if not isinstance(secret, str) or not secret or not secret.isascii() or secret != secret.strip():
         raise BadInput("The secret is empty, not ASCII, or surrounded by spaces. Pass the token of the webhook.")
     body, key, at = _raw(body), secret.encode(), _or_now(now, "now")
-    signature = _only(headers, names.signature)
+    signature = _only(headers, _checked(names).signature)
     if signature is not None:
         _check_signature(signature, body, key, at, max_age)
     elif not hmac.compare_digest(_only(headers, names.token) or b"", key):
@@ -250,7 +259,7 @@ def signed_at(headers: Headers, *, names: HeaderNames = HEADER_NAMES) -> Moment 
     >>> signed_at({"X-Service-Token": "s3cret"}) is None
     True
     """
-    signature = _only(headers, names.signature)
+    signature = _only(headers, _checked(names).signature)
     match = None if signature is None else _SIGNATURE.fullmatch(signature.strip())
     return None if match is None else Moment.from_us(int(match[1]) * 1_000_000)
 
@@ -277,7 +286,9 @@ def _values(headers: Headers, names: Sequence[str]) -> list[Any]:
     lower_names = {name.lower().encode() for name in names}
     if not isinstance(headers, HasItems | Iterable):
         raise BadInput(f"The headers are {type(headers).__name__}. Pass a mapping, or pairs of name and value.")
-    pairs = headers.items() if isinstance(headers, HasItems) else headers
+    pairs = list(headers.items() if isinstance(headers, HasItems) else headers)
+    if not all(isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2 for pair in pairs):
+        raise BadInput("The headers are not pairs of name and value. Pass a mapping, or pairs.")  # not shown: secrets
     return [value for name, value in pairs if isinstance(name, str | bytes) and _bytes(name).lower() in lower_names]
 
 
@@ -333,6 +344,7 @@ def parse(
     >>> parse(b'{"event": "ping"}').name
     'ping'
     """
+    names = _checked(names)
     readable, document = _read(_raw(body))
     name = _text(document.get("event"))
     if not name:
@@ -354,7 +366,7 @@ def _event(name: str, received_at: Moment, body: bytes, document: Mapping[str, A
     try:
         event = Event(name, received_at, body, **_records(document, convert_record))
     except (msgspec.ValidationError, RecursionError) as why:
-        raise Malformed(f"The delivery cannot be parsed: {why}.") from None
+        raise Malformed(f"The delivery cannot be parsed: {shorten(str(why))}.") from None
     return event
 
 
@@ -378,12 +390,9 @@ def _records(document: Mapping[str, Any], read: Callable[[type[Resource], Any], 
 def _read(body: bytes) -> tuple[bytes, dict[str, Any]]:
     """Return the body, with invalid characters repaired if needed, and its decoded content."""
     try:
-        return body, msgspec.json.decode(body, type=dict[str, Any])
+        return decode_repaired(body, lambda text: msgspec.json.decode(text, type=dict[str, Any]))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        repaired = repair_json(body)
-        if repaired is not None:
-            return _read(repaired)
-        raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {why}.") from None
+        raise Malformed(f"The delivery cannot be parsed ({len(body)} bytes): {shorten(str(why))}.") from None
 
 
 def _text(value: Any) -> str | None:
@@ -396,6 +405,7 @@ def _text(value: Any) -> str | None:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
+@checked_names
 def frames(events: Iterable[Event]) -> WebhookFrames:
     """
     Convert events to frames of builds and jobs.
@@ -413,6 +423,8 @@ def frames(events: Iterable[Event]) -> WebhookFrames:
 
     Raises
     ------
+    BadInput
+        If `events` is not a list of events.
     Malformed
         If a number is too large for its column.
 
@@ -422,9 +434,21 @@ def frames(events: Iterable[Event]) -> WebhookFrames:
     >>> len(builds), len(jobs)
     (0, 0)
     """
-    events = list(events)
+    events = check_events(events)
     builds, jobs = frames_per_event(events, [event.received_at for event in events])
     return WebhookFrames(_latest("builds", builds), _latest("jobs", jobs))
+
+
+def check_events(events: Iterable[Event]) -> list[Event]:
+    """Return the events as a list; raise BadInput for other values."""
+    is_list = isinstance(events, Iterable) and not isinstance(events, str | bytes | Mapping)
+    checked_events: list[Any] = list(events) if is_list else [events]
+    for event in checked_events:
+        if not isinstance(event, Event):
+            raise BadInput(
+                f"events={show(event):.80} is not an event. Pass a list of events, such as [webhooks.parse(body)]."
+            )
+    return checked_events
 
 
 def frames_per_event(events: Sequence[Event], fetched_at: Sequence[Moment]) -> WebhookFrames:

@@ -25,7 +25,7 @@ def measure(url: str, folder: str) -> dict[str, float]:
     import buildframe as bf
 
     watch = Stopwatch()
-    with bf.connect("acme", token="t", base_url=url) as ci, watch.running():
+    with bf.connect("acme", token="a-test-token", base_url=url) as ci, watch.running():
         done = bf.Store(folder).sync(ci, since="90d", progress=False)
     assert done.complete, done.why
     used = {"seconds": watch.seconds, "CPU": watch.cpu, "peak": memory.status("VmHWM") / MIB}

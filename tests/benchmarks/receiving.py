@@ -28,6 +28,8 @@ import pandas as pd
 
 import buildframe as bf
 from buildframe import webhooks
+from buildframe.receiver.inbox import Inbox
+from buildframe.receiver.reduced_bodies import reduce_body
 from buildframe.spec import Moment
 from buildframe.store import transactions
 from buildframe.store.location import Location
@@ -86,11 +88,9 @@ def copied(folder: str) -> Iterator[str]:
 
 
 @contextmanager
-def receiver(folder: str, is_flushed: bool = True) -> Iterator[str]:
-    """The command, which writes when many wait; also with an fsync that does nothing, to measure what that costs."""
-    no_fsync = "" if is_flushed else "import os; os.fsync = lambda _: None; "
-    program = f"{no_fsync}import sys; from buildframe.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "receive", folder, "--every", "1h"]
+def receiver(folder: str) -> Iterator[str]:
+    """The command, which writes when many wait."""
+    command = [sys.executable, "-m", "buildframe.cli", "receive", folder, "--every", "1h"]
     environment = {**os.environ, "BUILDFRAME_WEBHOOK_TOKEN": SECRET}
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=environment)  # fmt: skip
@@ -127,15 +127,41 @@ def deliver(url: str, result: Sequence[bytes], clients: int) -> tuple[Stopwatch,
     return watch, np.array([answer.elapsed.total_seconds() * 1000 for answer in answers])
 
 
-def show_deliveries(folder: str, result: Sequence[bytes], is_flushed: bool) -> None:
+def show_deliveries(folder: str, result: Sequence[bytes]) -> None:
     """Send deliveries to a receiver, and print how many it answers and how long that takes."""
-    with copied(folder) as copy, receiver(copy, is_flushed) as url:
+    with copied(folder) as copy, receiver(copy) as url:
         deliver(url, result[:20], 4)
         runs = {clients: deliver(url, result, clients) for clients in (1, 4, 16)}
     for clients, (watch, each) in runs.items():
         p50, p99 = np.percentile(each, (50, 99))
-        how, rate = "with" if is_flushed else "without", len(result) / watch.seconds
-        print(f"{clients} at once, {how} fsync: {rate:,.0f} a second, p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
+        rate = len(result) / watch.seconds
+        print(f"{clients} at once: {rate:,.0f} a second, p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
+
+
+# --- onto the disk
+
+
+def show_disk(folder: str, bodies: Sequence[bytes]) -> None:
+    """Store deliveries in an inbox, one after the other and 16 at a time, beside a file that is flushed for each."""
+    inbox = Inbox(Path(folder, "inbox.sqlite"), "store")
+    inbox.open()
+    watches = {"an append and an fsync": Stopwatch(), "the inbox": Stopwatch(), "the inbox, 16 at once": Stopwatch()}
+    floor, single, grouped = watches.values()
+    with Path(folder, "floor").open("ab", buffering=0) as file, floor.running():
+        for body in bodies:
+            file.write(body)
+            os.fsync(file.fileno())
+    with single.running():
+        refusals = [inbox.put(0, "job.finished", body).result() for body in bodies]
+    with grouped.running():
+        for begin in range(0, len(bodies), 16):
+            stored = [inbox.put(0, "job.finished", body) for body in bodies[begin : begin + 16]]
+            refusals += [one.result() for one in stored]
+    assert set(refusals) == {None}
+    inbox.stop()
+    inbox.close()
+    for name, watch in watches.items():
+        print(f"{name}: {1_000 * watch.seconds / len(bodies):.2f} ms a delivery, {watch.seconds / floor.seconds:.1f} x")
 
 
 # --- into the store
@@ -190,8 +216,9 @@ def main(quick: bool) -> None:
         count = store.sql("SELECT count(*) AS n FROM jobs")["n"].iloc[0]
         result = bodies(store, active, 8)
         print(f"{count:,} jobs in one day, {len(result):,} deliveries of {len(result[0]):,} bytes", flush=True)
-        for is_flushed in (True, False):
-            show_deliveries(folder, result[:sent], is_flushed)
+        reduced = [reduce_body(body, personal=False, env=False) for body in result[:sent]]
+        show_disk(scratch, reduced)
+        show_deliveries(folder, result[:sent])
         events = [webhooks.parse(body) for body in result]
         sizes = [n for n in (100, 1_000, 5_000) if n <= len(events)] or [len(events)]
         reporting.show_times({f"a batch of {n:,}": [write(folder, events[:n]) for _ in range(3)] for n in sizes})

@@ -114,7 +114,7 @@ def test_a_rebuild_refers_to_its_original(world: Service, passed: Place) -> None
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_without_a_known_token_it_is_refused(world: Service, passed: Place, operation: str) -> None:
     with pytest.raises(bf.Unauthorized) as refused:
-        called(world, passed, operation, token="unknown")
+        called(world, passed, operation, token="an-unknown-token")
     assert refused.value.status == 401
     assert golden.HOSTED["errors"]["401"][0] in str(refused.value)
 

@@ -69,7 +69,7 @@ def plain(values: pd.Series[Any]) -> list[Any]:
 def test_a_documented_shape_is_read(name: str) -> None:
     case = CASES[name]
     assert case["follows"]
-    with service(case["body"]) as url, bf.connect("acme", base_url=url, token="x" * 20) as ci:
+    with service(case["body"]) as url, bf.connect("acme", base_url=url, token="a-test-token" * 20) as ci:
         builds, jobs = ci.history(include_retried_jobs=True, progress=False)
     frames = {"builds": builds, "jobs": jobs}
     read = {

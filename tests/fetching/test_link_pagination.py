@@ -220,7 +220,6 @@ def test_a_list_without_pages_takes_one_request(scripted: Any) -> None:
     ("link", "count", "is_last"),
     [
         (None, 100, False),
-        (None, 250, False),
         (None, 30, False),
         (None, 7, False),
         (None, 0, True),

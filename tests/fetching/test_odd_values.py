@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 import buildframe as bf
 from buildframe import spec
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
-from buildframe.http import protocol
-from buildframe.http.json_bodies import repair_json
+from buildframe.http import json_bodies, protocol
+from buildframe.http.json_bodies import TooLargeToRepair, decode_json, is_json, repair_json
 from buildframe.http.response import Response, date_of
 from buildframe.spec import TABLES, Build, Job, Resource, job_columns
 from tests.conftest import Scripted, says
@@ -157,6 +159,48 @@ def test_a_long_number_beside_one_that_is_none_takes_linear_time() -> None:
     assert repair_json(b"[%s, NaN, 1e400]" % digits) == b'[%s, "NaN", "1e400"]' % digits
     cut = b'[NaN, "' + rb"{\"sha\":\"3e123\"} " * 50_000
     assert repair_json(cut) == cut.replace(b"NaN", b'"NaN"')
+
+
+def test_a_body_of_another_type_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its repair could take gigabytes, and would not change its type."""
+    monkeypatch.setattr(json_bodies, "repair_json", lambda _: pytest.fail("it was repaired"))
+    with pytest.raises(msgspec.ValidationError, match="Expected `object`, got `str`"):
+        decode_json(rb'["NaN", "\""]', msgspec.json.Decoder(list[dict[str, Any]]).decode)
+
+
+def test_a_repair_takes_memory_only_for_the_body() -> None:
+    """An object for each escape or string takes at least 33 bytes, so 500,000 of them 16 MB."""
+    body = rb'["\ud83d", "%s", NaN, %s]' % (rb"\"" * 500_000, b'"a",' * 500_000)
+    tracemalloc.start()
+    try:
+        repaired = repair_json(body)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert repaired == body.replace(b"d83d", b"fffd").replace(b"NaN", b'"NaN"')
+    assert peak < 4 * len(body) == 12_000_084
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        rb'["%s"]' % (rb"\ud83d" * 200_001),
+        b"[%sNaN]" % (b"NaN," * 200_000),
+        rb'["\ud83d%s"]' % (b" " * 32 * 2**20),
+        b"[NaN%s]" % (b" " * 32 * 2**20),
+    ],
+    ids=["many halves", "many NaN", "large, half", "large, NaN"],
+)
+def test_only_few_values_of_bodies_of_a_common_size_are_repaired(
+    scripted: Callable[..., Scripted], body: bytes
+) -> None:
+    with pytest.raises(TooLargeToRepair):
+        repair_json(body)
+    server = scripted(says(body))
+    with pytest.raises(bf.Malformed, match=r"up to 33,554,432 bytes with up to 200,000 of them\. Request less"):
+        bf.connect("acme", base_url=server.url, token=TOKEN).pipelines(progress=False)
+    assert len(server.requests) == 1
+    assert not is_json(b"[NaN, " + body[:-1])  # a cut one is requested again
 
 
 def test_half_of_an_emoji_changes_nothing_else() -> None:

@@ -47,7 +47,7 @@ METHODS = sorted(with_options(), key=lambda one: (one[0].__name__, one[1]))
 
 
 def called(server: Scripted, folder: Path, owner: type, name: str, /, **options: Any) -> Any:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     given = {Workspace: ws, PipelineWorkspace: ws.pipeline("web"), bf.Store: bf.Store(folder / "store")}[owner]
     method = getattr(given, name)
     parameters = inspect.signature(method).parameters.values()

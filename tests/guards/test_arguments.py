@@ -6,6 +6,7 @@ import datetime as dt
 import inspect
 import itertools
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_a_value_of_another_type_is_refused(server: Scripted, tmp_path: Path, ow
     ],
 )
 def test_the_error_names_option_value_and_type(server: Scripted, option: str, value: object, says: str) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=says):
         ws.builds(**{option: value})  # type: ignore[arg-type]
     assert server.requests == []
@@ -87,7 +88,7 @@ def test_the_error_names_option_value_and_type(server: Scripted, option: str, va
 
 @pytest.mark.parametrize("columns", [["state"], ("state",), pd.Index(["state"]), np.array(["state"])])
 def test_columns_may_be_any_list_of_text(server: Scripted, columns: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     assert list(ws.builds(columns=columns)) == ["state"]
     assert list(ws.members(columns=["id"], progress=False)) == ["id"]
 
@@ -102,7 +103,7 @@ def test_numbers_may_be_those_of_numpy(ci: Workspace, number: Any) -> None:
 
 @pytest.mark.parametrize("number", [np.bool_(True), np.float64(2), np.array([2]), "2"])
 def test_what_is_no_whole_number_is_refused_as_one(server: Scripted, number: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"max_requests=.*: pass a whole number or None"):
         ws.builds(max_requests=number)
     assert server.requests == []
@@ -110,7 +111,7 @@ def test_what_is_no_whole_number_is_refused_as_one(server: Scripted, number: Any
 
 @pytest.mark.parametrize("method", ["builds", "jobs", "history"])
 def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: str) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     for lists, name in itertools.product((ws, ws.pipeline("web")), ("per_page", "page", "number", "limit", "cursor")):
         with pytest.raises(bf.BadInput, match=f"{name}.*always reads all pages.*created_from.*max_requests, deadline"):
             getattr(lists, method)(**{name: 5})
@@ -118,7 +119,7 @@ def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted, method: s
 
 
 def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"per_page.*always reads all pages.*search, branch, period"):
         ws.flaky_tests("rspec", per_page=5)  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"page.*always reads all pages"):
@@ -134,7 +135,7 @@ def test_the_same_of_lists_with_fewer_options(server: Scripted) -> None:
 
 
 def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"no option 'teem'\. Did you mean 'team'"):
         ws.team_pipelines(teem=ID)  # type: ignore[call-arg]
     with pytest.raises(bf.BadInput, match=r"no option 'numbr'\. Did you mean 'number'"):
@@ -142,7 +143,7 @@ def test_a_misspelt_positional_argument_is_named(server: Scripted) -> None:
 
 
 def test_a_pipeline_is_not_an_option_but_a_workspace(server: Scripted) -> None:
-    acme = bf.connect("acme", base_url=server.url, token="t")
+    acme = bf.connect("acme", base_url=server.url, token="a-test-token")
     for method in (acme.builds, acme.jobs, acme.history):
         advice = re.escape(f"For one pipeline, use ws.pipeline('web').{method.__name__}().")
         with pytest.raises(bf.BadInput, match=rf"has no option 'pipeline'\. {advice}$"):
@@ -152,7 +153,7 @@ def test_a_pipeline_is_not_an_option_but_a_workspace(server: Scripted) -> None:
 
 
 def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     for slug in ("web?page=2", "https://buildkite.com/acme/web?branch=main#x"):
         with pytest.raises(bf.BadInput, match="Did you mean 'web'"):
             ws.pipeline(slug)
@@ -160,7 +161,7 @@ def test_the_slug_that_an_address_with_a_query_means_is_named(server: Scripted) 
 
 @pytest.mark.parametrize("pipeline", [3, None])
 def test_a_team_is_given_a_pipeline_only(server: Scripted, pipeline: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
         ws.set_team(pipeline, ID, "read_only")
     with pytest.raises(bf.BadInput, match=f"pipeline={pipeline}: pass a slug"):
@@ -215,7 +216,11 @@ def test_functions_refuse_options_that_they_do_not_have(function: Callable[..., 
             ),
             "confidence=None",
         ),
-        (lambda jobs: bf.save(jobs, "jobs.parquet"), "path=<DataFrame>: pass text or a path"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save(jobs, "j.csv"), r"text or a path\. path and frame are swapped: call save\(path, frame\)"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save(jobs), r"^save\(\) needs frame\. Call save\(path, frame\)\.$"),  # type: ignore[call-arg]
+        (lambda jobs: bf.save("a.parquet", "b"), r"frame='b': pass a DataFrame\.$"),  # type: ignore[arg-type]
+        (lambda jobs: bf.save("s3://a:b@c/d.csv", jobs), "^path is a URL. Pass a path on this machine"),
+        (lambda jobs: bf.load("s3://a:b@c/d"), "^path is a URL. Pass a path on this machine"),
         (lambda jobs: bf.save("jo\0bs.parquet", jobs), "a path cannot contain NUL"),
         (lambda jobs: bf.load(None), "path=None: pass text or a path"),  # type: ignore[arg-type]
         (lambda jobs: report.read("store", tz=None), "tz=None: pass text"),  # type: ignore[arg-type]
@@ -235,7 +240,7 @@ def test_numbers_of_numpy_count_as_numbers() -> None:
 
 
 def test_options_need_their_names(server: Scripted, tmp_path: Path) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"builds\(\) takes nothing without a name\. .*created_from"):
         ws.builds("7d")  # type: ignore[misc]
     with pytest.raises(bf.BadInput, match=r"connect\(\) takes only organization without a name.*token"):
@@ -339,11 +344,20 @@ def test_faults_of_another_type_are_refused(fault: dict[str, Any], says: str) ->
         (lambda one: one.suites(3), "organization=3: pass text"),
         (lambda one: one.suites(organisation="acme"), "Did you mean 'organization'"),
         (lambda one: one.remove_webhook("x"), "hook='x': pass a Hook"),
-        (lambda one: one.webhook(3, token="t"), "url=3: pass text"),
+        (lambda one: one.webhook(3, token="a-test-token"), "url=3: pass text"),
         (lambda one: one.webhook("http://127.0.0.1:1/", token=3), "token must be a string of printable ASCII"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", signed="yes"), "signed='yes': pass True or False"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", events=[3]), r"events=\[3\]: pass a list of text"),
-        (lambda one: one.webhook("http://127.0.0.1:1/", token="t", organization=[]), r"organization=\[\]: pass text"),
+        (
+            lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", signed="yes"),
+            "signed='yes': pass True or False",
+        ),
+        (
+            lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", events=[3]),
+            r"events=\[3\]: pass a list of text",
+        ),
+        (
+            lambda one: one.webhook("http://127.0.0.1:1/", token="a-test-token", organization=[]),
+            r"organization=\[\]: pass text",
+        ),
     ],
 )
 def test_methods_of_a_sandbox_refuse_values_of_another_type(
@@ -352,6 +366,73 @@ def test_methods_of_a_sandbox_refuse_values_of_another_type(
     with pytest.raises(bf.BadInput, match=says):
         call(small)
     assert small.deliveries() == []
+
+
+LONG: Any = pd.DataFrame({f"c{n}": ["x" * 200] * 200 for n in range(200)})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: metrics.percentiles(jobs, q=[0.5] * 5000),
+        lambda jobs: metrics.percentiles(jobs, of=LONG),
+        lambda jobs: metrics.percentiles(jobs, method=LONG),
+        lambda jobs: metrics.trend(jobs, freq=LONG),
+        lambda jobs: metrics.survival(jobs, points=LONG),
+        lambda jobs: metrics.objective(jobs, within="5m", target=LONG),
+        lambda jobs: metrics.replay(jobs, jobs, agents=LONG),
+        lambda jobs: metrics.replay(jobs, jobs, run_scale=LONG),
+    ],
+)
+def test_a_message_does_not_contain_a_long_value(call: Callable[[pd.DataFrame], Any]) -> None:
+    with pytest.raises(bf.BadInput) as caught:
+        call(jobs_of("one"))
+    assert len(str(caught.value)) < 500
+
+
+def unusable(frame: pd.DataFrame) -> pd.Series[Any]:
+    raise bf.BadInput("no column of mine")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: metrics.percentiles(jobs, of=unusable),
+        lambda jobs: metrics.percentiles(jobs, by=unusable),
+        lambda jobs: plots.trend(jobs, of=unusable),
+    ],
+)
+def test_the_traceback_of_a_custom_metric_ends_in_its_own_line(call: Callable[[pd.DataFrame], Any]) -> None:
+    with pytest.raises(bf.BadInput, match="no column of mine") as caught:
+        call(jobs_of("one"))
+    assert caught.traceback[-1].name == "unusable"
+
+
+def test_a_number_that_a_custom_metric_cannot_print_has_its_cause() -> None:
+    def too_long(frame: pd.DataFrame) -> pd.Series[Any]:
+        return pd.Series(str(10**5000), frame.index)
+
+    with pytest.raises(bf.BadInput, match="at most 300 digits") as caught:
+        metrics.percentiles(jobs_of("one"), of=too_long)
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert traceback.extract_tb(cause.__traceback__)[-1].name == "too_long"
+
+
+def test_required_arguments_are_named_without_the_class_that_defines_the_method(server: Scripted) -> None:
+    ws = bf.connect("acme", base_url=server.url, token="an-invented-token")
+    for owner in (ws, ws.pipeline("web"), bf.Store("none")):
+        for name, method in inspect.getmembers(type(owner), inspect.isfunction):
+            parameters = inspect.signature(method).parameters.values()
+            required = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD][1:]
+            if required and not name.startswith("_"):
+                usage = f"{name}({', '.join(required)})"
+                with pytest.raises(bf.BadInput) as caught:
+                    method(owner)
+                assert str(caught.value) == f"{name}() needs {', '.join(required)}. Call {usage}."
+    with pytest.raises(bf.BadInput, match=r"^flaky_tests\(\) is passed suite twice"):
+        ws.flaky_tests("rspec", suite="rspec")  # type: ignore[misc]
+    assert server.requests == []
 
 
 @pytest.fixture(scope="module")

@@ -55,13 +55,13 @@ def test_any_value_of_any_option_is_refused_as_bad_input(server: Scripted, tmp_p
 
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
 def test_any_value_of_any_other_argument_is_refused_as_bad_input(server: Scripted, tmp_path: Path, value: Any) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="secret")
+    ws = bf.connect("acme", base_url=server.url, token="a-secret-token")
     for call in (
-        lambda: bf.connect(value, token="secret"),
+        lambda: bf.connect(value, token="a-secret-token"),
         lambda: bf.connect("acme", token=value),
-        lambda: bf.connect("acme", base_url=value, token="secret"),
-        lambda: bf.connect("acme", graphql_url=value, token="secret"),
-        lambda: bf.connect("acme", timeout=value, token="secret"),
+        lambda: bf.connect("acme", base_url=value, token="a-secret-token"),
+        lambda: bf.connect("acme", graphql_url=value, token="a-secret-token"),
+        lambda: bf.connect("acme", timeout=value, token="a-secret-token"),
         lambda: bf.Store(value),
         lambda: bf.Store(tmp_path, storage_options=value if not isinstance(value, dict) else {"a": value}),
         lambda: bf.save(value, FRAME),
@@ -110,7 +110,7 @@ def stored(ci: Workspace, tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
 
 
 def test_a_parameter_that_contains_itself_is_refused(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="secret")
+    ws = bf.connect("acme", base_url=server.url, token="a-secret-token")
     with pytest.raises(bf.BadInput, match="x is nested too deeply, or contains itself"):
         ws.get("/organizations/acme/agents", x=CIRCLE)
     assert server.requests == []
@@ -139,7 +139,7 @@ def test_an_array_without_dimensions_counts_as_its_value(ci: Workspace) -> None:
 def test_what_cannot_be_right_is_refused_before_anything_is_sent(
     server: Scripted, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="secret")
+    ws = bf.connect("acme", base_url=server.url, token="a-secret-token")
     [(name, value)] = options.items()
     for lists in (ws, ws.pipeline("web")):
         with pytest.raises(bf.BadInput, match=name):
@@ -160,7 +160,7 @@ def test_what_cannot_be_right_is_refused_before_anything_is_sent(
     ],
 )
 def test_properties_that_cannot_be_right_are_not_sent(server: Scripted, properties: dict[str, Any], says: str) -> None:
-    web = bf.connect("acme", base_url=server.url, token="secret").pipeline("web")
+    web = bf.connect("acme", base_url=server.url, token="a-secret-token").pipeline("web")
     with pytest.raises(bf.BadInput, match=says):
         web.create_build(**({"commit": "HEAD", "branch": "main"} | properties))
     for empty in ("", " \n"):

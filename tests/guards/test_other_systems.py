@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from buildframe.errors import BuildframeError
-from buildframe.receiver import write_ahead
 from buildframe.report.folder import ReportFolder
 
 WITHOUT_POSIX = """
@@ -23,9 +22,6 @@ for module in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[module] = None
 for name in ("O_NOFOLLOW", "O_DIRECTORY", "fork", "geteuid", "getuid", "killpg", "register_at_fork"):
     delattr(os, name)
-platform, sys.platform = sys.platform, "win32"
-import buildframe.receiver.write_ahead
-sys.platform = platform
 
 import buildframe as bf
 from buildframe.report.folder import ReportFolder
@@ -47,23 +43,6 @@ def test_every_module_works_without_what_only_posix_has(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_POSIX]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert run.returncode == 0, run.stderr
-
-
-@pytest.mark.parametrize(("platform", "order"), [("win32", ["close", "unlink"]), ("linux", ["unlink", "close"])])
-def test_windows_deletes_files_of_deliveries_after_they_are_closed(
-    platform: str, order: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-    close, unlink = os.close, Path.unlink
-    log = write_ahead.WriteAhead(tmp_path)
-    log.append([write_ahead.Record(0, "ping", b"{}")])
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "platform", platform)
-        patched.setattr(os, "close", lambda file: (steps.append("close"), close(file)))
-        patched.setattr(Path, "unlink", lambda path, **options: (steps.append("unlink"), unlink(path, **options)))
-        log.remove(1)
-    assert steps == order
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_without_links_is_refused_before_a_report_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import hashlib
 import hmac
@@ -301,7 +302,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
 def test_the_command_when_something_unforeseen_fails(
     store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buildframe.receiver.connections.serve", _fail)
+    monkeypatch.setattr("buildframe.receiver.server.serve", _fail)
     fails(lambda: cli.main(["receive", store._location.url]), ZeroDivisionError)
     monkeypatch.setattr("buildframe.http.client.Client.send", _fail)
     monkeypatch.setenv("BUILDFRAME_ORG", "acme")
@@ -347,6 +348,26 @@ def test_the_store(url: str, options: Any) -> None:
     fails(lambda: bf.Store(url, storage_options=options).builds(), Exception)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, ws: store.import_exports(f"s3://user:{SECRET}@bucket/x"),
+        lambda store, ws: store.import_exports("/none", storage_options={"key": SECRET, "n": 5}),
+        lambda store, ws: store.sync(ws, since="never"),
+        lambda store, ws: store.sync(ws, env=5),
+        lambda store, ws: store.clean("never"),
+        lambda store, ws: store.builds(columns=5),
+        lambda store, ws: ws.builds(created_from="never"),
+        lambda store, ws: ws.pipeline("a/b"),
+    ],
+)
+def test_bad_input_of_functions_with_whole_tracebacks(call: Callable[[Any, Any], Any]) -> None:
+    """Stores and workspaces hold secrets; the frames of these functions are shown."""
+    fails(
+        lambda: call(bf.Store("s3://bucket/ci", storage_options=OPTIONS), bf.connect("acme", base_url=URL)), bf.BadInput
+    )
+
+
 def test_an_interrupted_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deltalake.DeltaTable.__init__", _interrupt)
     fails(lambda: bf.Store("s3://bucket/ci", storage_options=OPTIONS).builds(), KeyboardInterrupt)
@@ -356,6 +377,8 @@ def test_a_secret_is_hidden_and_not_pickled() -> None:
     assert f"{Secret(SECRET)} {[Secret(SECRET)]} {Token(SECRET)}" == "<secret> [<secret>] <token>"
     with pytest.raises(TypeError, match="a secret cannot be pickled"):
         pickle.dumps(Secret(SECRET))
+    with pytest.raises(TypeError, match="a secret cannot be copied"):
+        copy.deepcopy(Secret(SECRET))
 
 
 def test_a_confined_function_returns_and_is_documented_as_ever() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import threading
@@ -179,3 +180,87 @@ def test_a_copied_client_has_its_own_connections_and_the_same_rate_limiter(scrip
     assert ports[0] == ports[1] != ports[2] == ports[3]
     with pytest.raises(bf.BadInput, match="closed"):
         client.copy()
+
+
+# --- one response for each request
+
+HEAD = b"HTTP/1.1 200 OK\r\nDate: Sun, 01 Nov 2026 12:00:00 GMT\r\nLink: \r\n"
+UNREQUESTED = HEAD + b'Content-Length: 15\r\n\r\n[{"id":"other"}]'
+FRAMED = {
+    "length": HEAD + b'Content-Length: 12\r\n\r\n[{"id":"a1"}]'.replace(b"12", b"13"),
+    "chunks": HEAD + b'Transfer-Encoding: chunked\r\n\r\n5\r\n[{"id\r\n8\r\n":"a1"}]\r\n0\r\n\r\n',
+    "informational": b"HTTP/1.1 103 Early Hints\r\n\r\n" + HEAD + b'Content-Length: 13\r\n\r\n[{"id":"a1"}]',
+    "empty lines": HEAD + b"Content-Length: 6\r\n\r\n[]\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("framing", FRAMED)
+@pytest.mark.parametrize(
+    "excess", [b"", UNREQUESTED, UNREQUESTED[:40], b"\x00"], ids=["none", "whole", "begun", "byte"]
+)
+def test_a_response_without_a_request_is_discarded_with_its_connection(
+    scripted: Start, framing: str, excess: bytes
+) -> None:
+    ports: list[int] = []
+
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        ports.append(handler.client_address[1])
+        handler.wfile.write(FRAMED[framing] + (excess if len(ports) == 1 else b""))
+
+    with closing(Client(scripted(respond).url, TOKEN)) as client:
+        bodies = [client.send(PIPELINES, RequestBudget()).body for _ in range(3)]
+    assert bodies == [bodies[0]] * 3
+    assert b"other" not in bodies[0]
+    assert (ports[0] == ports[1]) is not bool(excess)  # a connection in step is used again
+    assert ports[1] == ports[2]
+
+
+def test_a_shallow_copy_of_a_workspace_shares_its_connections_and_a_deep_one_is_refused(
+    scripted: Start,
+) -> None:
+    workspace = bf.connect("acme", base_url=scripted(says(b'{"slug":"a"}')).url, token="bkua_0123456789secret")
+    assert copy.copy(workspace).get("/organizations/acme/pipelines/a") == {"slug": "a"}
+    assert copy.copy(workspace.pipeline("web")).slug == "web"
+    with pytest.raises(TypeError, match=r"cannot be copied: call connect\(\) for"):
+        copy.deepcopy(workspace)
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u202e"])
+@pytest.mark.parametrize("url", ["https://ci.exa{}mple.com", "https://ci.example.com/a{}b", "https{}://ci.example.com"])
+def test_a_url_with_invisible_characters_is_refused(url: str, character: str) -> None:
+    for option in ("base_url", "graphql_url"):
+        with pytest.raises(bf.BadInput, match="contains a control character") as refused:
+            bf.connect("acme", token="bkua_0123456789secret", **{option: url.format(character)})  # type: ignore[arg-type]
+        assert character not in str(refused.value)
+
+
+def test_only_a_token_that_is_no_ordinary_text_is_sent_and_removed_from_messages(scripted: Start) -> None:
+    server = scripted(says(b'{"message":"no 12345678, see a"}', 422))
+    for short in ("a", "1234567"):
+        with pytest.raises(bf.BadInput, match=r"fewer than 8 characters.*Nothing was sent") as refused:
+            bf.connect("acme", base_url=server.url, token=short)
+        assert "1234567" not in str(refused.value)
+    assert server.requests == []
+    with pytest.raises(bf.Invalid, match="no <token>, see a"):
+        bf.connect("acme", base_url=server.url, token="12345678").pipelines()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        (304, {}, "304: not modified, although the request had no condition. A cache in between"),
+        (302, {}, "302: redirected without a target"),
+        (301, {"Location": "https://other.example.com/x"}, "301: redirected to 'https://other.example.com/x'"),
+        (308, {"Location": "/v3"}, "308: redirected to '/v3', which is not followed"),
+        (307, {"Location": "https://a.example/\x1b[31m"}, r"307: redirected to 'https://a.example/\x1b[31m'"),
+    ],
+)
+def test_each_redirect_says_what_it_is(scripted: Start, status: int, headers: dict[str, str], message: str) -> None:
+    body = b"" if status == 304 else b'{"message":"moved"}'
+    server = scripted(says(body, status, **headers))
+    for call in ("pipelines", "builds"):
+        workspace = bf.connect("acme", base_url=server.url, token="bkua_0123456789secret")
+        with pytest.raises(bf.ServiceError) as refused:
+            getattr(workspace, call)()
+        assert message in str(refused.value)
+    assert len(server.requests) == 2

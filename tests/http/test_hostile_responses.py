@@ -6,6 +6,7 @@ import functools
 import gzip
 import json
 import pickle
+import time
 import tracemalloc
 import warnings
 import zlib
@@ -17,6 +18,7 @@ import tenacity
 
 import buildframe as bf
 from buildframe import cli, webhooks
+from buildframe.fetching import link_pagination
 from buildframe.http import response, retry
 from buildframe.http.response import read_body
 from buildframe.terminal import escape_control_characters
@@ -199,6 +201,46 @@ def test_a_last_page_of_many_digits_does_not_crash(scripted: Start, page: str) -
     assert len(connected(server).builds(progress=False)) == 1
 
 
+@pytest.mark.parametrize("unit", ["rel=", "rel= ", "<", ", <", ";", "rel"])
+@pytest.mark.parametrize("length", [60_000, 90_000])
+def test_a_long_link_header_takes_no_time(scripted: Start, unit: str, length: int) -> None:
+    link = (unit * length)[: length - 1] + "x"
+    workspace = connected(scripted(says(b"[" + ROW % b"" + b"]", Link=link), says(b"[]")))
+    began = time.process_time()
+    if length == 90_000:  # more than is parsed
+        with pytest.raises(bf.Malformed, match=r"90,000 characters; at most 65,536"):
+            workspace.pipelines(progress=False)
+    else:
+        assert len(workspace.pipelines(progress=False)) == 1
+    assert time.process_time() - began < 2.0  # a quadratic expression takes minutes
+
+
+@pytest.mark.parametrize("method", ["pipelines", "get", "table"])
+def test_a_list_whose_links_never_end_raises_an_error(
+    scripted: Start, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    assert link_pagination.MAX_PAGES == 5_000
+    monkeypatch.setattr(link_pagination, "MAX_PAGES", 3)
+
+    def calls(limit: int | None) -> Any:
+        pages = [
+            says(
+                b'[{"id":"p%d","slug":"p%d"}]' % (n, n), Link=f'</v2/organizations/acme/pipelines?page={n}>; rel="next"'
+            )
+            for n in range(2, 9)
+        ]
+        workspace = connected(scripted(*pages))
+        path = () if method == "pipelines" else ("/organizations/acme/pipelines",)
+        return getattr(workspace, method)(*path, max_requests=limit, progress=False)
+
+    with pytest.raises(bf.Incomplete, match=r"more than 3 pages \(3 rows so far\).*pass max_requests="):
+        calls(None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert len(calls(5)) == 5
+    assert any("max_requests=5 is used up" in str(warning.message) for warning in caught) or method == "pipelines"
+
+
 def test_a_reset_of_many_digits_does_not_crash(scripted: Start) -> None:
     server = scripted(says(b'{"reset":-%s}' % (b"9" * 400), 429), says(b"[]"))
     assert len(connected(server).pipelines()) == 0
@@ -227,6 +269,23 @@ def test_errors_contain_no_control_characters_of_a_server(scripted: Start, body:
     assert not set(HARMFUL) & set(repr(caught.value))
     assert "‹U+202E›" in str(caught.value)
     assert "␛" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "length"),
+    [
+        ({"message": "m" * 900_000}, 422, "900,000"),
+        ({"message": "no", "errors": [{"field": "a", "code": "c" * 900_000}]}, 422, "900,002"),
+        ({"errors": [{"message": "m" * 450_000}, {"message": "m" * 450_000}]}, 200, "900,002"),
+    ],
+    ids=["message", "errors", "graphql"],
+)
+def test_errors_quote_at_most_the_start_of_a_long_text(
+    scripted: Start, body: dict[str, Any], status: int, length: str
+) -> None:
+    with pytest.raises(bf.BuildframeError, match=f"… .cut: it has {length} characters") as caught:
+        connected(scripted(says(json.dumps(body).encode(), status))).graphql("{ a }")
+    assert 1_000 < len(str(caught.value)) < 1_300
 
 
 def test_the_command_prints_errors_without_control_characters(

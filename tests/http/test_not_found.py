@@ -67,7 +67,7 @@ def test_a_404_of_the_sandbox_names_the_missing_resource(
 def test_a_404_of_a_path_without_slugs_advises_to_check_the_url(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b'{"message":"No route matches"}', 404))
     with pytest.raises(bf.NotFound, match="Check the path, and base_url= or BUILDFRAME_URL"):
-        bf.connect(base_url=server.url, token="t").builds()
+        bf.connect(base_url=server.url, token="a-test-token").builds()
 
 
 NO_PIPELINE = says(b'{"message": "No pipeline found"}', 404)
@@ -93,7 +93,7 @@ def test_a_misspelled_pipeline_costs_one_more_request_and_never_another_error(
 ) -> None:
     server = scripted(NO_PIPELINE, response)
     with pytest.raises(bf.NotFound) as missing:
-        bf.connect("acme", base_url=server.url, token="t").pipeline("wbe").builds()
+        bf.connect("acme", base_url=server.url, token="a-test-token").pipeline("wbe").builds()
     assert len(server.requests) == 2
     assert server.requests[1] == f"{ACME}/pipelines?per_page=100"
     assert (missing.value.status, missing.value.message) == (404, "No pipeline found")
@@ -105,5 +105,5 @@ def test_a_missing_build_or_organization_suggests_no_pipeline(scripted: Callable
     for message in (b'{"message": "No build found"}', b'{"message": "No organization found"}'):
         server = scripted(says(message, 404))
         with pytest.raises(bf.NotFound):
-            bf.connect("acme", base_url=server.url, token="t").pipeline("web").build(7)
+            bf.connect("acme", base_url=server.url, token="a-test-token").pipeline("web").build(7)
         assert len(server.requests) == 1

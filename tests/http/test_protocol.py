@@ -231,7 +231,6 @@ def refused(status: int, body: bytes, **headers: str) -> errors.ServiceError:
         (429, errors.RateLimited, True),
         (500, errors.Unavailable, True),
         (503, errors.Unavailable, True),
-        (302, errors.ServiceError, False),
     ],
 )
 def test_each_status_has_its_error(status: int, kind: type, retryable: bool) -> None:

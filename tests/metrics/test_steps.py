@@ -199,7 +199,7 @@ def one_build(number: int, jobs: Sequence[dict[str, Any]], *, with_ids: bool) ->
 
 def flips_of(*jobs: dict[str, Any], with_ids: bool) -> pd.DataFrame:
     builds = one_always_fails(*jobs, with_ids=with_ids)
-    with service(builds) as url, bf.connect("acme", base_url=url, token="x" * 20) as ci:
+    with service(builds) as url, bf.connect("acme", base_url=url, token="a-test-token" * 20) as ci:
         return metrics.flips(ci.jobs(include_retried_jobs=True, progress=False)).sort_values("step")
 
 

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 
 import buildframe as bf
 from buildframe import receiver as receiving
-from buildframe.receiver.connections import server as uvicorn_server
+from buildframe.receiver.server import server as uvicorn_server
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import Workspace
 from tests.sandbox_server.webhook_receiver import settled
@@ -53,10 +53,12 @@ class Served:
 
 
 @contextmanager
-def serving(application: Starlette, per_peer: int = 400) -> Iterator[Served]:
+def serving(application: Starlette, send_buffer: int | None = None) -> Iterator[Served]:
     """Serve an application; at the end it writes waiting deliveries."""
-    server = uvicorn_server(application, per_peer)
+    server = uvicorn_server(application)
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        if send_buffer is not None:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         deadline = time.monotonic() + 30

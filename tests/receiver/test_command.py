@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-import socket
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -14,7 +12,6 @@ import pytest
 
 import buildframe as bf
 from buildframe.cli import main
-from buildframe.receiver import asgi
 from buildframe.sandbox_server import Patience
 from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
@@ -82,25 +79,6 @@ def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well
             process.terminate()
             assert process.wait(60) == 0
     assert len(states(store)) == 2
-
-
-def test_more_connections_than_it_reads_from_are_answered_and_counted(tmp_path: Path) -> None:
-    synced(tmp_path)
-    head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\n"
-    with concurrent_syncs.receiving(tmp_path, "--every", "1h") as (process, served), ExitStack() as stack:
-        where = ("127.0.0.1", int(served.url.rstrip("/").rpartition(":")[2]))
-        lines = [
-            stack.enter_context(socket.create_connection(where, timeout=30))
-            for _ in range(asgi.MAX_CONCURRENT_BODIES + 50)
-        ]
-        for line in lines:
-            line.sendall(head)
-        for line in lines[:50]:
-            response = line.recv(1000)
-            assert response.startswith(b"HTTP/1.1 503")
-            assert b"retry-after: 30" in response.lower()
-        assert served.status()["refused"] == {"503": 50}
-        process.kill()
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import uvicorn
 
 import buildframe as bf
 from buildframe import receiver
-from buildframe.receiver.connections import server as uvicorn_server
-from buildframe.receiver.inbox import Inbox
-from buildframe.receiver.write_ahead import Record, WriteAhead
+from buildframe.receiver.inbox import Inbox, WaitingDelivery
+from buildframe.receiver.server import server as uvicorn_server
+from buildframe.receiver.store_writer import StoreWriter
 from tests.leaks import shown_of
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET
@@ -44,7 +44,7 @@ class Ending:
     """A receiver that gives requests under way 0.2 s when it ends, and a connection to it that sends this."""
 
     def __init__(self, folder: Path, sends: bytes) -> None:
-        self.server = uvicorn_server(receiver.application(synced(folder), [SECRET]), 10)
+        self.server = uvicorn_server(receiver.application(synced(folder), [SECRET]))
         self.server.config.timeout_graceful_shutdown = 0.2  # type: ignore[assignment]  # whole seconds by its types
         listening = socket.create_server(("127.0.0.1", 0))
         self._address = listening.getsockname()
@@ -101,14 +101,14 @@ def test_a_delivery_of_which_half_came_is_to_be_sent_again(tmp_path: Path, caplo
 def test_so_are_those_that_wait_for_the_disk_though_they_are_stored_in_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_slow, go_on, append = threading.Event(), threading.Event(), WriteAhead.append
+    is_slow, go_on, insert = threading.Event(), threading.Event(), Inbox._insert
 
-    def slowly(log: WriteAhead, records: Sequence[Record]) -> None:
+    def slowly(inbox: Inbox, deliveries: Sequence[WaitingDelivery]) -> str | None:
         is_slow.set()
         assert go_on.wait(30)
-        append(log, records)
+        return insert(inbox, deliveries)
 
-    monkeypatch.setattr(WriteAhead, "append", slowly)
+    monkeypatch.setattr(Inbox, "_insert", slowly)
     ending = Ending(tmp_path, delivery(1))
     assert is_slow.wait(30)
     with ending.connected() as line:
@@ -126,13 +126,14 @@ def test_a_response_that_nobody_reads_shows_no_token(tmp_path: Path, caplog: pyt
     ending = Ending(tmp_path, b"")
 
     def ask() -> None:
-        with suppress(ConnectionError):  # by the end of the receiver
+        with suppress(OSError):  # when the connection ends
             ending.line.sendall(HEALTH * 100_000)
 
     asking = threading.Thread(target=ask)
     asking.start()
     ending.until(is_blocked)
     ending.end()
+    ending.line.shutdown(socket.SHUT_RDWR)
     asking.join()
     assert SECRET not in shown(caplog)
 
@@ -145,7 +146,7 @@ def test_an_error_of_the_application_shows_no_token(
 
     ending = Ending(tmp_path, b"")
     with monkeypatch.context() as patch:
-        patch.setattr(Inbox, "status", fail)
+        patch.setattr(StoreWriter, "status", fail)
         ending.line.sendall(HEALTH)
         assert ending.line.recv(4096).startswith(b"HTTP/1.1 500 ")
     ending.end()

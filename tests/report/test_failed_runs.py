@@ -159,8 +159,8 @@ def test_a_failed_sync_keeps_the_last_report(folder: Path, tmp_path: Path, quick
 def test_a_folder_that_cannot_hold_reports_is_refused(store: Path, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     run = report(store, tmp_path / "file", "--no-sync")
-    assert (run.returncode, (tmp_path / "file").read_text()) == (1, "mine")
-    assert "is a file. Pass a folder for reports" in last_line(run)
+    assert (run.returncode, (tmp_path / "file").read_text()) == (2, "mine")
+    assert "is not a folder. Pass a folder" in last_line(run)
     (tmp_path / "own" / "latest").mkdir(parents=True)
     run = report(store, tmp_path / "own", "--no-sync")
     assert run.returncode == 1

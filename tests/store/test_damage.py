@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 PERSONAL = Retention(personal=True)
 
 
-def sync(folder: Path, *builds: Build, retention: Retention = PLAIN, at: int = 1) -> transactions.CommitResult:
+def sync(folder: Path | str, *builds: Build, retention: Retention = PLAIN, at: int = 1) -> transactions.CommitResult:
     return transactions.commit(Location.of(folder, None), retention, batch(builds, at, lists=(flaky({"a": at}, at),)))
 
 
@@ -60,10 +60,10 @@ def _later_format(folder: Path) -> None:
     ("damage", "said"),
     [
         (lambda folder: _log(folder).write_text("{garbage"), "could not be read"),
-        (lambda folder: _log(folder).with_name(f"{0:020d}.json").unlink(), "No table metadata"),
+        (lambda folder: _log(folder).with_name(f"{0:020d}.json").unlink(), "a log entry is missing"),
         (lambda folder: _log(folder, "jobs").write_text("{garbage"), "could not be read"),
         (_remove_a_data_file, "No such file"),
-        (_spoil_a_data_file, "not a parquet file"),
+        (_spoil_a_data_file, "is not as it was written"),
         (_add({"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}), "reader version 99"),
         (_later_format, "this version of buildframe reads format"),
     ],

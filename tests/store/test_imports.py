@@ -530,9 +530,10 @@ def test_the_command(some: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr()
     assert f"skipped {damaged.relative_to(some)}: there is no build.json.gz" in printed.err
     assert "0 builds and 0 jobs imported, 4 builds unchanged; INCOMPLETE: 1 folder skipped" in printed.out
-    assert main(["import", str(tmp_path / "none"), "--store", folder]) == 1
-    with pytest.raises(SystemExit):
-        main(["import", str(some)])
+    for wrong in ([str(tmp_path / "none"), "--store", folder], [str(some)]):
+        with pytest.raises(SystemExit) as ended:
+            main(["import", *wrong])
+        assert ended.value.code == 2
 
 
 def test_a_sandbox_writes_equal_exports_of_equal_builds(exports: Path, world: Workspace, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class BuildsTable:
     def metadata(self, version: int) -> dict[str, Any] | None:
         self.read += 1
         at = self._states[version]
-        return None if at is None else SyncState(version, moment(at), first=self._first).to_json()
+        return None if at is None else SyncState(version, moment(at), first=min(self._first, version)).to_json()
 
 
 @st.composite

@@ -377,7 +377,7 @@ def loaded_by(statement: str) -> str:
 @pytest.mark.slow
 def test_packages_of_the_store_are_loaded_at_first_use() -> None:
     loaded = "print(sorted({'deltalake', 'duckdb'} & set(sys.modules)))"
-    assert loaded_by(f"bf.connect('a', token='t'); bf.Store; {loaded}") == "[]\n"
+    assert loaded_by(f"bf.connect('a', token='a-test-token'); bf.Store; {loaded}") == "[]\n"
     assert loaded_by(f"bf.Store('none'); {loaded}") == "['deltalake']\n"
 
 

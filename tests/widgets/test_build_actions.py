@@ -7,12 +7,15 @@ import datetime as dt
 import json
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import pandas as pd
 import pytest
 import tenacity
 
 import buildframe as bf
 from buildframe import spec, widgets
+from buildframe.errors import BadInput
 from buildframe.http import retry
 from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.build_actions import BuildActions
@@ -196,7 +199,7 @@ def test_the_outcome_for_a_build_that_is_no_longer_shown_names_it(
         gate.wait(10)
         says(response("scheduled", number=99, id="new"))(handler)
 
-    ws = bf.connect("acme", base_url=scripted(late).url, token="t" * 20)
+    ws = bf.connect("acme", base_url=scripted(late).url, token="a-test-token" * 20)
     first, second, third = (spec.Build(id=id, number=n, state="passed") for id, n in (("a", 1), ("b", 2), ("c", 3)))
     buttons = BuildActions(ws.pipeline("web"), first)
     buttons.rebuild.click()
@@ -222,7 +225,7 @@ def test_the_outcome_for_a_build_that_is_no_longer_shown_names_it(
 
 def test_the_same_outcome_twice_is_shown_twice(scripted: Callable[..., Scripted]) -> None:
     server = scripted(*[says(b'{"message": "No"}', 403)] * 2)
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
     first, second = (spec.Build(id=id, number=1, state="passed") for id in "ab")
     buttons = BuildActions(ws.pipeline("web"), first)
     click(buttons, "rebuild")
@@ -234,7 +237,7 @@ def test_the_same_outcome_twice_is_shown_twice(scripted: Callable[..., Scripted]
 
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:
     server = scripted(says(b"{}", 429, Retry_After="1"), says(response("scheduled", number=99)))
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
     buttons, texts = BuildActions(ws.pipeline("web"), spec.Build(id="a", number=1, state="passed")), []
     buttons.status.observe(lambda change: texts.append(visible_text(buttons.status)), "value")
     click(buttons, "rebuild")
@@ -249,7 +252,7 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], r
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted], hostile: str) -> None:
     refusal = json.dumps({"message": hostile}).encode()
     server = scripted(says(response(hostile)), says(refusal, 422), says(response(hostile)))
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
     build = spec.Build(id="b", number=41, state="running", pipeline=spec.Pipeline(id="p", slug="web", name=hostile))
     buttons = BuildActions(ws, build)
     click(buttons, "rebuild")
@@ -286,3 +289,26 @@ def test_closed_buttons_leave_no_thread(live: Workspace) -> None:
     buttons.close()
     wait_for(buttons._tasks)
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (
+            pd.Series({"pipeline": "web", "number": 41, "message": "x" * 5000}),
+            "build= is a row of builds. Pass the build itself: ws.pipeline('web').build(41).",
+        ),
+        (
+            pd.DataFrame({"message": ["x" * 5000]}),
+            "build=<DataFrame> is not a build. Pass one, such as ws.pipeline(...).build(41).",
+        ),
+    ],
+)
+def test_what_is_not_a_build_is_named_briefly(build: Any, says: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        widgets.actions(build)
+    assert str(caught.value) == says
+    ws = bf.connect("acme", token="an-invented-token")
+    with pytest.raises(BadInput) as caught:
+        widgets.actions(ws, build)
+    assert str(caught.value) == f"build and ws are swapped: call actions(build, ws). {says}"

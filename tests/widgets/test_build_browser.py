@@ -308,7 +308,7 @@ def hanging(scripted: Callable[..., Scripted]) -> Iterator[Scripted]:
 
 
 def test_a_hanging_request_blocks_nothing(hanging: Scripted) -> None:
-    ws = bf.connect("acme", base_url=hanging.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=hanging.url, token="a-test-token" * 20)
     other = widgets.BuildBrowser(ws, created_from="2026-10-01")
     wait_for(other._tasks)
     other.filters.branch.value = "slow"
@@ -330,7 +330,9 @@ def test_a_hanging_request_blocks_nothing(hanging: Scripted) -> None:
 
 def test_stop_ends_a_wait_and_sends_nothing_more(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b"", 503, Retry_After="50"))
-    other = widgets.BuildBrowser(bf.connect("acme", base_url=server.url, token="t" * 20), created_from="2026-10-01")
+    other = widgets.BuildBrowser(
+        bf.connect("acme", base_url=server.url, token="a-test-token" * 20), created_from="2026-10-01"
+    )
     wait_until(lambda: "Waiting 50 s: the service returned 503." in visible_text(other.status))
     other.stop_button.click()
     other.filters.close()

@@ -224,14 +224,14 @@ def detail_of(start: Start, *after: Callable[[Any], None], text: str = "a text",
     """Return details of such a build, from a server that then sends these responses."""
     server = start(lambda handler: None)
     server.responses = [says(json.dumps(with_jobs(server.url, text, **job)).encode()), *after]
-    return show(BuildDetails(bf.connect("acme", base_url=server.url, token="t" * 20)), "web", 41)
+    return show(BuildDetails(bf.connect("acme", base_url=server.url, token="a-test-token" * 20)), "web", 41)
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[tuple[Scripted, BuildDetails]]:
     """Return details that show one build after the other, and their server: creating them takes most of the time."""
     server = Scripted(lambda handler: None)
-    yield server, BuildDetails(bf.connect("acme", base_url=server.url, token="t" * 20))
+    yield server, BuildDetails(bf.connect("acme", base_url=server.url, token="a-test-token" * 20))
     server.stop()
 
 

@@ -259,7 +259,7 @@ def hostile(state: str) -> dict[str, Any]:
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> None:
     running = says(json.dumps([hostile("running")]).encode())
     server = scripted(running, says(b"[]"), says(b"[]"), says(b"[]"), says(json.dumps(hostile("<b>")).encode()))
-    monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
     wait_for(monitor._tasks)
     monitor.table.selected = 0
     assert HOSTILE in visible_text(monitor.properties)

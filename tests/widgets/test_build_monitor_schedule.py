@@ -57,7 +57,7 @@ def on_a_loop(server: Scripted, act: Callable[[BuildMonitor, Timers], Any], **ar
 
     async def kernel() -> None:
         timers = Timers(asyncio.get_running_loop())
-        monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="t"), **arguments)
+        monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="a-test-token"), **arguments)
         monitor._view_count = 1
         monitor.table.observe(answer_ping, "ping")
         await delivered(monitor._tasks)
@@ -124,7 +124,7 @@ def test_it_stops_without_a_view_and_resumes_with_one(server: Scripted) -> None:
 
 def test_a_monitor_that_is_never_displayed_refreshes_once(server: Scripted) -> None:
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
-        other = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="t"))
+        other = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="a-test-token"))
         await delivered(other._tasks)
         monitor.pause()
         timers.fire()
@@ -180,7 +180,7 @@ def test_it_continues_after_an_error(scripted: Callable[..., Scripted]) -> None:
 
 
 def test_invalid_arguments_are_named(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="t")
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     with pytest.raises(bf.BadInput, match=r"BuildMonitor\(\) has no option 'evry'. Did you mean 'every'"):
         widgets.BuildMonitor(ws, evry="20s")
     for arguments, message in (
@@ -189,7 +189,7 @@ def test_invalid_arguments_are_named(server: Scripted) -> None:
         ((ws, {"for_at_most": 3600}), "for_at_most=3600"),
         ((ws, {"for_at_most": "19s", "every": "20s"}), "for_at_most='19s' is too short. Use at least 20 s"),
         (("acme", {}), "ws='acme' is not a workspace"),
-        ((bf.connect(None, base_url=server.url, token="t"), {}), "all organizations"),
+        ((bf.connect(None, base_url=server.url, token="a-test-token"), {}), "all organizations"),
     ):
         with pytest.raises(bf.BadInput, match=message):
             widgets.BuildMonitor(arguments[0], **arguments[1])

@@ -82,7 +82,7 @@ def test_it_has_a_labeled_input_for_every_property(live: Workspace) -> None:
 
 def test_all_values_are_sent_and_no_is_false(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201))
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
     fill(form, **ALL)
     send(form)
     assert json.loads(server.bodies[0]) == {
@@ -263,7 +263,7 @@ def test_a_refusal_says_why_and_keeps_the_input(live: Workspace) -> None:
 def test_field_errors_of_the_service_appear_at_their_fields(scripted: Callable[..., Scripted]) -> None:
     refusal = {"message": "Validation Failed", "errors": [{"field": "commit", "code": "is not <b>there</b>"}]}
     server = scripted(says(json.dumps(refusal).encode(), 422))
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
     fill(form, commit="HEAD", branch="main")
     send(form)
     assert visible_text(inputs(form)["commit"].hint) == "Commit is not <b>there</b>"
@@ -313,7 +313,7 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
         says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)(handler)
 
     server = scripted(late)
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
     fill(form, **ALL)
     form.create.click()
     fill(form, message="The next one", clean_checkout="", **{"author.name": "Yann Example"})
@@ -329,7 +329,7 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:
     made = says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)
     server, texts = scripted(says(b"{}", 429, Retry_After="1"), made), []
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
     form.status.observe(lambda change: texts.append(visible_text(form.status)), "value")
     fill(form, commit="HEAD", branch="main")
     send(form)
@@ -365,7 +365,7 @@ def test_a_number_out_of_range_is_left_to_the_service(live: Workspace, number: i
 def shared() -> Iterator[tuple[Scripted, CreateBuildForm]]:
     """Return a form that is filled again and again, and its server: creating the form takes most of the time."""
     server = Scripted(lambda handler: None)
-    yield server, CreateBuildForm(bf.connect("acme", base_url=server.url, token="t" * 20).pipeline("web"))
+    yield server, CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
     server.stop()
 
 

@@ -40,7 +40,7 @@ def ask(board: FlakyBoard, search: str = "", branch: str = "") -> None:
 
 
 def scripted_board(server: Scripted) -> FlakyBoard:
-    return FlakyBoard(bf.connect("acme", base_url=server.url, token="t" * 20), "rspec")
+    return FlakyBoard(bf.connect("acme", base_url=server.url, token="a-test-token" * 20), "rspec")
 
 
 def listed(*names: str, **more: object) -> bytes:
@@ -371,4 +371,4 @@ def test_unknown_names_and_no_organization(ci: Workspace) -> None:
     with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
         FlakyBoard(ci, "rspec", brnach="main")
     with pytest.raises(bf.BadInput, match="a widget shows one"):
-        FlakyBoard(bf.connect(base_url=ci.sandbox.url, token="t" * 20), "rspec")
+        FlakyBoard(bf.connect(base_url=ci.sandbox.url, token="a-test-token" * 20), "rspec")

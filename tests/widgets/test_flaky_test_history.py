@@ -169,8 +169,8 @@ def test_the_store_of_another_organization_is_rejected(scripted: Callable[..., S
     server = scripted(service)
     store = bf.Store(tmp_path / "store")
     service.read(1, a=3)
-    store.sync(bf.connect("acme", base_url=server.url, token="t" * 20), suites=["rspec"], progress=False)
-    board = board_of(bf.connect("globex", base_url=server.url, token="t" * 20), store)
+    store.sync(bf.connect("acme", base_url=server.url, token="a-test-token" * 20), suites=["rspec"], progress=False)
+    board = board_of(bf.connect("globex", base_url=server.url, token="a-test-token" * 20), store)
     assert "contains no flaky test of suite 'rspec' of organization 'globex'" in visible_text(board.store_status)
     assert titles(board) == [column.title for column in TABLE_COLUMNS]
     board.close()
@@ -204,7 +204,7 @@ Readings = Mapping[int, dict[str, int | None]]
 def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) -> tuple[FlakyBoard, Service]:
     """Return the board of a service after syncs of these lists, by day."""
     service = Service()
-    ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
+    ws = bf.connect("acme", base_url=scripted(service).url, token="a-test-token" * 20)
     store = bf.Store(folder / "store")
     for day, tests in readings.items():
         service.read(day, **tests)
@@ -245,7 +245,7 @@ def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path
 
 def test_a_test_that_flakes_after_it_was_resolved(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     service = Service()
-    ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
+    ws = bf.connect("acme", base_url=scripted(service).url, token="a-test-token" * 20)
     store = bf.Store(tmp_path / "store")
     service.read(3, a=2)
     service.tests[0]["last_resolved_at"] = "2026-10-02T09:00:00Z"
@@ -315,7 +315,7 @@ def test_a_test_that_is_not_in_the_last_snapshot(
 
 def test_text_of_a_store_is_escaped(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     service = Service()
-    ws = bf.connect("acme", base_url=scripted(service).url, token="t" * 20)
+    ws = bf.connect("acme", base_url=scripted(service).url, token="a-test-token" * 20)
     store = bf.Store(tmp_path / "store")
     service.tests = [
         {"id": text, **dict.fromkeys(["name", "scope", "location", "web_url"], text), "instances": 1}

@@ -128,7 +128,7 @@ def test_marked_builds_are_canceled_while_a_withdrawn_search_has_yet_to_end(scri
     over = threading.Event()
     canceled = says(b'{"id": "b", "number": 1, "state": "canceling"}')
     server = scripted(lambda handler: over.wait(20), canceled)
-    ws = bf.connect("acme", base_url=server.url, token="t" * 20)
+    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
 
     async def steps() -> None:
         done: list[bool] = []

@@ -50,7 +50,7 @@ def test_one_that_is_not_there(ci):
 @pytest.mark.parametrize("read", ["build", "history_of", "cancel"])
 def test_another_build_than_the_requested_one_is_refused(scripted, monkeypatch, body, read):
     monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
-    pipeline = bf.connect("acme", base_url=scripted(says(body)).url, token="secret").pipeline("web")
+    pipeline = bf.connect("acme", base_url=scripted(says(body)).url, token="a-secret-token").pipeline("web")
     with pytest.raises(bf.OutcomeUnknown if read == "cancel" else bf.Malformed, match="another record"):
         getattr(pipeline, read)(5)
 
@@ -59,10 +59,10 @@ def test_another_build_than_the_requested_one_is_refused(scripted, monkeypatch, 
 def test_another_build_is_not_requested_again(scripted, read):
     server = scripted(says(b'{"id":"b7","number":7}'))
     with pytest.raises(bf.Malformed, match="another record"):
-        getattr(bf.connect("acme", base_url=server.url, token="secret").pipeline("web"), read)(5)
+        getattr(bf.connect("acme", base_url=server.url, token="a-secret-token").pipeline("web"), read)(5)
     assert len(server.requests) == 1
 
 
 def test_a_rebuild_has_another_number(scripted):
     server = scripted(says(b'{"id":"b7","number":7}'))
-    assert bf.connect("acme", base_url=server.url, token="secret").pipeline("web").rebuild(5).number == 7
+    assert bf.connect("acme", base_url=server.url, token="a-secret-token").pipeline("web").rebuild(5).number == 7

@@ -70,7 +70,7 @@ def test_bytes_that_are_not_text_are_replaced(scripted: Start) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [spec.Job(id="w", type="waiter"), {"id": "w"}, pd.Series({"raw_log_url": None, "log_url": float("nan")}), {}, 7],
+    [spec.Job(id="w", type="waiter"), {"id": "w"}, pd.Series({"raw_log_url": None, "log_url": float("nan")})],
 )
 def test_a_job_without_a_log_is_refused(scripted: Start, job: Any) -> None:
     server = scripted(says(TEXT))
@@ -171,3 +171,25 @@ def test_the_plain_text_has_no_escape_sequences() -> None:
     raw = "\x1b_bk;t=1793351908635\x07\x1b[31mtwo\x1b[0m lines\r\n10 %\r\x1b[K20 %\r\nbell \x07, \x1b]8;;https://a.example\x07link\x1b]8;;\x07"
     assert Log(raw).plain == "two lines\n20 %\nbell ␇, link"
     assert Log("").plain == ""
+
+
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        (pd.DataFrame({"log_url": ["https://example.com"]}), r"job= is a frame. Pass one row, such as jobs.iloc\[0\]"),
+        (pd.Series({"id": "a", "number": 3}), "job= is a build. Pass one of its jobs"),
+        (spec.Build(id="a", number=3), "job= is a build. Pass one of its jobs"),
+        (5, "job=5 is not a job"),
+        (None, "job=None is not a job"),
+        ({}, "job={} is not a job"),
+        (pd.Series({"id": "a", "state": "passed"}), r"has no log: .* Was it omitted by columns="),
+    ],
+)
+def test_what_is_not_a_job_is_named(job: Any, says: str) -> None:
+    ws = bf.connect("acme", base_url="http://127.0.0.1:9", token="an-invented-token")
+    with pytest.raises(bf.BadInput, match=says):
+        ws.log(job)
+    if "log" not in says:
+        for call in (ws.retry_job, ws.unblock):
+            with pytest.raises(bf.BadInput, match=says):
+                call(job)

@@ -179,12 +179,12 @@ def test_errors_say_what_to_do_next(
 @pytest.mark.parametrize("organization", ["", " ", "acme/web", "https://ci.example.com/acme", 7])
 def test_an_invalid_organization_is_refused_when_connecting(organization: Any) -> None:
     with pytest.raises(bf.BadInput, match="organization="):
-        bf.connect(organization, token="t")
+        bf.connect(organization, token="a-test-token")
 
 
 def test_wrong_tokens_and_unknown_names_raise_an_error(ci: Workspace) -> None:
     with pytest.raises(bf.Unauthorized, match=r"401.*valid API Access Token"):
-        bf.connect("acme", base_url=ci.sandbox.url, token="wrong").builds()
+        bf.connect("acme", base_url=ci.sandbox.url, token="a-wrong-token").builds()
     with pytest.raises(bf.NotFound, match="No pipeline found"):
         ci.pipeline("nope").builds()
     with pytest.raises(bf.NotFound, match="No build found"):
@@ -241,7 +241,7 @@ def test_a_progress_bar_shows_only_on_request_without_a_terminal(
 
 def test_a_workspace_without_a_sandbox_raises_an_error() -> None:
     with pytest.raises(bf.BadInput, match=r"buildframe.sandbox\(\)"):
-        _ = bf.connect("acme", token="x").sandbox
+        _ = bf.connect("acme", token="a-test-token").sandbox
 
 
 def test_history_does_not_warn(ci: Workspace) -> None:
@@ -262,6 +262,6 @@ def test_a_list_of_several_pages_notes_the_effect_of_deletions(scripted: Callabl
     second = "</v2/organizations/acme/members?page=2>"
     first = says(b'[{"id":"a"}]', Link=f'{second}; rel="next", {second}; rel="last"')
     server = scripted(first, says(b'[{"id":"b"}]'))
-    ws = bf.connect("acme", base_url=server.url, token="secret")
+    ws = bf.connect("acme", base_url=server.url, token="a-secret-token")
     assert "deleted in the meantime" in ws.members().attrs["note"]
     assert ws.members().attrs["note"] is None

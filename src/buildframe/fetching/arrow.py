@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe.errors import Malformed
+from buildframe.fetching.control_characters import replace_controls
 from buildframe.spec import BUILD_COLUMNS_OF_JOBS, TABLES, Column, Moment, job_columns
 from buildframe.spec.arrow_types import arrow_types, pandas_types
 from buildframe.spec.declare import Kind
@@ -315,7 +316,8 @@ def _empty_frame(table: str, names: Names | None, additional: Names) -> pd.DataF
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
-    return table.to_pandas(types_mapper=PANDAS_TYPES.get, use_threads=False)  # with threads it takes twice as long
+    printable = replace_controls(table)
+    return printable.to_pandas(types_mapper=PANDAS_TYPES.get, use_threads=False)  # with threads it takes twice as long
 
 
 def split_paths(extra: Mapping[str, str | Sequence[str]]) -> dict[str, tuple[str, ...]]:

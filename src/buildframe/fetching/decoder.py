@@ -20,6 +20,7 @@ from buildframe.fetching.options import Extra
 from buildframe.http import protocol
 from buildframe.http.response import Response
 from buildframe.spec import TABLES, Privacy, Resource, key_of
+from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import OddValues
 from buildframe.spec.rows import MORE, Path, RowDecoder, row_type, sort_paths
 from buildframe.terminal import nearest, show
@@ -164,9 +165,7 @@ class PageDecoder:
     def _decode_in_order(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
         self._row = row_type(self._resource, paths)
-        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(
-            GenericAlias(list, (self._row,)), strict=False
-        )
+        self._decoder = decoder_of(GenericAlias(list, (self._row,)), strict=False)
 
     def _needed(self) -> tuple[Path, ...]:
         """Return the paths that must be decoded."""

@@ -25,7 +25,8 @@ from buildframe.http.client import Client
 from buildframe.http.protocol import Page, Request
 from buildframe.http.response import Response
 from buildframe.http.retry import Decode, fetch
-from buildframe.spec.odd_values import OddValue
+from buildframe.spec.decoders import decoder_of
+from buildframe.spec.odd_values import MAX_ROWS, OddValue
 
 _ROWS = 100
 _BUILD_PATH = re.compile(r"/organizations/([^/?]+)/pipelines/([^/?]+)/builds/([0-9]{1,18})(?=[/?]|$)")
@@ -76,7 +77,7 @@ class JobsOfBuilds:
 
     def _fetch_jobs(self, document: bytes) -> tuple[list[Any], list[OddValue]]:
         """Return the jobs of a build, and the values of their fields that could not be decoded."""
-        found = _BUILD_PATH.search(msgspec.json.decode(document, type=_LinkedBuild).url or "")
+        found = _BUILD_PATH.search(decoder_of(_LinkedBuild).decode(document).url or "")
         if found is None:
             raise Malformed(
                 "The service cannot send builds with all their jobs in one response, and a build has no `url` by which"
@@ -100,6 +101,12 @@ class JobsOfBuilds:
                 raise Incomplete(
                     f"A page of the jobs of {pipeline}#{number} is not the last, but contains no new job. The service "
                     "links its pages in a circle. Try again."
+                )
+            if len(jobs) > MAX_ROWS:
+                raise Incomplete(
+                    f"The list of the jobs of {pipeline}#{number} has more than {MAX_ROWS:,} jobs. "
+                    "Perhaps the service links new pages without an end. Leave this build out by its "
+                    "time, or list builds without jobs."
                 )
             following = None if page.next is None else self._client.follow(following, page.next)
         return jobs, odd

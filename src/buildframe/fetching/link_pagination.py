@@ -12,6 +12,9 @@ from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 
+MAX_PAGES = 5_000
+"""Pages of a list that is read by its links, if `max_requests` does not say otherwise."""
+
 
 class LinkPagination:
     """Pagination by links: request the page `next` and pass it to `take`, until `next` is None.
@@ -70,6 +73,15 @@ class LinkPagination:
         page = self._limits.settle(page)
         self._short_rows = len(page.rows) if page.short else None
         return page
+
+    def check_pages(self) -> None:
+        """Raise Incomplete if a list has more pages than a list is expected to have."""
+        if self.requests >= MAX_PAGES:
+            raise Incomplete(
+                f"The list has more than {MAX_PAGES:,} pages ({self.rows:,} rows so far). Perhaps the service"
+                " links new pages without an end. If the list is as long as that, pass max_requests=, which"
+                " replaces this limit, or filters."
+            )
 
     def shrink_pages(self, rows: int) -> None:
         """Continue with pages of fewer rows, from that with the first row that was not read."""

@@ -62,6 +62,8 @@ def list_pages(
         list_page = _ListPages(source, chosen, read, budget, pagination, checked.page_size)
         try:
             while pagination.next is not None:
+                if checked.max_requests is None:
+                    pagination.check_pages()
                 # No variable holds the page: an error in it passes this frame, and the page may echo the token.
                 tables.append(convert(pagination.take(list_page.fetch())))
                 bar.show(pagination.rows, pagination.requests, pagination.share)

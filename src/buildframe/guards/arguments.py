@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime as dt
 import difflib
@@ -20,7 +21,7 @@ import numpy as np
 from buildframe.errors import BadInput
 from buildframe.guards.arrow_frames import as_pandas
 from buildframe.guards.interrupts import annotate_interrupts
-from buildframe.guards.secrets import confined, is_confined, without_frames
+from buildframe.guards.secrets import confined, is_confined
 from buildframe.spec import Endpoint, find_violations
 from buildframe.spec.declare import note_in
 from buildframe.spec.operations import Property
@@ -128,7 +129,6 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
 
     @functools.wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
-        refused: BadInput
         try:
             arguments = tuple(map(_plain_number, arguments))
             options = {name: _plain_number(value, name) for name, value in options.items()}
@@ -136,15 +136,12 @@ def _checking(method: types.FunctionType, check_call: Check) -> Callable[..., An
             named = parameters.named_for(arguments)
             named.check_number_of(arguments)
             check_call(named, arguments, options)
+            named.check_missing(arguments, options)
             return annotated(*arguments, **options)
-        except BadInput as why:  # also about a URL with a password: no frame may contain it
-            refused = without_frames(why)
         except (ValueError, OverflowError) as why:  # from a number within a list, mapping or array
             if not any(words in str(why) for words in _TOO_LONG):
                 raise
-            refused = BadInput(f"{parameters.call}: pass numbers of at most {_MOST_DIGITS} digits.")
-        del arguments, options
-        raise refused
+            raise BadInput(f"{parameters.call}: pass numbers of at most {_MOST_DIGITS} digits.") from why
 
     if any(map(inspect.isfunction, method.__defaults__ or ())):
         call.__signature__ = _name_functions(inspect.signature(method))  # type: ignore[attr-defined]
@@ -177,6 +174,8 @@ class _Parameters:
         self.positional, self.by_name = names[self.has_self : code.co_argcount], names[code.co_argcount : end]
         self.takes_any_number = bool(code.co_flags & inspect.CO_VARARGS)
         self._rest = names[end + self.takes_any_number] if code.co_flags & inspect.CO_VARKEYWORDS else None
+        n_optional = len(function.__defaults__ or ())
+        self._required = self.positional[: max(0, len(self.positional) - n_optional)]
         self.endpoint: Endpoint | None = getattr(function, "endpoint", None)
         self._function = function
 
@@ -240,6 +239,20 @@ class _Parameters:
                 f"{self.call} takes {most} without a name. Pass options by name. Options of {self.call}: {options}."
             )
 
+    def check_missing(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+        """Raise BadInput for required arguments that are missing, and for those that are passed twice.
+
+        Python's own error would name the class that defines a method, which may be an internal one.
+        """
+        passed = self.positional[: len(arguments) - self.has_self]
+        missing = [name for name in self._required if name not in passed and name not in options]
+        if missing:
+            usage = f"{self.call[:-1]}{', '.join(self._required)})"
+            raise BadInput(f"{self.call} needs {', '.join(missing)}. Call {usage}.")
+        twice = [name for name in passed if name in options]
+        if twice:
+            raise BadInput(f"{self.call} is passed {twice[0]} twice. Pass it once.")
+
 
 def _check_options(of: _Parameters, _: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Check names and types of the options of a method."""
@@ -255,7 +268,27 @@ def _check_names(of: _Parameters, _: Sequence[Any], options: Mapping[str, Any]) 
 
 def _check_arguments(of: _Parameters, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Check names and types of all arguments of a function."""
-    check(of.call, of.hints, {**dict(zip(of.positional, arguments[of.has_self :], strict=False)), **options})
+    _check_names(of, arguments, options)
+    of.check_missing(arguments, options)  # first, because the others may be in wrong places then
+    by_position = dict(zip(of.positional, arguments[of.has_self :], strict=False))
+    try:
+        check(of.call, of.hints, {**by_position, **options})
+    except BadInput as why:
+        swapped = _find_swapped(of, by_position)
+        if not swapped:
+            raise
+        advice = f"{' and '.join(swapped)} are swapped: call {of.call[:-1]}{', '.join(by_position)})."
+        raise BadInput(f"{why} {advice}") from None
+
+
+def _find_swapped(of: _Parameters, by_position: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of two arguments whose types are right if they are exchanged; else nothing."""
+    for first, second in itertools.combinations(by_position, 2):
+        exchanged = {first: by_position[second], second: by_position[first]}
+        with contextlib.suppress(BadInput):
+            check(of.call, of.hints, {**by_position, **exchanged})
+            return first, second
+    return ()
 
 
 def _can_be_checked(hint: Any) -> bool:
@@ -300,7 +333,10 @@ def _check_type(name: str, hint: Any, value: Any) -> None:
     if all(any(find_violations([entry], {name: one})) for one in (value, as_list)):
         meaning = note_in(hint, str)
         explanation = f"\n{name}: {meaning}." if meaning else ""
-        raise BadInput(f"{name}={show(value)}: pass {_describe_type(entry.type)}.{explanation}")
+        # Values of a mapping may be secrets, as those of storage_options and env.
+        takes_mapping = any(get_origin(kind) is Mapping for kind in (hint, *get_args(hint)))
+        shown = f"<{type(value).__name__}>" if takes_mapping else show(value)
+        raise BadInput(f"{name}={shown}: pass {_describe_type(entry.type)}.{explanation}")
 
 
 def _describe_type(hint: Any) -> str:

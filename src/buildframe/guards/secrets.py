@@ -13,7 +13,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Secret:
-    """A string that `repr` hides and that cannot be pickled."""
+    """A string that `repr` hides and that cannot be pickled or copied deeply."""
 
     __slots__ = ("_value",)
 
@@ -25,6 +25,9 @@ class Secret:
 
     def __reduce__(self) -> Never:
         raise TypeError(f"a {type(self).__name__.lower()} cannot be pickled; pass it to the other process again")
+
+    def __deepcopy__(self, _: object) -> Never:
+        raise TypeError(f"a {type(self).__name__.lower()} cannot be copied; pass it again")
 
     def reveal(self) -> str:
         """Return the string. Use the result only as an argument; do not assign it to a variable."""

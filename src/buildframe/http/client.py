@@ -20,9 +20,10 @@ from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import VERSION_HEADER, Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
-from buildframe.http.response import ACCEPTED, Response, read_body
-from buildframe.http.sockets import Sockets, close_idle, new_session, tls_context
+from buildframe.http.response import ACCEPTED, Response, is_link_parsed, read_body
+from buildframe.http.sockets import Sockets, close_idle, in_step, new_session, restore_location, tls_context
 from buildframe.http.token import Token
+from buildframe.terminal import shorten
 
 TIMEOUT, LOG_TIMEOUT = 60.0, 600.0  # seconds from sending a request to the last byte of its response
 _CONNECT_TIMEOUT = 10.0  # seconds for each address of a host
@@ -78,6 +79,9 @@ class Client:
 
     def __reduce__(self) -> Never:
         raise TypeError("a connection to the service cannot be pickled: call connect() in the process that needs it")
+
+    def __deepcopy__(self, _: object) -> Never:
+        raise TypeError("a connection to the service cannot be copied: call connect() for another one")
 
     def __repr__(self) -> str:
         return f"<Client of {self.base_url}>"
@@ -145,9 +149,13 @@ class Client:
         try:
             url = urls.join(self.base_url + request.target, link)
         except ValueError as why:
-            raise Malformed(f"The service's link to its next page, {link!r}, is not a URL: {why}.") from None
+            raise Malformed(
+                f"The service's link to its next page, {shorten(repr(link))}, is not a URL: {why}."
+            ) from None
         if not url.startswith(f"{self.base_url}/"):  # the token must not go there
-            raise Malformed(f"The service links its next page at {link!r}, which is not below {self.base_url!r}.")
+            raise Malformed(
+                f"The service links its next page at {shorten(repr(link))}, which is not below {self.base_url!r}."
+            )
         return request._replace(target=url.removeprefix(self.base_url))
 
     def target_of(self, url: str) -> str | None:
@@ -213,8 +221,10 @@ class Client:
         with self._http.stream(
             request.endpoint.method, url, content=request.body, headers=headers, timeout=limits
         ) as received:
+            restore_location(received)
             self.rate_limiter.see_headers()
-            body = read_body(received.iter_raw(), received.headers.get("content-encoding", ""))
+            with in_step(received):
+                body = read_body(received.iter_raw(), received.headers.get("content-encoding", ""))
         links = (self._link(received, name) for name in ("next", "last"))
         response = Response(received.status_code, received.headers, body, *links)
         return response if received.is_success else self._token.redact_error(response)
@@ -224,7 +234,8 @@ class Client:
 
         Links to other places are shown, not followed, so they lose the token anywhere.
         """
-        link = received.links.get(name, {}).get("url")
+        header = received.headers.get("link", "")
+        link = received.links.get(name, {}).get("url") if is_link_parsed(header) else None
         leads_away = link is not None and "//" in link.split("?")[0] and not link.startswith(f"{self.base_url}/")
         return link and (self._token.redact(link) if leads_away else self._token.redact_query(link))
 

@@ -17,19 +17,43 @@ import pyarrow as pa
 T = TypeVar("T")
 
 
+LARGEST_REPAIRED = 32 * 2**20
+"""Bytes of a body that is repaired: 100 builds of 80 jobs each."""
+
+_MOST_REPAIRED = 200_000
+"""Values that are repaired in a body. A body of nothing else would take minutes."""
+
+
+class TooLargeToRepair(msgspec.DecodeError):
+    """A body may have values that only msgspec refuses, and is too large or has too many of them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it is damaged, or has halves of emoji, NaN or numbers that are too large, which are replaced only in "
+            f"a body of up to {LARGEST_REPAIRED:,} bytes with up to {_MOST_REPAIRED:,} of them. Request less at once"
+        )
+
+
 def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
     """Decode a body with `decode` and raise its errors.
 
     A body that only msgspec refuses is repaired.
     """
+    _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
+    return decode_repaired(body, decode)[1]
+
+
+def decode_repaired(body: bytes, decode: Callable[[bytes], T]) -> tuple[bytes, T]:
+    """Return a body, repaired if only msgspec refuses it, and what `decode` makes of it; raise its errors."""
     try:
-        _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body, decode(body)
+    except msgspec.DecodeError as why:
+        if isinstance(why, msgspec.ValidationError) and not str(why).startswith("Number out of range"):
+            raise  # it is JSON, but of another type
         repaired = repair_json(body)
         if repaired is None:
             raise
-        return decode_json(repaired, decode)
+    return repaired, decode(repaired)
 
 
 def _check_utf8(body: bytes) -> None:
@@ -41,10 +65,14 @@ def _check_utf8(body: bytes) -> None:
         body.decode()
 
 
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+_SURROGATE = re.compile(
+    rb"""
+    (\\(?<!\\\\)(?:\\\\)*+)  # an odd number of backslashes: the last one begins an escape
+    u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|([89a-fA-F]))[0-9a-fA-F]{2}
+    """,
+    re.VERBOSE,
 )
-"""An escape in a string. The group is one half of a surrogate pair without the other one."""
+"""A surrogate pair, or half of one without the other: only then there is a second group."""
 
 _STRING_OR_ODD_NUMBER = re.compile(
     rb"""
@@ -60,24 +88,54 @@ def repair_json(body: bytes) -> bytes | None:
     """Repair values in a body that only msgspec refuses; return None if it has no such value.
 
     Half of a surrogate pair (a cut emoji) becomes U+FFFD. NaN, Infinity and numbers too large for a
-    float, such as 1e999, become text. All other bytes stay.
+    float, such as 1e999, become text. All other bytes stay. A body that is too large, or has too many
+    such values, raises TooLargeToRepair.
     """
-    repaired = _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)
-    if re.search(rb"NaN|Infinity|[eE]\+?\d{3}", repaired):
-        repaired = _STRING_OR_ODD_NUMBER.sub(_quote_odd_number, repaired)
+    has_surrogate = rb"\ud" in body or rb"\uD" in body
+    has_number = b"NaN" in body or b"Infinity" in body or re.search(rb"[eE]\+?\d{3}", body) is not None
+    if not has_surrogate and not has_number:
+        return None
+    if len(body) > LARGEST_REPAIRED:
+        raise TooLargeToRepair
+    repaired = _replace(_SURROGATE, body, _replace_half) if has_surrogate else body
+    if has_number:
+        repaired = _replace(_STRING_OR_ODD_NUMBER, repaired, _quote_odd_number)
     return repaired if repaired != body else None
 
 
-def _quote_odd_number(token: re.Match[bytes]) -> bytes:
-    """Return NaN, an infinity or a number too large for a float as text, other tokens unchanged."""
+def _replace(pattern: re.Pattern[bytes], body: bytes, change: Callable[[re.Match[bytes]], bytes | None]) -> bytes:
+    """Return the body with changed matches; None leaves one as it is. Takes no memory for each match, as `sub` does."""
+    changed, end, count = bytearray(), 0, 0
+    for match in pattern.finditer(body):
+        new = change(match)
+        if new is not None:
+            changed += body[end : match.start()]
+            changed += new
+            end = match.end()
+            count += 1
+            if count > _MOST_REPAIRED:
+                raise TooLargeToRepair
+    changed += body[end:]
+    return bytes(changed)
+
+
+def _replace_half(surrogate: re.Match[bytes]) -> bytes | None:
+    """Return U+FFFD after the backslashes for half of a pair."""
+    return surrogate[1] + b"ufffd" if surrogate[2] else None
+
+
+def _quote_odd_number(token: re.Match[bytes]) -> bytes | None:
+    """Return NaN, an infinity or a number too large for a float as text."""
     number = token[1]
-    return b'"%s"' % number if number and not math.isfinite(float(number)) else token[0]
+    return b'"%s"' % number if number and not math.isfinite(float(number)) else None
 
 
 def is_json(body: bytes) -> bool:
     """Whether a body is complete: a proxy has not cut it, and the next one would be the same."""
     try:
         decode_json(body, msgspec.json.Decoder(msgspec.Raw).decode)
+    except TooLargeToRepair:
+        return body.rstrip().endswith((b"]", b"}"))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     except RecursionError:

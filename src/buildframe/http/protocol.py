@@ -18,13 +18,24 @@ import msgspec
 from buildframe import errors
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
+from buildframe.http.body_limits import check_size
 from buildframe.http.json_bodies import decode_json, is_json
 from buildframe.http.request_body import body_of
-from buildframe.http.response import Response, date_of, refused, retry_after
+from buildframe.http.response import (
+    Response,
+    TooLarge,
+    check_links,
+    date_of,
+    error_body,
+    link_relations,
+    refused,
+    retry_after,
+)
 from buildframe.spec import Build, Check, Endpoint, Filter, JobState, Moment, Parameter, Resource, forms, key_of, when
-from buildframe.spec.odd_values import OddValue
+from buildframe.spec.decoders import decoder_of
+from buildframe.spec.odd_values import OddValue, TooManyValues
 from buildframe.spec.reading import convert_record
-from buildframe.terminal import nearest, show
+from buildframe.terminal import nearest, shorten, show
 
 API = "/v2"
 VERSION_HEADER = "Buildkite-Version"
@@ -320,8 +331,11 @@ class PageBodyDecoder(Protocol):
 def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Page:
     """Return a page of a list; raise the ServiceError of an error status, and Malformed for anything unreadable."""
     check(request, response)
+    check_links(response)
+    check_size(response.body)
     decoded, of = _decode(request, response, rows.decode), _number_in(response.last, "page")
     endpoint = request.endpoint
+    _check_requested_number(request, decoded)
     has_size = endpoint.paginated and not (endpoint.enveloped or endpoint.ends_without_link)
     size = _number_in(request.target, "per_page") if has_size else None
     is_open = _is_open(request, response, len(decoded), of)
@@ -331,7 +345,26 @@ def read_page(request: Request, response: Response, rows: PageBodyDecoder) -> Pa
     return Page(decoded, next_link, at, of, open=is_open, size=size, short=is_short)
 
 
-_PAGE_LINK = re.compile(r"""rel\s*=\s*["']?[^"',;]*\b(next|prev|previous|first)\b""", re.IGNORECASE)
+def _check_requested_number(request: Request, rows: Sequence[Any]) -> None:
+    """Raise Malformed if a page of a declared list has more rows than were requested.
+
+    A row that a proxy repeats counts once.
+    """
+    endpoint = request.endpoint
+    is_page = endpoint.paginated and not endpoint.ends_without_link and endpoint.returns is not None
+    requested = _number_in(request.target, "per_page")
+    if not is_page or requested is None or len(rows) <= requested:
+        return
+    distinct = {getattr(row, "id", None) or position for position, row in enumerate(rows)}
+    if len(distinct) > requested:
+        raise refused(
+            f"The service sent a page of {len(distinct):,} rows, and {requested:,} were requested.\n"
+            f"Request: {request.where}\nIt ignores per_page=, or a proxy changes requests. "
+            "Use page_size= if its pages always have a certain number of rows up to 100."
+        )
+
+
+_PAGE_RELATIONS = {"next", "prev", "previous", "first"}
 
 
 def _is_open(request: Request, response: Response, rows: int, of: int | None) -> bool:
@@ -347,7 +380,7 @@ def _is_open(request: Request, response: Response, rows: int, of: int | None) ->
     if _has_other_last_page(request, of):
         return True
     header = response.headers.get("link")
-    has_links = header is not None and (not header.strip() or _PAGE_LINK.search(header))
+    has_links = header is not None and (not header.strip() or not _PAGE_RELATIONS.isdisjoint(link_relations(header)))
     return not has_links or rows >= (_number_in(request.target, "per_page") or 1)
 
 
@@ -375,6 +408,7 @@ def read_record(request: Request, response: Response, odd: list[OddValue] | None
     returns = request.endpoint.returns
     assert returns is not None
     found: list[OddValue] = []
+    check_size(response.body)
     record = _decode(request, response, lambda body: convert_record(returns, msgspec.json.decode(body), found.append))
     if odd is not None:
         odd[:] = found
@@ -409,10 +443,12 @@ def check_identity(request: Request, record: Any) -> None:
         )
 
 
-def read_as(request: Request, response: Response, kind: type[T]) -> T:
-    """Return the body as a type that msgspec can decode."""
+def read_as(request: Request, response: Response, kind: type[T], *, is_text: bool = False) -> T:
+    """Return the body as a type that msgspec can decode. A text (`is_text`) may have any commas."""
     check(request, response)
-    return _decode(request, response, msgspec.json.Decoder(kind).decode)
+    if not is_text:
+        check_size(response.body)
+    return _decode(request, response, decoder_of(kind).decode)
 
 
 def read_nothing(request: Request, response: Response) -> None:
@@ -430,10 +466,13 @@ def read_nothing(request: Request, response: Response) -> None:
 def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) -> T:
     try:
         return decode_json(response.body, decode)
+    except TooManyValues as why:
+        raise TooLarge(f"The response {why}. Request less at once.\nRequest: {request.where}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        kind = shorten(response.headers.get("content-type", "no content type"))
         failure = Malformed(
-            f"The response cannot be read: {why}.\nRequest: {request.where}\n"
-            f"It has {len(response.body)} bytes of {response.headers.get('content-type', 'no content type')}. "
+            f"The response cannot be read: {shorten(str(why))}.\nRequest: {request.where}\n"
+            f"It has {len(response.body)} bytes of {kind}. "
             "If this error stays, check that base_url is the service's API."
         )
         failure.retryable = not is_json(response.body)
@@ -445,15 +484,16 @@ def check(request: Request, response: Response) -> None:
     done = request.endpoint.method != "GET" and 200 <= response.status < 300
     if done or response.status == request.endpoint.success:
         return
-    message, details = _message_and_details(response)
-    scope = request.endpoint.scope if _lacks_scope(request, response, message) else None
+    said, details = _message_and_details(response)
+    message = shorten(said)
+    scope = request.endpoint.scope if _lacks_scope(request, response, said) else None
     raise _ERRORS.get(response.status, errors.Unavailable if response.status >= 500 else errors.ServiceError)(
         response.status,
         message,
         where=request.where,
         errors=details,
         scope=scope,
-        missing=not_found.describe(request.target, message) if response.status == 404 else "",
+        missing=not_found.describe(request.target, said) if response.status == 404 else "",
         retry_after=retry_after(response),
         request_id=response.headers.get("x-request-id"),
     )
@@ -470,10 +510,9 @@ _ERRORS: dict[int, type[errors.ServiceError]] = {
 
 def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any]]]:
     """Return the server's message and the elements of its `errors`."""
-    try:
-        body = msgspec.json.decode(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        body = None
+    if 300 <= response.status < 400:
+        return _redirect_message(response), []
+    body = error_body(response)
     if not isinstance(body, dict):
         return _plain_text(response), []
     message, details = str(body.get("message") or _plain_text(response)), body.get("errors")  # of any shape
@@ -484,11 +523,20 @@ def _message_and_details(response: Response) -> tuple[str, list[Mapping[str, Any
 
 
 def _plain_text(response: Response) -> str:
-    if 300 <= response.status < 400:
-        location = shown(response.headers.get("location", ""))
-        return f"redirected to {location!r}, which is not followed, because the token must not be sent there"
     text = " ".join(response.body[:200].decode("utf-8", "replace").split())
     return text or "no message"
+
+
+def _redirect_message(response: Response) -> str:
+    location = shown(response.headers.get("location", ""))
+    if response.status == 304:
+        return (
+            "not modified, although the request had no condition. A cache in between sends this; "
+            "check the proxy, and whether base_url is the service's API"
+        )
+    if not location:
+        return "redirected without a target. Check that base_url is the service's API"
+    return f"redirected to {location!r}, which is not followed, because the token must not be sent there"
 
 
 def _lacks_scope(request: Request, response: Response, message: str) -> bool:

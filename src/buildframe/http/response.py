@@ -12,13 +12,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from buildframe.errors import Malformed
 from buildframe.spec import Moment
 from buildframe.spec.times import VALID_YEARS
+from buildframe.terminal import shorten
 
 
 class TooLarge(Malformed):
@@ -64,7 +65,9 @@ def read_body(pieces: Iterable[bytes], encoding: str, largest: int | None = None
     largest = LARGEST if largest is None else largest
     encoding = encoding.strip().lower()
     if encoding not in {"", "identity", "gzip", "x-gzip"}:
-        raise Malformed(f"The response has encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED}).")
+        raise Malformed(
+            f"The response has encoding {shorten(repr(encoding))}, which is not accepted (Accept-Encoding: {ACCEPTED})."
+        )
     whole, size = BytesIO(), 0
     for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
         size += len(piece)
@@ -94,6 +97,49 @@ def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise Malformed("The response is incomplete: its gzip data is cut off.")
 
 
+_MOST_LINK_LENGTH = 2**16
+"""Characters of a `Link` header that are parsed: as many as httpx allows for one URL."""
+
+
+def is_link_parsed(header: str) -> bool:
+    """Whether a `Link` header is short enough to be parsed."""
+    return len(header) <= _MOST_LINK_LENGTH
+
+
+def check_links(response: Response) -> None:
+    """Raise Malformed if the `Link` header of a page is too long to be parsed."""
+    header = response.headers.get("link", "")
+    if not is_link_parsed(header):
+        raise refused(
+            f"The Link header of the response has {len(header):,} characters; at most "
+            f"{_MOST_LINK_LENGTH:,} are read. Check that base_url is the service's API, and "
+            "whether a proxy in between adds links."
+        )
+
+
+def link_relations(header: str) -> set[str]:
+    """Return the relations in a `Link` header in lower case, such as `next`. Takes linear time."""
+    relations: set[str] = set()
+    for parameter in re.split("[;,]", header):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "rel":
+            relations.update(value.lower().replace('"', " ").replace("'", " ").split())
+    return relations
+
+
+_MOST_ERROR_BYTES = 2**20
+
+
+def error_body(response: Response) -> Any:
+    """Return the decoded body of an error; None if it is no JSON, or longer than any error."""
+    if len(response.body) > _MOST_ERROR_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 class ReportedLimit(NamedTuple):
     """A rate limit in the headers: its name, the requests left, and the seconds until its window ends."""
 
@@ -119,7 +165,7 @@ def date_of(response: Response) -> Moment:
             at = Moment.of(parsedate_to_datetime(text))
             if at.year in VALID_YEARS:
                 return at
-    reason = f": {header!r}." if header else ". A proxy may have removed it."
+    reason = f": {shorten(repr(header))}." if header else ". A proxy may have removed it."
     raise Malformed(f"The response has no readable Date header, which lists need{reason}")
 
 
@@ -214,10 +260,8 @@ def _retry_after_header(response: Response) -> float | None:
 
 
 def _reset_in_body(response: Response) -> float | None:
-    try:
-        reset = msgspec.json.decode(response.body)["reset"]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
-        return None
+    body = error_body(response)
+    reset = body.get("reset") if isinstance(body, dict) else None
     return float(reset) if isinstance(reset, int | float) and 0 <= reset <= LONGEST_WINDOW else None
 
 

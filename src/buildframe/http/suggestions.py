@@ -7,9 +7,11 @@ import msgspec
 from buildframe import spec
 from buildframe.errors import BuildframeError, NotFound
 from buildframe.http import not_found, protocol
+from buildframe.http.body_limits import check_size
 from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.http.client import Client
 from buildframe.http.protocol import Request
+from buildframe.spec.decoders import decoder_of
 from buildframe.terminal import nearest_name
 
 _PAGE_SIZE = 100  # pipelines that are compared: the first page of the list
@@ -43,7 +45,8 @@ def _nearest_pipeline(client: Client, organization: str, slug: str) -> str | Non
         response = client.send(request, RequestBudget(seconds=_TIMEOUT_S), _TIMEOUT_S)
         if response.status != request.endpoint.success:
             return None
-        listed = msgspec.json.decode(response.body, type=list[_Named])
+        check_size(response.body)
+        listed = decoder_of(list[_Named]).decode(response.body)
     except (BuildframeError, Canceled, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return nearest_name(slug, [one.slug for one in listed])

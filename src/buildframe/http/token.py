@@ -9,7 +9,8 @@ from buildframe.errors import BadInput
 from buildframe.guards.secrets import Secret
 from buildframe.http.response import Response
 
-_SHORT = 8
+_LEAST_LENGTH = 8
+"""A shorter token could be a part of ordinary text, from which it cannot be removed."""
 
 
 class Token(Secret):
@@ -28,6 +29,11 @@ class Token(Secret):
             )
         if not self._value.isascii() or not self._value.isprintable() or " " in self._value:
             raise BadInput("The token contains blanks or characters that no token has. Copy it again, as a whole.")
+        if len(self._value) < _LEAST_LENGTH:
+            raise BadInput(
+                f"The token has fewer than {_LEAST_LENGTH} characters, so it is not a whole one. "
+                "Copy it again, as a whole. Nothing was sent."
+            )
 
     def header(self) -> str:
         """Return the value of the Authorization header."""
@@ -43,8 +49,6 @@ class Token(Secret):
 
     def redact_query(self, url: str) -> str:
         """Return the URL without the token in its query, as it is or percent-encoded."""
-        if len(self._value) < _SHORT:  # could be an ordinary value
-            return url
         path, mark, query = url.partition("?")
         for text in (self._value, quote(self._value, safe=""), quote_plus(self._value)):
             query = query.replace(text, "redacted")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
@@ -18,8 +18,6 @@ def check_url(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         shown = "" if "@" in text else f" {show(text)}"  # the part before an @ may be a password
         raise BadInput(f"The URL{shown} is not a web address. Write it like https://api.example.com.")
-    if any(character.isspace() for character in parts.netloc):
-        raise BadInput(f"The URL {show(text)} has a space in its host. Write it like https://api.example.com.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise BadInput("The URL must not contain a user, password, query or fragment. Pass the token as token=.")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
@@ -35,8 +33,16 @@ def check_url(text: str) -> str:
 def _split(text: str) -> SplitResult:
     if not isinstance(text, str):
         raise BadInput(f"The service's URL is {show(text)}. Pass text such as https://api.example.com.")
+    if not text.isprintable() or not unquote(text).isprintable():  # urlsplit drops some of these
+        raise BadInput(
+            "The service's URL contains a control character or another invisible one. "
+            "Write it again, like https://api.example.com."
+        )
+    if " " in text:  # the only printable whitespace
+        shown = "" if "@" in text else f" {show(text)}"
+        raise BadInput(f"The URL{shown} contains a space. Write it like https://api.example.com.")
     try:
-        parts = urlsplit(text.strip())
+        parts = urlsplit(text)
         _ = parts.port
     except ValueError as why:
         reason = "" if "@" in text else f": {why}"  # it may quote a password

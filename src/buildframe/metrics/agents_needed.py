@@ -20,6 +20,7 @@ from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
 from buildframe.metrics.replaying.record import AGENT
 from buildframe.metrics.waits_by_agents import Waits, busy_hours, most_at_once, summarize_waits, try_numbers
 from buildframe.spec.times import seconds_of
+from buildframe.terminal import show
 
 _COLUMNS = {
     "agents": "Int64", "started": "Int64", "canceled_waiting": "Int64", "undecided": "Int64", "wait_p50_s": "float64",
@@ -131,13 +132,13 @@ def agents_needed(
     """
     limit = seconds_of(within, "within")
     if not isinstance(target, float) or not 0 < target < 1:
-        raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
+        raise BadInput(f"target={show(target)} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
     prepared = prepare(builds, jobs)
     known = prepared.record.queues
     positions = find_queues(queue, known, "queue")
     if known and not positions:
         names = sorted(entry.name for entry in known)
-        raise BadInput(f"queue={queue!r} has no job. Use one of {', '.join(map(repr, names[:20]))}.")
+        raise BadInput(f"queue={show(queue)} has no job. Use one of {', '.join(map(repr, names[:20]))}.")
     if len(positions) > 1:
         raise BadInput(
             f"{len(positions)} organizations have the queue {queue!r}. Pass the frames of one"

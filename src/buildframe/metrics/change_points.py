@@ -36,6 +36,7 @@ from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.outcomes import failed
 from buildframe.metrics.time_buckets import Buckets
+from buildframe.terminal import show
 
 _FIRST, _CUT, _LIMIT = "first segment", "cut", "limit"
 _RETRIED, _FAILED_AGAIN, _NUMBER_BEFORE, _NUMBER_AFTER = "was retried", "failed again", "number before", "number after"
@@ -163,7 +164,7 @@ def change_points(
     0         948.0       1546.0             558.0              647.0
     """
     if unit not in get_args(Unit):
-        raise BadInput(f"unit={unit!r} is not a unit of change. Use 'day' or 'commit'.")
+        raise BadInput(f"unit={show(unit)} is not a unit of change. Use 'day' or 'commit'.")
     if unit == "commit" and of is not failed:
         raise BadInput("unit='commit' compares failure rates. Use of=metrics.failed, or unit='day'.")
     rows, buckets = measure_rows(frame, of, by, at, tz, unit)

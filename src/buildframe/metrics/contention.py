@@ -17,6 +17,7 @@ from buildframe.metrics.job_ends import SEEN_UNTIL
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.queues import BY_QUEUE
 from buildframe.metrics.shared_waits import ENDS, HAS_QUEUE, KEY, divide_waits
+from buildframe.terminal import show
 
 _NEEDS = ("type", "queue", "runnable_at", "started_at", "finished_at", "fetched_at")
 _STAMPS = ("runnable_at", "started_at", SEEN_UNTIL)
@@ -111,7 +112,7 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     web        5.0  361.0         53.0
     """
     if not isinstance(by, str) and not callable(by):
-        raise BadInput(f"by={by!r} is not one key. Use one column such as 'pipeline', or a function.")
+        raise BadInput(f"by={show(by)} is not one key. Use one column such as 'pipeline', or a function.")
     engine = engine_of(jobs)
     frame, key = engine.with_key_column(engine.with_ends(jobs), by)
     of_queue = [name for name in BY_QUEUE if name in engine.column_names(jobs)]

@@ -17,6 +17,7 @@ from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list
 from buildframe.metrics.queues import KnownQueue, find_queues, list_queues
 from buildframe.metrics.waste import waste
+from buildframe.terminal import show
 
 OTHERS = "*"
 """Name of the rate for all queues without their own."""
@@ -128,7 +129,7 @@ def _find_rates(queues: list[KnownQueue], rates: Mapping[str, float]) -> dict[Kn
 
 def _check_rates(rates: Mapping[str, float]) -> dict[str, float]:
     if not isinstance(rates, Mapping) or not rates:
-        raise BadInput(f"rates={rates!r} has no rates. Pass the price of a minute by queue, such as {{'*': 0.01}}.")
+        raise BadInput(f"rates={show(rates)} has no rates. Pass the price of a minute by queue, such as {{'*': 0.01}}.")
     for queue, rate in rates.items():
         is_number = isinstance(rate, int | float | np.number) and not isinstance(rate, bool)
         if not isinstance(queue, str) or not is_number or not 0 <= rate < math.inf:

@@ -19,6 +19,7 @@ from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.engines.rows import PLACE, Frame, GroupedRows
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.outcomes import failed
+from buildframe.terminal import show
 
 _POWER = 0.8
 """Probability with which a change is marked."""
@@ -261,8 +262,8 @@ def _measure_shift(values: Floats, change: float) -> float:
 def _check_arguments(change: float, days: int, tests: int | None) -> None:
     if isinstance(change, bool) or not isinstance(change, int | float) or not (change > -1 and change != 0):
         raise BadInput(
-            f"change={change!r} is not a relative size of a change. Use 0.1 for a tenth more, -0.1 for less."
+            f"change={show(change)} is not a relative size of a change. Use 0.1 for a tenth more, -0.1 for less."
         )
     for name, number in (("days", days), ("tests", tests)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            raise BadInput(f"{name}={number!r} is not a whole number of at least 1.")
+            raise BadInput(f"{name}={show(number)} is not a whole number of at least 1.")

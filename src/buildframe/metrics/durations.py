@@ -304,7 +304,7 @@ SPANS: dict[RowMetric, Span] = {
 def span_of(of: RowMetric | str) -> Span | None:
     """Return the span of a row metric or of its column of seconds; None for custom ones."""
     if not isinstance(of, str) and not callable(of):
-        raise BadInput(f"of={of!r} is neither a metric nor a column name. Pass one such as metrics.run_time.")
+        raise BadInput(f"of={show(of)} is neither a metric nor a column name. Pass one such as metrics.run_time.")
     return next((span for metric, span in SPANS.items() if of in (metric, f"{metric.__name__}_s")), None)
 
 

@@ -17,6 +17,7 @@ from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.predecessors import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.validation import check_order
+from buildframe.terminal import show
 
 _MIN_BUILDS = 5
 """With fewer builds on a side that are compared, or have the row, unless it is new or gone, there is no interval."""
@@ -155,7 +156,9 @@ def explain(
     True
     """
     if tail is not None and (isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 < tail <= 1):
-        raise BadInput(f"tail={tail!r} is not a fraction in (0, 1]. Use such as 0.1 for the slowest tenth of builds.")
+        raise BadInput(
+            f"tail={show(tail)} is not a fraction in (0, 1]. Use such as 0.1 for the slowest tenth of builds."
+        )
     if tail is not None and by is not None:
         raise BadInput(
             "by and tail cannot be combined. Filter both ledgers to one group to explain its slowest builds."

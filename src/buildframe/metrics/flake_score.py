@@ -31,6 +31,7 @@ from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums
 from buildframe.metrics.engines.storms import STORM
 from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate_rates
 from buildframe.metrics.grouping import join_keys
+from buildframe.terminal import show
 
 _CONFIDENCE = 0.9
 _MAX_ATTEMPTS = 5
@@ -247,16 +248,20 @@ def detection_power(
     """
     p = _numbers("rate", rate)
     if not np.all((p >= 0) & (p <= 1)):
-        raise BadInput(f"rate={rate!r} is not between 0 and 1. Pass the chance that an attempt fails, such as 0.02.")
+        raise BadInput(
+            f"rate={show(rate)} is not between 0 and 1. Pass the chance that an attempt fails, such as 0.02."
+        )
     if (runs is None) == (commits is None):
         raise BadInput("Pass either runs=[3, 3, 2], the runs at each commit, or commits=100 if failures are retried.")
     if commits is not None:
         return _power_of_retries(p, _whole_numbers("commits", commits), 1 if retries is None else retries)
     if retries is not None:
-        raise BadInput(f"retries={retries!r} has no meaning beside runs. Leave it out, or pass commits=100 for runs.")
+        raise BadInput(
+            f"retries={show(retries)} has no meaning beside runs. Leave it out, or pass commits=100 for runs."
+        )
     each = _whole_numbers("runs", runs)
     if each.ndim > 1:
-        raise BadInput(f"runs={runs!r} is not one list. Pass the number of runs at each commit, such as [3, 3, 2].")
+        raise BadInput(f"runs={show(runs)} is not one list. Pass the number of runs at each commit, such as [3, 3, 2].")
     n, times = np.unique(each, return_counts=True)
     n, times = n[n > 0], times[n > 0]
     return np.asarray(1 - np.prod((p[..., None] ** n + (1 - p[..., None]) ** n) ** times, axis=-1))
@@ -274,26 +279,26 @@ def _numbers(name: str, values: Any) -> Floats:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise BadInput(f"{name}={values!r} is not a number or a list of numbers.") from None
+        raise BadInput(f"{name}={show(values)} is not a number or a list of numbers.") from None
 
 
 def _whole_numbers(name: str, values: Any) -> Floats:
     numbers = _numbers(name, values)
     if not np.all((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers < np.inf)):
         raise BadInput(
-            f"{name}={values!r} has a value that is not a whole number of at least 0. Pass counts such as 3."
+            f"{name}={show(values)} has a value that is not a whole number of at least 0. Pass counts such as 3."
         )
     return numbers
 
 
 def _check_retries(retries: int) -> None:
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:
-        raise BadInput(f"retries={retries!r} is not a whole number of at least 1.")
+        raise BadInput(f"retries={show(retries)} is not a whole number of at least 1.")
 
 
 def _check_arguments(threshold: float, retries: int, branch: str | None, pipelines: Frame | None) -> None:
     if not isinstance(threshold, float) or not 0 < threshold < 1:
-        raise BadInput(f"threshold={threshold!r} is not a fraction between 0 and 1. Use one such as 0.01.")
+        raise BadInput(f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01.")
     _check_retries(retries)
     if not isinstance(branch, str | None) or (branch is not None and pipelines is not None):
         raise BadInput(

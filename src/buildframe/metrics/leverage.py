@@ -17,6 +17,7 @@ from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
 from buildframe.metrics.replaying.model import ReplayModel
 from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
 from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
+from buildframe.terminal import show
 
 _COLUMNS = {
     "pipeline": "str", "step": "str", "machine_h": "float64", "mean_saved_s_unlimited": "float64",
@@ -148,7 +149,9 @@ def _choose_steps(prepared: PreparedReplay, pipeline: str | None, top: int) -> l
     """Return the numbers of the steps that can save most, and the hours of machine time of each."""
     names = [name for name, _ in prepared.record.steps]
     if pipeline is not None and names and pipeline not in names:
-        raise BadInput(f"pipeline={pipeline!r} has no job. Use one of {', '.join(map(repr, sorted({*names})[:20]))}.")
+        raise BadInput(
+            f"pipeline={show(pipeline)} has no job. Use one of {', '.join(map(repr, sorted({*names})[:20]))}."
+        )
     machine, possible = _step_hours(prepared)
     is_own = np.array([pipeline in (None, name) for name in names], np.bool_)
     order = np.argsort(-np.where(is_own, possible, 0), kind="stable").tolist()
@@ -191,9 +194,9 @@ def _find_critical(prepared: PreparedReplay) -> Flags:
 
 def _check_arguments(faster: float, top: int) -> None:
     if isinstance(faster, bool) or not isinstance(faster, int | float) or not 0 < faster <= 1:
-        raise BadInput(f"faster={faster!r} is not a fraction in (0, 1]. Use one such as 0.1 for 10 % less time.")
+        raise BadInput(f"faster={show(faster)} is not a fraction in (0, 1]. Use one such as 0.1 for 10 % less time.")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise BadInput(f"top={top!r}: pass a whole number of at least 1.")
+        raise BadInput(f"top={show(top)}: pass a whole number of at least 1.")
 
 
 class _Comparison:

@@ -20,6 +20,7 @@ from buildframe.metrics.time_buckets import Buckets
 from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_group_and_bucket, sum_by_span
 from buildframe.metrics.validation import check_finite
 from buildframe.spec.times import seconds_of
+from buildframe.terminal import show
 
 _DECIDED = ["met", "missed"]
 _COUNTS = [*_DECIDED, "undecided", "n_negative"]
@@ -152,9 +153,9 @@ def objective(
     """
     limit = seconds_of(within, "within")
     if not isinstance(target, float) or not 0 < target < 1:
-        raise BadInput(f"target={target!r} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
+        raise BadInput(f"target={show(target)} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
     if not isinstance(at, str | None):
-        raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
+        raise BadInput(f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'.")
     span = span_of(of)
     at = at or ("created_at" if span is None else span.start)
     needs = (at,) if freq is None else (at, "fetched_at")

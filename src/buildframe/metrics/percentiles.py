@@ -20,6 +20,7 @@ from buildframe.metrics.estimates import Estimates, Method, Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets, fill_places
 from buildframe.metrics.validation import check_finite
+from buildframe.terminal import show
 
 CONFIDENCE = 0.95
 COUNTS = ["n", "n_censored", "n_negative"]
@@ -242,7 +243,7 @@ def trend(
     """
     q = check_percentiles(q, "linear")
     if not isinstance(at, str):
-        raise BadInput(f"at={at!r} is not a column name. Use a column of timestamps such as 'created_at'.")
+        raise BadInput(f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'.")
     rows = engine_of(frame).measure(frame, of, by, needs=(at, "fetched_at"))
     buckets = Buckets.of(rows, [at], freq, tz)
     if by is None:
@@ -328,11 +329,11 @@ def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float
     try:
         shares = tuple(map(float, q)) if isinstance(q, Iterable) else (float(q),)
     except (TypeError, ValueError):
-        raise BadInput(f"q={q!r} is not a fraction or a list of them. Use one such as (0.5, 0.95).") from None
+        raise BadInput(f"q={show(q)} is not a fraction or a list of them. Use one such as (0.5, 0.95).") from None
     if outside := [p for p in shares if not 0 < p < 1]:
         raise BadInput(f"q={outside[0]!r} lies outside (0, 1). Use a fraction such as 0.95.")
     if len({percentile_label(p) for p in shares}) < max(1, len(shares)):
-        raise BadInput(f"q={q!r} is empty or repeats a fraction. Pass at least one, and each once.")
-    if method not in get_args(Method):
-        raise BadInput(f"method={method!r} is not a method. Use one of {', '.join(get_args(Method))}.")
+        raise BadInput(f"q={show(q)} is empty or repeats a fraction. Pass at least one, and each once.")
+    if not isinstance(method, str) or method not in get_args(Method):
+        raise BadInput(f"method={show(method)} is not a method. Use one of {', '.join(get_args(Method))}.")
     return shares

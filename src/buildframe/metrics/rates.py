@@ -23,6 +23,7 @@ from buildframe.metrics.percentiles import CONFIDENCE
 from buildframe.metrics.time_buckets import Buckets
 from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.validation import check_states
+from buildframe.terminal import show
 
 _SETTLED = {
     "passed": expressions.IS_SETTLED & (nw.col("state") == "passed"),  # null counts as False
@@ -284,7 +285,7 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95)
     if np.any((x < 0) | (x > size)):
         raise BadInput("successes must lie between 0 and n.")
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
-        raise BadInput(f"confidence={confidence!r} is not a fraction between 0 and 1. Use one such as 0.95.")
+        raise BadInput(f"confidence={show(confidence)} is not a fraction between 0 and 1. Use one such as 0.95.")
     size, z = np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (x + z**2 / 2) / (size + z**2)
     half = z * np.sqrt(x * (size - x) / size + z**2 / 4) / (size + z**2)

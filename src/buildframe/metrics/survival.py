@@ -16,6 +16,7 @@ from buildframe.metrics.engines.rows import PLACE, ROWS, SECOND, Frame, RankedRo
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.percentiles import CONFIDENCE, explain_missing_intervals, map_ranked, measure_groups
+from buildframe.terminal import show
 
 _LEVELS = (0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05)
 """Shares at which dependence is measured; between them it is interpolated."""
@@ -102,7 +103,7 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     3   1543.0  0.000    NaN    NaN          0      651           0
     """
     if not isinstance(points, int) or isinstance(points, bool) or points < 2:
-        raise BadInput(f"points={points!r} is not a whole number of at least 2. Use one such as 200.")
+        raise BadInput(f"points={show(points)} is not a whole number of at least 2. Use one such as 200.")
     groups = measure_groups(frame, of, by)
     curves = map_ranked(groups, functools.partial(_draw_curves, points)).reshape(-1, points, len(_COLUMNS))
     place, point = np.nonzero(~np.isnan(curves[..., 0]))

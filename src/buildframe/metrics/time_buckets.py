@@ -17,6 +17,7 @@ from buildframe.metrics.columns import TIMESTAMP, Integers
 from buildframe.metrics.engines.rows import GROUP, PLACE, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, find_groups, join_keys
 from buildframe.spec import Moment, When, when
+from buildframe.terminal import show
 
 _MAX_BUCKETS = 1_000_000
 _BUCKET = "number of the bucket"
@@ -116,13 +117,13 @@ def resolve_window(start: When | None, end: When | None, now: Moment | None) -> 
 def _parse_frequency(freq: str) -> BaseOffset:
     valid = "Use one such as '1h', '1D', 'W-MON', 'MS' or 'QS'."
     if not isinstance(freq, str):
-        raise BadInput(f"freq={freq!r} is not a text. {valid}")
+        raise BadInput(f"freq={show(freq)} is not a text. {valid}")
     try:
         offset = to_offset(freq)
     except (ValueError, OverflowError):
-        raise BadInput(f"freq={freq!r} is not a frequency of pandas. {valid}") from None
+        raise BadInput(f"freq={show(freq)} is not a frequency of pandas. {valid}") from None
     if offset.n < 1 or not isinstance(offset, (Tick, Day, Week, MonthBegin, QuarterBegin, YearBegin)):
-        raise BadInput(f"freq={freq!r} is not a start of a bucket. {valid}")
+        raise BadInput(f"freq={show(freq)} is not a start of a bucket. {valid}")
     return offset
 
 
@@ -162,7 +163,7 @@ def to_zone(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
             raise TypeError
         return times.dt.tz_convert(tz)
     except (LookupError, ValueError, TypeError):
-        raise BadInput(f"tz={tz!r} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
+        raise BadInput(f"tz={show(tz)} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
 
 
 def _localize(midnights: pd.DatetimeIndex, tz: str) -> pd.DatetimeIndex:

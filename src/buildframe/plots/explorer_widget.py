@@ -15,6 +15,7 @@ from buildframe.errors import BadInput
 from buildframe.metrics.columns import TIMESTAMP, microseconds, timestamps
 from buildframe.plots.explorer_points import compute_points
 from buildframe.spec.times import When, when
+from buildframe.terminal import show
 
 
 class BuildExplorer(anywidget.AnyWidget):
@@ -57,7 +58,7 @@ class BuildExplorer(anywidget.AnyWidget):
         moments = [when(created_from, "created_from"), when(created_to, "created_to")]
         period = microseconds(pd.Series(moments, dtype=TIMESTAMP)).tolist()
         if period[0] > period[1]:
-            raise BadInput(f"created_from={created_from!r} is after created_to={created_to!r}.")
+            raise BadInput(f"created_from={show(created_from)} is after created_to={show(created_to)}.")
         self._period = period
 
     def clear(self) -> None:

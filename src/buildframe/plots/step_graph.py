@@ -20,6 +20,7 @@ from buildframe.plots import theme
 from buildframe.plots.layout import apply_layout, character_width, count_rows_that_fit, font_points, plot_area
 from buildframe.plots.names import wrap_label
 from buildframe.plots.scope import describe_scope
+from buildframe.terminal import show
 
 _POINTS_PER_STEP = 27  # height of a box with two lines of text
 _BOX_WIDTH, _BOX_HEIGHT = 0.8, 0.78  # of the distance between layers, and between rows
@@ -124,7 +125,7 @@ def _of_pipeline(frame: pd.DataFrame, builds: pd.DataFrame, pipeline: str | None
     """Return the rows of the pipeline, or of the only one of the builds; raise BadInput if it is not clear which."""
     slugs = sorted(column(builds, "pipeline").dropna().unique())
     if (pipeline is None and len(slugs) > 1) or (pipeline is not None and pipeline not in slugs):
-        raise BadInput(f"pipeline={pipeline!r}: choose one of the pipelines of the builds: {', '.join(slugs)}.")
+        raise BadInput(f"pipeline={show(pipeline)}: choose one of the pipelines of the builds: {', '.join(slugs)}.")
     return frame[column(frame, "pipeline").isin(slugs if pipeline is None else [pipeline])]
 
 

@@ -8,15 +8,19 @@ A delivery is on disk before it is acknowledged. The next sync adds deliveries t
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, StoreFailed
 from buildframe.guards.arguments import checked_names
 from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined, environment
-from buildframe.receiver.inbox import WRITE_INTERVAL_S, Inbox
+from buildframe.receiver.inbox import Inbox
+from buildframe.receiver.store_writer import WRITE_INTERVAL_S, StoreWriter
+from buildframe.store.reader import id_of
 from buildframe.store.store import Store
 from buildframe.webhooks import HEADER_NAMES, HeaderNames
 
@@ -133,5 +137,23 @@ def application(
     """
     with needs_extra("The webhook receiver", "receiver", "starlette"):
         from buildframe.receiver.asgi import ReceiverApp
-    inbox = Inbox(store, personal=personal, env=env, every=every, write_ahead=write_ahead)
-    return ReceiverApp(inbox, secrets, names)
+    inbox = Inbox(database_of(store, write_ahead), id_of(store))
+    return ReceiverApp(StoreWriter(store, inbox, personal=personal, env=env, every=every), secrets, names)
+
+
+def database_of(store: Store, write_ahead: str | os.PathLike[str] | None) -> Path:
+    """Return the path of the database of waiting deliveries. In a chosen folder, each store has a name of its own."""
+    if write_ahead is not None:
+        address = store.url if "://" in store.url else os.path.realpath(store.url)
+        return Path(write_ahead, f"deliveries-{hashlib.sha256(address.encode()).hexdigest()[:16]}.sqlite")
+    if "://" in store.url:
+        raise BadInput(
+            f"The store at {store.url} is not a local folder. Set a persistent local folder for waiting deliveries "
+            "with --write-ahead (write_ahead= in Python, or BUILDFRAME_WRITE_AHEAD)."
+        )
+    folder = Path(store.url, "_deliveries")
+    if folder.is_symlink():
+        raise StoreFailed(
+            f"{str(folder)!r} is a link. Choose its target with --write-ahead (write_ahead= in Python) instead."
+        )
+    return folder / "deliveries.sqlite"

@@ -16,20 +16,16 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from buildframe import webhooks
 from buildframe.errors import BadInput, Malformed, Unverified
 from buildframe.guards.secrets import Secret
-from buildframe.receiver.inbox import Inbox
+from buildframe.receiver.store_writer import StoreWriter
 from buildframe.webhooks import HeaderNames
 
 MAX_BODY_BYTES = 1_000_000  # about a hundred times the size of a typical delivery
-MAX_CONCURRENT_BODIES = 200  # each may use MAX_BODY_BYTES of memory before it is verified
-REQUEST_TIMEOUT_S = 10.0  # time in which a whole request must arrive, headers and body
-MAX_CONNECTIONS = 800  # in total; processes may usually open 1,024 files
-
-DEADLINE_KEY = "buildframe.deadline"
-"""Key of the ASGI scope extension that contains the event loop time by which a request must have arrived."""
+REQUEST_TIMEOUT_S = 10.0  # time in which the headers, and then the body of a request must arrive
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -45,35 +41,45 @@ class ReceiverApp(Starlette):
 
     Parameters
     ----------
-    inbox : Inbox
-        Queue that accepts events.
+    writer : StoreWriter
+        What accepts events.
     secrets : sequence of str
         Tokens of the webhook.
     names : HeaderNames
         Names of the headers.
     """
 
-    def __init__(self, inbox: Inbox, secrets: Sequence[str], names: HeaderNames) -> None:
+    def __init__(self, writer: StoreWriter, secrets: Sequence[str], names: HeaderNames) -> None:
         if isinstance(secrets, str) or not secrets:
             raise BadInput(
                 "secrets is not a list of tokens. Pass the token of the webhook in a list, or the old and the new one."
             )
-        self._inbox, self._secrets, self._names = inbox, tuple(map(Secret, secrets)), names
+        self._writer, self._secrets, self._names = writer, tuple(map(Secret, secrets)), names
         self._refused: Counter[int] = Counter()
-        self._reading: dict[asyncio.Timeout, None] = {}
         self._next_clock_check = 0.0
         self._is_genuine([], b"")  # raises BadInput for an invalid token
         routes = [Route("/", self._deliver, methods=["POST"]), Route("/health", self._health, methods=["GET"])]
-        super().__init__(routes=routes, lifespan=ReceiverApp._run_inbox)
-        self.state.status, self.state.refused = inbox.status, self._refused
+        super().__init__(routes=routes, lifespan=ReceiverApp._run_writer)
+        self.state.status = writer.status
 
     @asynccontextmanager
-    async def _run_inbox(self) -> AsyncIterator[None]:
-        self._inbox.start()
+    async def _run_writer(self) -> AsyncIterator[None]:
+        self._writer.start()
         try:
             yield
         finally:
-            await asyncio.to_thread(self._inbox.close)
+            await asyncio.to_thread(self._writer.close)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Catch all errors of requests: tracebacks of the server would contain the headers with the token."""
+        if scope["type"] != "http":
+            return await super().__call__(scope, receive, send)
+        try:
+            await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # the server stops while the client does not read
+            return None
+        except Exception as why:
+            _LOG.error("A request failed: %s", describe_error(why))
 
     async def _deliver(self, request: Request) -> Response:
         """Handle a delivery. Catch all errors: tracebacks of the server would contain the headers with the token."""
@@ -86,32 +92,16 @@ class ReceiverApp(Starlette):
         return self._refuse(500, "The delivery could not be processed. See the log of the receiver.")
 
     async def _handle(self, request: Request) -> Response:
-        """Read and process a delivery. At the limit, drop the oldest body: slow clients must not block others."""
-        if len(self._reading) >= MAX_CONCURRENT_BODIES:
-            self._cancel_oldest()
-        deadline = _deadline(request)
-        limit = asyncio.timeout_at(deadline)
         try:
-            async with limit:
-                self._reading[limit] = None
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 body = await _body(request)
         except TimeoutError:
-            if limit.when() != deadline:
-                return self._refuse(503, "Too many concurrent deliveries. Send it again later.")
-            return self._refuse(408, f"The request did not arrive within {REQUEST_TIMEOUT_S:g} s. Send it again.")
+            return self._refuse(408, f"The delivery did not arrive within {REQUEST_TIMEOUT_S:g} s. Send it again.")
         except ClientDisconnect:
             return Response(status_code=400)  # the client is gone
-        finally:
-            self._reading.pop(limit, None)
         if body is None:
             return self._refuse(413, f"The delivery is larger than {MAX_BODY_BYTES:,} bytes.")
         return await self._accept(request.headers.raw, body)
-
-    def _cancel_oldest(self) -> None:
-        oldest = next((limit for limit in self._reading if not limit.expired()), None)
-        if oldest is not None:
-            del self._reading[oldest]
-            oldest.reschedule(0)
 
     async def _accept(self, headers: RawHeaders, body: bytes) -> Response:
         try:
@@ -125,7 +115,7 @@ class ReceiverApp(Starlette):
             return self._refuse(401, str(why))
         except Malformed as why:
             return self._refuse(400, str(why))
-        if event.build is not None and (refusal := await asyncio.wrap_future(self._inbox.put(event))):
+        if event.build is not None and (refusal := await asyncio.wrap_future(self._writer.put(event))):
             return self._refuse(503, refusal)
         return Response(status_code=204)
 
@@ -161,7 +151,7 @@ class ReceiverApp(Starlette):
 
     async def _health(self, _: Request) -> Response:
         """Return the counts. The status is 503 if the last batch or delivery could not be written; see the log."""
-        status = self._inbox.status()
+        status = await asyncio.to_thread(self._writer.status)
         refused = {str(code): count for code, count in sorted(self._refused.items())}
         is_failing = status["failures"] or status["disk_failures"]
         return JSONResponse({**status, "refused": refused}, 503 if is_failing else 200)
@@ -171,12 +161,6 @@ def describe_error(error: BaseException) -> str:
     """Return type and location of an error. Its message and frames may contain a token."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
-
-
-def _deadline(request: Request) -> float:
-    """Return the event loop time by which the request must have arrived. Only `serve` sets it from the start."""
-    extensions: dict[str, float] = request.scope.get("extensions") or {}
-    return extensions.get(DEADLINE_KEY, asyncio.get_running_loop().time() + REQUEST_TIMEOUT_S)
 
 
 async def _body(request: Request) -> bytes | None:

@@ -1,342 +1,367 @@
-"""Queue deliveries on disk and in memory, and write them to a store in batches. Does not know HTTP.
+"""Keep deliveries in a SQLite database until the store has them. Does not know events, stores or HTTP.
 
-Bodies are reduced to the fields that the store keeps, so that no others are written to disk.
+Several receivers of one store share the database. One at a time writes to the store: the one that has locked a second
+file.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
+import sqlite3
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
-from itertools import islice
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple
 
-import msgspec
+from buildframe.errors import StoreFailed
 
-from buildframe import webhooks
-from buildframe.errors import BadInput, BuildframeError
-from buildframe.receiver.write_ahead import Record, WriteAhead
-from buildframe.spec import TABLES, Moment
-from buildframe.store.retained_columns import Retention
-from buildframe.store.store import Store
-from buildframe.webhooks import HEADER_NAMES, Event
-
-WRITE_INTERVAL_S = 60.0  # maximum time that a delivery waits before it is written
-BATCH_SIZE = 5_000  # deliveries; when this many wait, they are written at once
+MAX_BYTES = 256 * 2**20  # of the database; further deliveries are refused
+BATCH_SIZE = 5_000  # deliveries
 BATCH_BYTES = 32 * 2**20  # of bodies; converting them to rows needs several times as much memory
-MAX_WAITING = 20_000  # deliveries; further ones are refused with status 503
-MAX_WAITING_BYTES = 256 * 2**20  # of bodies
 
-_DAY = 86_400.0
+_PAGE_BYTES = 4096
+_SCHEMA = [
+    "CREATE TABLE deliveries (id INTEGER PRIMARY KEY, received_us INTEGER NOT NULL, event TEXT NOT NULL,"
+    " body BLOB NOT NULL, checksum INTEGER NOT NULL)",
+    "CREATE TABLE store (id TEXT NOT NULL)",
+]
+_SELECT = "SELECT id, received_us, event, body, checksum FROM deliveries"
+_INSERT = "INSERT INTO deliveries (received_us, event, body, checksum) VALUES (?, ?, ?, ?)"
+_SETTINGS = (
+    "journal_mode = TRUNCATE",  # SQLite's write-ahead log would lose all that follows a damaged byte, silently
+    "synchronous = FULL",
+    "fullfsync = ON",  # without it, macOS does not flush the cache of the disk
+    "trusted_schema = OFF",
+)
+_SETTINGS_OF_NEW = (f"page_size = {_PAGE_BYTES}", "auto_vacuum = INCREMENTAL")
+_PROBE = ""  # event of a row that only tests whether the file can be written
 _LOG = logging.getLogger("buildframe")
 
 
-class _QueuedDelivery(NamedTuple):
-    """Hold a delivery that waits. It is parsed again when it is written, which saves memory."""
+class WaitingDelivery(NamedTuple):
+    """Hold a delivery: its place, time of receipt (microseconds since 1970), name of the event, body, and checksum."""
 
-    since: float
-    record: Record
+    id: int
+    received_us: int
+    event: str
+    body: bytes
+    checksum: int
 
-    def event(self) -> Event:
-        at = Moment.from_us(self.record.received_us)
-        return webhooks.parse(self.record.body, {HEADER_NAMES.event[0]: self.record.name}, received_at=at)
+    @property
+    def is_intact(self) -> bool:
+        """Whether the checksum fits."""
+        has_types = isinstance(self.event, str) and isinstance(self.body, bytes)
+        return has_types and self.checksum == _checksum(self.received_us, self.event, self.body)
 
 
 class Inbox:
     """
-    Accept events from any thread and write them to a store in batches.
+    Store deliveries in a database. Methods can be called from any thread.
 
-    An accepted event stays in the folder `write_ahead` until the store has it. A batch that cannot be written is
-    retried. After `close`, the first failure ends the retries.
+    A damaged database is renamed, never deleted, and what can be read of it is copied into a new one.
 
     Parameters
     ----------
-    store : Store
-        Store that has been synced at least once.
-    personal : bool, default False
-        Whether to store names and e-mail addresses.
-    env : bool, default False
-        Whether to store environment variables.
-    every : float, default 60.0
-        Maximum time in seconds that an event waits before it is written.
-    write_ahead : str or path-like, optional
-        Local folder for accepted events. By default `_deliveries` in the folder of the store.
+    path : Path
+        Database, which is created if needed.
+    store_id : str
+        Identity of the store.
 
     Raises
     ------
-    BadInput
-        If the store was never synced, `every` is out of range, or an object store has no `write_ahead`.
     StoreFailed
-        If the folder cannot be written.
+        If the database cannot be written, or holds deliveries for another store.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        personal: bool = False,
-        env: bool = False,
-        every: float = WRITE_INTERVAL_S,
-        write_ahead: str | os.PathLike[str] | None = None,
-    ) -> None:
-        if not 0 < every <= _DAY:
-            raise BadInput(f"every={every!r} is not a valid interval. Pass seconds: more than 0, at most {_DAY:,.0f}.")
-        folder = _folder(store, write_ahead)
-        _ = store.covers  # raises BadInput for a store that was never synced
-        self._store, self._options, self._every = store, {"personal": personal, "env": env}, every
-        self._log = WriteAhead(folder)
-        self._arrived: list[tuple[Record, Future[str | None]]] = []
-        self._queue: deque[_QueuedDelivery] = deque()
-        self._bytes = 0
-        self._counts: Counter[str] = Counter()
-        self._failures, self._not_before, self._disk_failures, self._batch_size = 0, 0.0, 0, BATCH_SIZE
-        self._closing = self._is_last_try = False
-        self._changed = threading.Condition()
-        self._disk_thread = threading.Thread(target=self._run_disk, name="buildframe write-ahead", daemon=True)
-        self._store_thread = threading.Thread(target=self._run_store, name="buildframe inbox", daemon=True)
+    def __init__(self, path: Path, store_id: str) -> None:
+        self.path, self._store_id = path, store_id
+        self.received = self.failures = 0
+        self.is_due = threading.Event()  # when a whole batch has arrived
+        self._unread = self._unread_bytes = 0
+        self._is_stopped = False
+        self._arrived: list[tuple[WaitingDelivery, Future[str | None]]] = []
+        self._arrivals, self._database = threading.Lock(), threading.RLock()
+        self._committer = ThreadPoolExecutor(1, "buildframe inbox")
+        self.open()
+        self.close()
 
-    def start(self) -> None:
-        """Start the threads. Deliveries that an earlier receiver left are written first."""
-        self._enqueue(self._log.recover(), time.monotonic() - self._every)
-        self._disk_thread.start()
-        self._store_thread.start()
+    def open(self) -> None:
+        """Open the database, and check all of it."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._turn = _connect(self.path.with_suffix(".lock"), timeout=0)
+            self._open()
+        except (OSError, sqlite3.Error) as why:
+            raise StoreFailed(
+                f"The database {str(self.path)!r} of waiting deliveries cannot be opened: {why}. "
+                "Choose another local folder with --write-ahead (write_ahead= in Python)."
+            ) from None
 
-    def put(self, event: Event) -> Future[str | None]:
+    def put(self, received_us: int, event: str, body: bytes) -> Future[str | None]:
+        """Store a delivery. The result is None when it is on disk, or the reason of a refusal.
+
+        Deliveries that arrive at the same time share a transaction.
         """
-        Accept an event.
+        stored: Future[str | None] = Future()
+        stored.set_running_or_notify_cancel()  # a canceled request must not cancel it
+        delivery = WaitingDelivery(0, received_us, event, body, _checksum(received_us, event, body))
+        with self._arrivals:
+            if self._is_stopped:
+                stored.set_result("The receiver is stopping. Send the delivery again.")
+            else:
+                self._arrived.append((delivery, stored))
+                self._committer.submit(self._commit_arrived)
+        return stored
 
-        Parameters
-        ----------
-        event : Event
-            Verified event.
+    def take_turn(self) -> bool:
+        """Return whether this receiver writes to the store: from now on until it is closed or its process ends."""
+        with suppress(sqlite3.OperationalError):  # another receiver writes
+            if not self._turn.in_transaction:
+                self._turn.execute("BEGIN EXCLUSIVE")
+        return self._turn.in_transaction
 
-        Returns
-        -------
-        Future
-            Its result is None when the event is on disk, or the reason of a refusal.
+    def oldest(self) -> list[WaitingDelivery]:
+        """Return the oldest deliveries, as many as one batch may contain."""
+        with self._database:
+            self._reopen_if_moved()
+            try:
+                return list(self._oldest())
+            except sqlite3.DatabaseError as why:
+                if not _is_damage(why, self.path):
+                    raise
+                self._replace_damaged(why)
+                return list(self._oldest())
+
+    def remove(self, deliveries: Sequence[WaitingDelivery]) -> None:
+        """Remove deliveries that are in the store.
+
+        A replaced database has other ids. Then they stay, and are written again, which changes nothing.
         """
-        accepted: Future[str | None] = Future()
-        accepted.set_running_or_notify_cancel()  # a canceled request must not cancel it
-        record = Record(event.received_at.us, event.name, reduce_body(event.body, **self._options))
-        with self._changed:
-            many, size = len(self._queue) + len(self._arrived), self._bytes + len(record.body)
-            is_full = many >= MAX_WAITING or size > MAX_WAITING_BYTES
-            if is_full or self._closing:
-                accepted.set_result("Too many deliveries are waiting. Send it again later.")
-                return accepted
-            self._arrived.append((record, accepted))
-            self._bytes += len(record.body)
-            self._changed.notify_all()
-        return accepted
+        delete = "DELETE FROM deliveries WHERE id = ? AND received_us = ? AND checksum = ?"
+        with self._database:
+            with self._transaction() as database:
+                database.executemany(delete, [(one.id, one.received_us, one.checksum) for one in deliveries])
+            if not self.waiting()[0]:
+                self._connection.executescript("PRAGMA incremental_vacuum")  # `execute` releases one page only
+
+    def waiting(self) -> tuple[int, int, int | None]:
+        """Return the number of waiting deliveries, bytes of their bodies, and when the oldest was received."""
+        with self._database:
+            self._reopen_if_moved()
+            query = "SELECT count(*), total(length(body)), min(received_us) FROM deliveries WHERE event <> ?"
+            deliveries, size, since_us = self._connection.execute(query, [_PROBE]).fetchone()
+        return deliveries, int(size), since_us
+
+    def recover(self) -> None:
+        """After a failure, write a row and delete it, so that the end of the failure shows without a delivery."""
+        failures = self.failures
+        if not failures:
+            return
+        with self._database:
+            if self._insert([WaitingDelivery(0, 0, _PROBE, bytes(_PAGE_BYTES), 0)]) is None:
+                with self._transaction() as database:
+                    database.execute("DELETE FROM deliveries WHERE event = ?", [_PROBE])
+            else:
+                self.failures = failures
+
+    def stop(self) -> None:
+        """Store what has arrived, and refuse what comes later."""
+        with self._arrivals:
+            self._is_stopped = True
+        self._committer.shutdown()
 
     def close(self) -> None:
-        """Write the waiting events, and stop. Events that cannot be written stay on disk for the next start."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        self._disk_thread.join()
-        with self._changed:
-            self._is_last_try = True
-            self._changed.notify_all()
-        self._store_thread.join()
-        self._log.close()
+        """Close the database. What is in it stays."""
+        self._connection.close()
+        self._turn.close()
 
-    def status(self) -> dict[str, Any]:
-        """
-        Return the counts of the inbox.
+    # --- the database
 
-        Returns
-        -------
-        dict
-            `received`, `builds`, `jobs`, `left_out`, `lost`: totals since the start. `waiting`, `waiting_bytes`,
-            `oldest_s`: deliveries that wait, their size, and the age of the oldest in seconds. `failures`,
-            `disk_failures`: failed writes since the last success, to the store and to disk.
-        """
-        with self._changed:
-            oldest = time.monotonic() - self._queue[0].since if self._queue else None
-            totals = {name: self._counts[name] for name in ("received", "builds", "jobs", "left_out", "lost")}
-            waiting = {"waiting": len(self._queue), "waiting_bytes": self._bytes, "oldest_s": oldest}
-            return {**totals, **waiting, "failures": self._failures, "disk_failures": self._disk_failures}
-
-    # --- disk thread
-
-    def _run_disk(self) -> None:
-        while group := self._group():
-            records = [record for record, _ in group]
-            why = self._append(records)
-            if why is None:
-                self._enqueue(records, time.monotonic())
-            with self._changed:
-                self._bytes -= sum(len(record.body) for record in records)
-            for _, accepted in group:
-                accepted.set_result(why)
-
-    def _group(self) -> list[tuple[Record, Future[str | None]]]:
-        """Return the events that arrived since the last group. They share one flush to disk."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._arrived or self._closing)
+    def _commit_arrived(self) -> None:
+        with self._arrivals:
             group, self._arrived = self._arrived, []
-            return group
+        if not group:
+            return
+        refusal = self._insert([delivery for delivery, _ in group])
+        if refusal is None:
+            self.received += len(group)
+            self._count_unread([delivery for delivery, _ in group])
+        for _, stored in group:
+            stored.set_result(refusal)
 
-    def _append(self, records: Sequence[Record]) -> str | None:
+    def _count_unread(self, deliveries: Sequence[WaitingDelivery]) -> None:
+        self._unread += len(deliveries)
+        self._unread_bytes += sum(len(delivery.body) for delivery in deliveries)
+        if self._unread >= BATCH_SIZE or self._unread_bytes >= BATCH_BYTES:
+            self._unread = self._unread_bytes = 0
+            self.is_due.set()
+
+    def _insert(self, deliveries: Sequence[WaitingDelivery]) -> str | None:
+        """Insert deliveries durably. Return None, or the reason of a refusal."""
         try:
-            self._log.append(records)
-        except OSError as why:
-            if not self._disk_failures:
-                _LOG.error("Deliveries are refused because %s cannot be written: %s", self._log.folder, why)
-            self._disk_failures += 1
+            try:
+                self._write(deliveries)
+            except sqlite3.DatabaseError as why:
+                if not _is_damage(why, self.path):
+                    raise
+                self._replace_damaged(why)
+                self._write(deliveries)
+        except Exception as why:  # each delivery gets a response
+            if not self.failures:
+                limit = f" (up to {MAX_BYTES >> 20} MiB may wait)" if _name(why) == "SQLITE_FULL" else ""
+                _LOG.error("Deliveries are refused because %s cannot be written: %s%s", self.path, why, limit)
+            self.failures += 1
             return "The delivery cannot be written to disk now. Send it again later."
-        if self._disk_failures:
-            _LOG.warning("Deliveries are accepted again: %s can be written", self._log.folder)
-            self._disk_failures = 0
+        if self.failures:
+            _LOG.warning("Deliveries are accepted again: %s can be written", self.path)
+            self.failures = 0
         return None
 
-    def _enqueue(self, records: Iterable[Record], since: float) -> None:
-        """Add records that are on disk to the queue for the store."""
-        with self._changed:
-            for record in records:
-                self._queue.append(_QueuedDelivery(since, record))
-                self._bytes += len(record.body)
-                self._counts["received"] += 1
-            self._changed.notify_all()
+    def _write(self, deliveries: Sequence[WaitingDelivery]) -> None:
+        with self._transaction() as database:
+            database.executemany(_INSERT, [delivery[1:] for delivery in deliveries])
 
-    # --- store thread
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._database:
+            self._connection.execute("BEGIN IMMEDIATE")
+            if self._reopen_if_moved():
+                self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
 
-    def _run_store(self) -> None:
-        while (batch := self._batch()) and self._write(batch):
-            pass
-
-    def _batch(self) -> list[_QueuedDelivery]:
-        """Wait until it is time to write, and return the next batch. It is empty if the inbox is closed and empty."""
-        with self._changed:
-            while not self._is_last_try and (left := self._seconds_left()) != 0:
-                self._changed.wait(left)
-            return self._oldest()
-
-    def _oldest(self) -> list[_QueuedDelivery]:
-        """Return the oldest deliveries, as many as one batch may contain."""
-        batch: list[_QueuedDelivery] = []
-        size = 0
-        for delivery in islice(self._queue, min(BATCH_SIZE, self._batch_size)):
-            size += len(delivery.record.body)
-            if batch and size > BATCH_BYTES:
-                break
-            batch.append(delivery)
-        return batch
-
-    def _seconds_left(self) -> float | None:
-        """Return the seconds until the next write; None if the queue is empty."""
-        if not self._queue:
-            return None
-        is_full = len(self._queue) >= BATCH_SIZE or self._bytes >= BATCH_BYTES
-        due = 0.0 if is_full else self._queue[0].since + self._every
-        return max(0.0, max(due, self._not_before) - time.monotonic())
-
-    def _write(self, batch: Sequence[_QueuedDelivery]) -> bool:
-        """Write a batch to the store, and return whether to go on with another."""
-        is_last_try = self._is_last_try
-        try:
-            result = self._store.receive([delivery.event() for delivery in batch], **self._options)
-        except BuildframeError as why:
-            self._failures, self._not_before = self._failures + 1, time.monotonic() + self._every
-            _LOG.warning("%d deliveries could not be written to the store and wait: %s", len(self._queue), why)
-            if self._is_last_try:
-                _LOG.error("%d deliveries stay in %s until the next start", len(self._queue), self._log.folder)
-            return not is_last_try
-        except Exception:  # later deliveries must not be blocked
-            _LOG.exception("Deliveries could not be converted to rows")
-            self._isolate_failure(len(batch))
-        else:
-            self._drop(len(batch), builds=result.builds, jobs=result.jobs, left_out=result.left_out)
-            self._failures, self._batch_size = 0, BATCH_SIZE
+    def _reopen_if_moved(self) -> bool:
+        if self._is_at_path():
+            return False
+        moved = self._connection
+        self._open()
+        moved.close()
         return True
 
-    def _isolate_failure(self, count: int) -> None:
-        """Halve the batch until the delivery that cannot be converted is alone. Then drop that delivery."""
-        self._batch_size = max(1, count // 2)
-        if count == 1:
-            _LOG.error("A delivery was dropped. The next sync adds its build")
-            self._drop(1, lost=1)
+    def _is_at_path(self) -> bool:
+        """Return whether the open file is still the one at the path. Another receiver or a person may have moved it."""
+        with suppress(OSError):
+            return os.path.samestat(os.stat(self.path), self._status)
+        return False
 
-    def _drop(self, count: int, **counts: int) -> None:
-        """Remove the oldest deliveries from disk and from the queue."""
-        self._log.remove(count)
-        with self._changed:
-            for _ in range(count):
-                self._bytes -= len(self._queue.popleft().record.body)
-            self._counts.update(counts)
+    def _oldest(self) -> Iterator[WaitingDelivery]:
+        query = f"{_SELECT} WHERE event <> ? ORDER BY id LIMIT {BATCH_SIZE}"
+        size = 0
+        for delivery in map(WaitingDelivery._make, self._connection.execute(query, [_PROBE])):
+            if not delivery.is_intact:
+                raise sqlite3.DatabaseError(f"delivery {delivery.id} is damaged")
+            if size and size + len(delivery.body) > BATCH_BYTES:
+                break
+            size += len(delivery.body)
+            yield delivery
+
+    def _open(self) -> None:
+        """Open the database, or replace it if it is damaged."""
+        try:
+            self._connection = self._checked()
+        except sqlite3.DatabaseError as why:
+            if not _is_damage(why, self.path):
+                raise
+            self._replace_damaged(why)
+
+    def _checked(self) -> sqlite3.Connection:
+        """Open the database, and check all of it."""
+        connection = _connect(self.path, timeout=30)
+        try:
+            self._status = os.stat(self.path)
+            _prepare(connection)
+            (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise sqlite3.DatabaseError(state)
+            connection.execute("BEGIN IMMEDIATE")
+            self._check_owner(connection)
+            connection.execute("COMMIT")
+            connection.execute(f"PRAGMA max_page_count = {MAX_BYTES // _PAGE_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        """Create the tables in a new database; check that an existing one is of this version and store."""
+        tables = [sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master ORDER BY rowid")]
+        if not tables:
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute("INSERT INTO store VALUES (?)", [self._store_id])
+        elif tables != _SCHEMA or connection.execute("SELECT id FROM store").fetchall() != [(self._store_id,)]:
+            raise StoreFailed(
+                f"{str(self.path)!r} holds deliveries for another store, which was at this address before, or is of "
+                "another version, or damaged. Move the file to another folder, and sync: a sync adds what deliveries "
+                "report."
+            )
+
+    def _replace_damaged(self, why: Exception) -> None:
+        """Rename the damaged database, and copy its intact deliveries into a new one."""
+        with self._database:
+            if not self._is_at_path():  # another receiver has replaced it
+                self._connection = self._checked()
+                return
+            aside = self.path.with_name(f"{self.path.stem}-damaged-{time.time_ns()}{self.path.suffix}")
+            journal = Path(f"{self.path}-journal")
+            if journal.exists():  # SQLite would apply it to the new database
+                journal.rename(f"{aside}-journal")
+            self.path.rename(aside)
+            self._connection = self._checked()
+            intact = _intact_deliveries(aside)
+            self._write(intact)
+        message = "%s was damaged (%s), and is now %s. %d of its deliveries wait. The next sync adds lost ones"
+        _LOG.error(message, self.path, why, aside.name, len(intact))
 
 
-def _folder(store: Store, write_ahead: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of waiting deliveries, by default in the folder of the store."""
-    if write_ahead is not None:
-        return Path(write_ahead)
-    if "://" in store.url:
-        raise BadInput(
-            f"The store at {store.url} is not a local folder. Set a persistent local folder for waiting deliveries "
-            "with --write-ahead (write_ahead=, BUILDFRAME_WRITE_AHEAD)."
-        )
-    return Path(store.url, "_deliveries")
+def _is_damage(why: Exception, path: Path) -> bool:
+    """Return whether an error means that the database is damaged, not that something is in the way."""
+    is_version = _name(why) == "SQLITE_READONLY" and os.access(path, os.W_OK)  # a damaged number of the file format
+    return type(why) is sqlite3.DatabaseError or is_version or _name(why) == "SQLITE_ERROR"
 
 
-def reduce_body(body: bytes, *, personal: bool, env: bool) -> bytes:
-    """
-    Return a body with only the fields of build, job and pipeline that become columns.
-
-    Parameters
-    ----------
-    body : bytes
-        Delivery as JSON.
-    personal : bool
-        Whether to keep names and e-mail addresses. Ids of people are always kept.
-    env : bool
-        Whether to keep environment variables.
-
-    Returns
-    -------
-    bytes
-        JSON object.
-    """
-    fields = _projected(msgspec.Raw(body), webhooks.DELIVERY_ROWS, _excluded_fields(Retention(personal, env)))
-    return bytes(memoryview(msgspec.json.encode(fields)))  # the encoder's own bytes use 50 % more memory
+def _name(why: Exception) -> str:
+    return getattr(why, "sqlite_errorname", "")
 
 
-@functools.cache
-def _excluded_fields(retention: Retention) -> frozenset[str]:
-    names = {table: retention.excluded_columns(table) for table in ("builds", "jobs")}
-    return frozenset(c.path[0] for table in names for c in TABLES[table] if c.path and c.name in names[table])
+def _connect(path: Path, timeout: float) -> sqlite3.Connection:
+    """Connect to a database that only its owner can read; create it if needed."""
+    if path.is_symlink():
+        raise OSError(f"{path.name} is a link")
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged text is no error of its own
+    return connection
 
 
-def _projected(value: msgspec.Raw, kind: type[msgspec.Struct] | None, excluded: frozenset[str]) -> Any:
-    """Return the fields of `value` that become columns. Of excluded fields, only the ids are kept."""
-    if kind is None or not bytes(value).lstrip().startswith(b"{"):
-        return value
-    fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-    return {
-        name: _only_id(fields[name]) if name in excluded else _projected(fields[name], inside, excluded)
-        for name, inside in _fields(kind).items()
-        if name in fields
-    }
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Set how a database is written. What the file itself records is set in a new one only."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    for setting in _SETTINGS if pages else (*_SETTINGS, *_SETTINGS_OF_NEW):
+        connection.execute(f"PRAGMA {setting}").fetchall()
 
 
-def _only_id(value: msgspec.Raw) -> Any:
-    if not bytes(value).lstrip().startswith(b"{"):
-        return None
-    fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-    return {name: fields[name] for name in ("id",) if name in fields}
+def _checksum(received_us: int, event: str, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(f"{received_us} {event}".encode()))
 
 
-@functools.cache
-def _fields(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
-    """Return the fields of a row type, each with its nested struct type, if any, without lists of rows."""
-    nested: dict[str, type[msgspec.Struct] | None] = {}
-    for field in msgspec.structs.fields(kind):
-        kinds = [each for each in (field.type, *get_args(field.type)) if isinstance(each, type)]
-        nested[field.encode_name] = next((each for each in kinds if issubclass(each, msgspec.Struct)), None)
-    return {name: struct for name, struct in nested.items() if name != "jobs"}
+def _intact_deliveries(path: Path) -> list[WaitingDelivery]:
+    """Read a damaged database, one delivery after the other."""
+    found: list[WaitingDelivery] = []
+    with suppress(sqlite3.DatabaseError), closing(_connect(path, timeout=30)) as connection:
+        first, last = connection.execute("SELECT min(id), max(id) FROM deliveries").fetchone()
+        for id in range(first or 0, min(last or 0, (first or 0) + MAX_BYTES // 100) + 1):
+            with suppress(sqlite3.Error):
+                found += map(WaitingDelivery._make, connection.execute(f"{_SELECT} WHERE id = ?", [id]))
+    return [delivery for delivery in found if delivery.is_intact]

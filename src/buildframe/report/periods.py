@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
+from buildframe.terminal import show
 
 HISTORY = 4
 """Number of periods that are searched for change points, including the period of the report."""
@@ -60,13 +61,13 @@ class Period:
         Timestamp('2026-10-19 00:00:00+0000', tz='UTC')
         """
         if not isinstance(days, int) or days < 1:
-            raise BadInput(f"days={days!r} is not a number of days. Use a whole number from 1 to {_MAX_DAYS:,}.")
+            raise BadInput(f"days={show(days)} is not a number of days. Use a whole number from 1 to {_MAX_DAYS:,}.")
         if days > _MAX_DAYS:
             raise BadInput(f"days={days} is too long. Use a whole number from 1 to {_MAX_DAYS:,}.")
         try:
             local = now.tz_convert(tz)
         except (LookupError, ValueError, TypeError):
-            raise BadInput(f"tz={tz!r} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
+            raise BadInput(f"tz={show(tz)} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
         return cls(_days_back(local, days), _days_back(local, 0))
 
     @property

@@ -17,6 +17,7 @@ from buildframe.report.periods import Period
 from buildframe.report.thresholds import Thresholds, check_limits
 from buildframe.spec import Moment
 from buildframe.store.reader import StoreReader
+from buildframe.terminal import show
 
 Coverage = tuple[Moment, Moment] | None
 """The store has all builds created since the first time, as of the second. None: no sync was complete."""
@@ -161,7 +162,7 @@ def _organization(requested: str | None, store: StoreReader) -> str:
         return organizations[0]
     names = ", ".join(organizations) or "none"
     raise BadInput(
-        f"organization={requested!r} does not select an organization of the store. "
+        f"organization={show(requested)} does not select an organization of the store. "
         f"Set BUILDFRAME_ORG or organization= to one of: {names}."
     )
 

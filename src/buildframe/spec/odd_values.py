@@ -19,6 +19,14 @@ _MAX_KEPT = 200  # bytes of a value that are kept: a token that begins in the sh
 _MAX_SHOWN = 60
 
 
+MAX_ROWS = 200_000
+"""Rows of a response, together with the jobs in its builds: 100 builds of 2,000 jobs each."""
+
+
+class TooManyValues(msgspec.ValidationError):
+    """A list has too many values to be read one by one."""
+
+
 class OddValue(NamedTuple):
     """A value that does not fit its field: where it stands, and the start of its JSON."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_origin
 
@@ -11,7 +9,8 @@ import msgspec
 
 from buildframe.errors import Malformed
 from buildframe.spec.declare import UNKNOWN, Field, Resource, fields_of, nested_resource
-from buildframe.spec.odd_values import OddValue, to_json
+from buildframe.spec.decoders import convert
+from buildframe.spec.odd_values import MAX_ROWS, OddValue, TooManyValues, to_json
 from buildframe.spec.times import VALID_YEARS, Moment
 
 R = TypeVar("R", bound=Resource)
@@ -34,6 +33,8 @@ def convert_record(kind: type[R], value: Any, report: Callable[[OddValue], None]
         required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
         if not isinstance(value, Mapping) or not all(_is_identity(value.get(name)) for name in required):
             raise
+    if any(isinstance(items, list) and len(items) > MAX_ROWS for items in value.values()):
+        raise TooManyValues(f"has a list of more than {MAX_ROWS:,} values of other types than expected")
     odd: list[tuple[Path, Any, Any]] = []
     record = _convert_fields(kind, value, lambda path, sent, job: odd.append((path, sent, job)))
     for path, sent, job in odd:
@@ -47,21 +48,7 @@ def _is_identity(value: Any) -> bool:
 
 def convert_exact_record(kind: type[R], value: Any) -> R:
     """Convert a decoded object; raise msgspec's errors or Malformed if a value has another type than declared."""
-    with _BUILDING:
-        _build_type_information(kind)
-    return _with_unknown(msgspec.convert(value, kind, strict=False, dec_hook=_moment), value)
-
-
-_BUILDING = threading.Lock()
-
-
-@functools.cache
-def _build_type_information(kind: type[Resource]) -> None:
-    """Let msgspec build what it needs of a type.
-
-    Threads that do so at once, or read it meanwhile, crash.
-    """
-    msgspec.json.Decoder(kind, strict=False, dec_hook=_moment)
+    return _with_unknown(convert(value, kind, strict=False, dec_hook=_moment), value)
 
 
 def _with_unknown(record: R, document: Mapping[str, Any]) -> R:
@@ -130,7 +117,7 @@ def _convert_value(field: Field, value: Any, report: Report) -> tuple[Any, bool]
 
 
 def _convert_exact(field: Field, value: Any) -> Any:
-    converted = msgspec.convert(value, field.type, strict=False, dec_hook=_moment)
+    converted = convert(value, field.type, strict=False, dec_hook=_moment)
     pairs = zip(converted, value, strict=True) if isinstance(converted, list) else [(converted, value)]
     for record, sent in pairs:
         if isinstance(record, Resource):

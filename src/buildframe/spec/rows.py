@@ -23,7 +23,8 @@ from buildframe.spec.declare import (
     key_of,
     nested_resource,
 )
-from buildframe.spec.odd_values import OddValue, kind_of
+from buildframe.spec.decoders import decoder_of
+from buildframe.spec.odd_values import OddValue, TooManyValues, kind_of
 
 MORE = "more_"  # attribute of a row with the values of extra paths, by column name
 
@@ -55,9 +56,15 @@ def row_type(resource: type[Resource], paths: tuple[Path, ...] | None = None) ->
     return msgspec.defstruct(f"{resource.__name__}Row", [*fields, unsent], kw_only=True, gc=False, namespace=constants)
 
 
+_MOST_SORTED = 2**22
+"""Bytes of a record whose keys are sorted. Of a larger one, decoding all values would take long."""
+
+
 def sort_paths(paths: tuple[Path, ...], body: bytes) -> tuple[Path, ...]:
     """Sort `paths` by their order in the longest record of a list; paths that it lacks come last."""
     longest = max(msgspec.json.decode(body, type=list[msgspec.Raw]), key=len)
+    if len(longest) > _MOST_SORTED:
+        return paths
     positions = {path: position for position, path in enumerate(_paths_in(msgspec.json.decode(longest)))}
     last = len(positions)
     return tuple(sorted(paths, key=lambda path: [positions.get(path[: n + 1], last) for n in range(len(path))]))
@@ -103,6 +110,10 @@ def _nested(field: Field, nested: type[Resource], inside: tuple[Path, ...]) -> A
 # --- pages with values of other types than declared ---------------------------------------------------------------
 
 
+_MAX_VALUES = 300_000
+"""Values of a page that is read value by value: some 100 builds with 50 jobs each."""
+
+
 class RowDecoder:
     """Decodes a list of rows.
 
@@ -122,6 +133,10 @@ class RowDecoder:
             return self._decoder.decode(body)
         except msgspec.ValidationError:
             self.odd.clear()
+            if body.count(b",") > _MAX_VALUES:
+                raise TooManyValues(
+                    f"has more than {_MAX_VALUES:,} values, some of other types than expected"
+                ) from None
             raws = _decoder_of(list[msgspec.Raw]).decode(body)
         rows = []
         for position, raw in enumerate(raws):
@@ -212,9 +227,8 @@ def _fields_of(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
     return [(field.name, field.encode_name, field.type) for field in msgspec.structs.fields(kind)]
 
 
-@functools.lru_cache(maxsize=4096)
 def _decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, strict=False)
+    return decoder_of(kind, strict=False)
 
 
 def _first(raw: msgspec.Raw | bytes) -> str:

@@ -28,26 +28,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.guards.secrets import confined
+from buildframe.store import checksums
+from buildframe.store.contained_paths import check_contained, check_log, delete_files, list_files
 from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
-from buildframe.store.location import Location, import_deltalake, import_deltalake_for_use
+from buildframe.store.location import Location, check_hard_links, import_deltalake, import_deltalake_for_use
+from buildframe.store.log_entries import LOG_FILE, LOG_FOLDER, DamagedEntry, damaged_entries, log_path
 
 if TYPE_CHECKING:
     import deltalake
 
 _KEY = "buildframe"  # of our metadata in the commit info
 _ID = "buildframe_change"  # key of the change id there; the writer uses it to recognize its own commit
+_WRITE = b'"operation":"WRITE"'  # in an entry that adds or removes files, unlike new columns
 _NO_DAY = "0001-01-01"  # of no rows
 _NULL_DAY = "__HIVE_DEFAULT_PARTITION__"  # partition folder of rows with a null day, as query engines name it
 
 _T = TypeVar("_T")
-
-_LOG = "_delta_log"
-_LOG_FILE = re.compile(rf"{_LOG}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
 
 _MAX_ROWS = 10_000
 """Most rows per file, which form one row group. Smaller files mean less rewriting per changed build, but more files to
@@ -60,6 +60,7 @@ _KEYS: FileCache[pa.Array[Any]] = FileCache(1_000_000, len)
 """The distinct values of a column in a file, in about 40 MiB of memory."""
 
 _COMPUTED_VERSION = re.compile(r"-v(\d+)\.parquet$")
+_READER_VERSION = 1  # of the Delta protocol in tables of the store
 _MAX_SMALL_FILES = 8  # per day; the next write to a day that has more merges them
 _SAMPLE_ROWS = 500  # of a file, which show whether the values of a column repeat
 
@@ -122,9 +123,17 @@ class TableVersion:
     @confined
     def __init__(self, location: Location, name: str, version: int | None = None) -> None:
         self.location, self.name = location, name
-        self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
-            location.table_url(name), version=version, storage_options=dict(location.options)
-        )
+        check_log(location, name)
+        with _naming_damaged_entries(location, name):
+            self._delta: deltalake.DeltaTable = import_deltalake_for_use().DeltaTable(
+                location.table_url(name), version=version, storage_options=dict(location.options)
+            )
+        if self._delta.protocol().min_reader_version > _READER_VERSION:
+            raise StoreFailed(
+                f"The table {name} of the store at {location.url} has features of Delta that the store never uses, "
+                "such as deletion vectors, so another program has changed it. Restore the folder from a backup, or "
+                "sync to another."
+            )
 
     @classmethod
     def at(cls, location: Location, name: str, version: int | None = None) -> TableVersion | None:
@@ -143,18 +152,28 @@ class TableVersion:
         existing = cls.at(location, name)
         if existing is not None:
             return existing
+        check_log(location, name)
         if location.is_local:
             Path(location.table_url(name)).mkdir(parents=True, exist_ok=True)
-        import_deltalake_for_use().DeltaTable.create(
-            location.table_url(name),
-            schema,
-            mode="ignore",
-            partition_by=["day"] if "day" in schema.names else None,
-            name=name,
-            configuration=_TABLE_CONFIGURATION,
-            storage_options=dict(location.options),
-        )
+        try:
+            import_deltalake_for_use().DeltaTable.create(
+                location.table_url(name),
+                schema,
+                mode="ignore",
+                partition_by=["day"] if "day" in schema.names else None,
+                name=name,
+                configuration=_TABLE_CONFIGURATION,
+                storage_options=dict(location.options),
+            )
+        except Exception:
+            check_hard_links(location)
+            raise
         return cls(location, name)
+
+    @property
+    def id(self) -> str:
+        """The identity of the table."""
+        return str(self._delta.metadata().id)
 
     @property
     def version(self) -> int:
@@ -166,13 +185,34 @@ class TableVersion:
         """The Arrow schema."""
         return pa.schema(self._delta.schema().to_arrow())  # type: ignore[arg-type]
 
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The name and type of each column in the words of the log, which do not depend on versions of libraries."""
+        fields = json.loads(self._delta.schema().to_json())["fields"]
+        return tuple(f"{column['name']} {json.dumps(column['type'], sort_keys=True)}" for column in fields)
+
     def files(self) -> list[DataFile]:
         """List the data files of this version."""
+        return [*self._files]
+
+    @cached_property
+    def _files(self) -> tuple[DataFile, ...]:
         actions = pa.table(self._delta.get_add_actions(flatten=True))
-        columns = [actions[name].to_pylist() for name in ("path", "size_bytes", "num_records")]
+        names = [name for name in ("path", "size_bytes", "num_records") if name in actions.column_names]
+        columns = [actions[name].to_pylist() for name in names]
+        if len(actions) and (len(columns) < 3 or any(None in column for column in columns)):
+            raise self._damaged("a file without its size or its number of rows")
         has_days = "partition.day" in actions.column_names
         days = actions["partition.day"].cast(pa.string()).to_pylist() if has_days else [None] * len(actions)
-        return [DataFile(*values) for values in zip(*columns, days, strict=True)]
+        files = [DataFile(*values) for values in zip(*columns, days, strict=True)]
+        check_contained(self.location, self.name, [file.path for file in files])
+        return tuple(files)
+
+    def _damaged(self, contents: str) -> StoreFailed:
+        return StoreFailed(
+            f"The store at {self.location.url} is damaged: the log of {self.name} has {contents}. "
+            "Restore the folder from a backup."
+        )
 
     @property
     def key(self) -> str:
@@ -196,14 +236,29 @@ class TableVersion:
 
     def dataset(self, first: str | None = None, last: str | None = None) -> ds.Dataset:
         """Return an Arrow dataset of this version, limited to files from day `first` to day `last`."""
+        self.files()  # checks where they are
         days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day is not None]
         files = self.location.files(self.name) if self.location.is_local else None
-        return self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+        whole = self._delta.to_pyarrow_dataset(filesystem=files, file_pruning_predicate=days or None)
+        assert isinstance(whole, ds.FileSystemDataset)
+        options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+        whole.format.default_fragment_scan_options = options  # also of its files
+        return whole
 
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
-        """Read a file without its partition column."""
+        """Read a file without its partition column. A file that is read as a whole is verified as a whole."""
         with self.location.files(self.name).open_input_file(file.path) as source:
-            return pq.ParquetFile(source).read(columns, use_threads=False)  # several days are read at once
+            if columns is None:
+                data = source.read_buffer()
+                checksums.check(self.location, self.name, file.path, memoryview(data))
+                source = pa.BufferReader(data)
+            opened = pq.ParquetFile(source, page_checksum_verification=True)
+            return opened.read(columns, use_threads=False)  # several days are read at once
+
+    def check_local_files(self, first: str | None = None, last: str | None = None) -> None:
+        """Raise StoreFailed if a local file from day `first` to day `last` is not as it was written."""
+        files = [file for file in self.files() if _is_between(file.day, first, last)]
+        checksums.check_local_files(self.location, self.name, [file.path for file in files])
 
     def read_days(
         self, days: Collection[str | None], columns: list[str] | None = None, condition: pc.Expression = _ANY
@@ -290,6 +345,7 @@ class TableVersion:
 
     def commit(self, change: TableChange, metadata: Mapping[str, Any] | None = None) -> int:
         """Commit a change as the version after this one and return its number; raise CommitConflict if it exists."""
+        self._check_written(change.added)
         version = change.attempted_version = self.version + 1
         actions, at = import_deltalake().transaction, int(time.time() * 1000)
         added = [
@@ -303,6 +359,13 @@ class TableVersion:
                 [*added, *removed], "append", schema, partitions, commit_properties=properties
             )
         return version
+
+    def _check_written(self, files: Sequence[DataFile]) -> None:
+        """Raise StoreFailed if a file that was just written is gone, because no version could be read with it."""
+        infos = self.location.files(self.name).get_file_info([file.path for file in files])
+        for info in infos:
+            if not info.is_file:
+                raise _deleted(self.location, self.name, info.path)
 
     @contextmanager
     def _committing(self, id: str, metadata: Mapping[str, Any] | None = None) -> Iterator[Any]:
@@ -318,39 +381,77 @@ class TableVersion:
         except Exception as why:
             entry = self.log_entry(following)
             if entry is None:
+                check_hard_links(self.location)
                 raise
             if id.encode() not in entry:
                 raise CommitConflict(str(why)) from None
         if self.location.is_local:
-            log = Path(self.location.table_url(self.name), _log_path(following))
+            log = Path(self.location.table_url(self.name), log_path(following))
             flush(log, log.parent)
 
     def log_entry(self, version: int) -> bytes | None:
         """Return the bytes of a log entry; None if there is no such version."""
         try:
-            with self.location.files(self.name).open_input_file(_log_path(version)) as file:
+            with self.location.files(self.name).open_input_file(log_path(version)) as file:
                 return bytes(file.read())
         except FileNotFoundError:
             return None
 
     def metadata(self, version: int) -> Mapping[str, Any] | None:
-        """Return our metadata of a commit; None if it has none."""
-        info = self._actions(version, "commitInfo")
-        return next((json.loads(one[_KEY]) for one in info if _KEY in one), None)
+        """Return our metadata of a commit; None if it has none.
+
+        Raise StoreFailed if it is a commit of builds by this package, which always has metadata.
+        """
+        for info in self._actions(version, "commitInfo"):
+            if _KEY in info:
+                with self._reading_entry(version):
+                    metadata = json.loads(info[_KEY])
+                    if not isinstance(metadata, dict):
+                        raise TypeError(type(metadata))
+                    return metadata
+        entry = self.log_entry(version) or b""
+        if _ID.encode() in entry and _WRITE in entry:
+            raise self._damaged(f"an entry without its metadata, {log_path(version)}")
+        return None
 
     def committed_at(self, version: int) -> dt.datetime:
         """Return the commit time of a version, by the clock of the machine that committed it."""
-        us = next((int(one["timestamp"]) for one in self._actions(version, "commitInfo")), 0)
-        return dt.datetime.fromtimestamp(us / 1000, dt.UTC)
+        info = self._actions(version, "commitInfo")
+        with self._reading_entry(version):
+            ms = next((int(action["timestamp"]) for action in info), 0)
+            return dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+
+    @property
+    def last_changed_at(self) -> dt.datetime:
+        """When the log entry of the last version that added or removed files was written, by the clock of the disk."""
+        files = self.location.files(self.name)
+        for version in range(self.version, 0, -1):
+            info = files.get_file_info(log_path(version))
+            if info.mtime is None:  # deleted, so only a checkpoint has it
+                break
+            if self._actions(version, "add") or self._actions(version, "remove"):
+                return info.mtime
+        return dt.datetime.fromtimestamp(0, dt.UTC)
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
-        try:
+        with self._reading_entry(version):
             lines = (self.log_entry(version) or b"").splitlines()
-            actions = [json.loads(line) for line in lines if kind.encode() in line]  # most are of files
-            return [action[kind] for action in actions if kind in action]
-        except (ValueError, TypeError, KeyError):
+            entries = [json.loads(line) for line in lines if kind.encode() in line]  # most are of files
+            actions = [entry[kind] for entry in entries if kind in entry]
+            if not all(isinstance(action, dict) for action in actions):
+                raise TypeError(kind)
+            return actions
+
+    @contextmanager
+    def _reading_entry(self, version: int) -> Iterator[None]:
+        """Convert errors of a log entry that has another shape to StoreFailed."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as why:
+            if isinstance(why, pa.ArrowException):  # of the disk or the object store
+                raise
             raise StoreFailed(
-                f"The store at {self.location.url} is damaged: {self.name}/{_log_path(version)} is not a log entry. "
+                f"The store at {self.location.url} is damaged: {self.name}/{log_path(version)} is not a log entry. "
                 "Restore that file from a backup."
             ) from None
 
@@ -360,14 +461,15 @@ class TableVersion:
         Log entries are deleted, too, up to the last checkpoint from which version `first` can be read.
         """
         needed = {file.path for file in TableVersion(self.location, self.name, first).files()}
+        needed.update(file.path for file in self.files())  # a lost log entry may have added them
         for version in range(first + 1, self.version + 1):
-            needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
-        files = self.location.files(self.name)
-        entries = files.get_file_info(fs.FileSelector("", recursive=True))
-        old = [one.path for one in entries if one.is_file and one.mtime is not None and one.mtime < before]
-        data = [path for path in old if path.endswith(".parquet") and not path.startswith(_LOG) and path not in needed]
-        for path in [*data, *_log_before(first, old)]:
-            files.delete_file(path)
+            with self._reading_entry(version):
+                needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
+        check_contained(self.location, self.name, needed)
+        written = list_files(self.location, self.name)
+        unneeded = [path for path, at in written.items() if at < before and path not in needed]
+        data = [path for path in unneeded if path.endswith(".parquet") and not path.startswith(LOG_FOLDER)]
+        delete_files(self.location, self.name, [*data, *_log_before(first, list(written))])
         return len(data)
 
 
@@ -393,17 +495,24 @@ class TableChange:
         """Whether there is nothing to commit."""
         return not self.added and not self.removed
 
+    def files_after(self) -> list[DataFile]:
+        """Return the files of the table after this change."""
+        removed = {file.path for file in self.removed}
+        return [*(file for file in self.table.files() if file.path not in removed), *self.added]
+
     def write(self, rows: pa.Table, day: str | None = None) -> None:
         """Write rows to a new file, in the partition of `day` if the table has days."""
         if not rows.num_rows:
             return
-        folder = f"day={day or _NULL_DAY}/" if "day" in self.table.schema.names else ""
+        folder = partition_folder(self.table.schema, day)
         version = "" if self.recomputation is None else f"-v{self.recomputation.version}"
-        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}{version}.parquet"
         plain = rows.drop_columns(["day"]) if "day" in rows.column_names else rows
+        data = _parquet(plain)
+        checksum = checksums.checksum(memoryview(data))
+        path = f"{folder}{time.time_ns():x}-{secrets.token_hex(6)}-{checksum}{version}.parquet"
         self.started_paths.append(path)
-        size = _write_parquet(self.table.location, self.table.name, path, plain)
-        self.added.append(DataFile(path, size, rows.num_rows, day))
+        _write_parquet(self.table.location, self.table.name, path, data)
+        self.added.append(DataFile(path, data.size, rows.num_rows, day))
 
     def read(self, file: DataFile) -> pa.Table:
         """Read a file of the table without its day, with the computed columns of new files."""
@@ -502,9 +611,33 @@ class TableChange:
             outdated[file.day].append(file)
         return outdated
 
+    def write_newest(self, day: str | None, files: Sequence[DataFile]) -> None:
+        """Write the rows of files of a day again, of several rows with one id the one that was fetched last."""
+        if not files:
+            return
+        rows = pa.concat_tables([self.read(file) for file in files], promote_options="default")
+        ages = rows.select(["id", "fetched_at"]).to_pandas().sort_values("fetched_at", kind="stable")
+        newest = sorted(ages.index[~ages["id"].duplicated(keep="last")])  # the order of jobs is their position
+        self._write_sorted(day, [rows.take(pa.array(newest, pa.int64()))])
+
     def _rewrite(self, day: str | None, files: Sequence[DataFile]) -> None:
         self._write_sorted(day, [self.read(file) for file in files])
         self.removed.extend(files)
+
+
+@contextmanager
+def _naming_damaged_entries(location: Location, table: str) -> Iterator[None]:
+    """Raise DamagedEntry instead of an error that does not say which log entry cannot be read."""
+    deltalake = import_deltalake()
+    try:
+        yield
+    except deltalake.exceptions.TableNotFoundError:
+        raise
+    except deltalake.exceptions.DeltaError:
+        damaged = damaged_entries(location.files(table))
+        if not damaged:
+            raise
+        raise DamagedEntry(location, f"{table}/{damaged[0]}") from None
 
 
 def key_of(names: Sequence[str]) -> str:
@@ -543,6 +676,13 @@ def _first_and_last(days: Collection[str | None]) -> tuple[str | None, str | Non
     return (min(known, default=_NO_DAY), max(known, default=_NO_DAY)) if len(known) == len(days) else (None, None)
 
 
+def _is_between(day: str | None, first: str | None, last: str | None) -> bool:
+    """Whether rows of a day can be between two days; a null day is between none."""
+    if day is None:
+        return first is None and last is None
+    return (first is None or first <= day) and (last is None or day <= last)
+
+
 def _range_in_footer(footer: pq.FileMetaData, key: str) -> tuple[str, str] | None:
     """Return the least and greatest value of a column in a file, if the footer has them for all row groups."""
     position = footer.schema.names.index(key)
@@ -561,27 +701,48 @@ def _contains_any(bounds: tuple[str, str] | None, ordered: Sequence[str]) -> boo
     return position < len(ordered) and ordered[position] <= bounds[1]
 
 
-def _log_path(version: int) -> str:
-    return f"{_LOG}/{version:020d}.json"
+def partition_folder(schema: pa.Schema, day: str | None) -> str:
+    """Return the folder of a day in a table, with a slash at its end; an empty text if the table has no days."""
+    return f"day={day or _NULL_DAY}/" if "day" in schema.names else ""
 
 
 def _log_before(first: int, paths: Sequence[str]) -> list[str]:
     """Return the log entries and checkpoints that no version from `first` on needs."""
-    versions = {path: int(match[1]) for path in paths if (match := _LOG_FILE.match(path))}
+    versions = {path: int(match[1]) for path in paths if (match := LOG_FILE.match(path))}
     checkpoints = [number for path, number in versions.items() if number <= first and path.endswith(".parquet")]
     return [path for path, number in versions.items() if number < max(checkpoints, default=0)]
 
 
-def _write_parquet(location: Location, table: str, path: str, rows: pa.Table) -> int:
+def _parquet(rows: pa.Table) -> pa.Buffer:
+    """Return the bytes of a Parquet file, of which a checksum is computed before it is written."""
+    sink, repeating = pa.BufferOutputStream(), _repeating_columns(rows)
+    pq.write_table(
+        rows,
+        sink,
+        compression="zstd",
+        use_dictionary=repeating,  # type: ignore[arg-type]
+        store_schema=False,
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def _write_parquet(location: Location, table: str, path: str, data: pa.Buffer) -> None:
+    check_contained(location, table, [path])
     files, local = location.files(table), Path(location.table_url(table), path)
     if location.is_local:
         local.parent.mkdir(parents=True, exist_ok=True)
-    with files.open_output_stream(path) as sink:
-        repeating = _repeating_columns(rows)
-        pq.write_table(rows, sink, compression="zstd", use_dictionary=repeating, store_schema=False)  # type: ignore[arg-type]
+    with files.open_output_stream(path, buffer_size=data.size + 1) as sink:  # Arrow passes only buffered data as bytes
+        sink.write(data)
     if location.is_local:
         flush(local, local.parent)
-    return int(files.get_file_info(path).size)
+
+
+def _deleted(location: Location, table: str, path: str) -> StoreFailed:
+    return StoreFailed(
+        f"The store at {location.url} could not be written: {table}/{path} was deleted before it was committed. "
+        "Check the clocks of all machines that clean the store, and try again. The store is as the last commit left it."
+    )
 
 
 def _repeating_columns(rows: pa.Table) -> list[str]:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,7 +117,7 @@ def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
         _check_attrs(frame)
     with _atomic_write(resolved) as file:
         try:
-            _write_csv(frame, file) if is_csv else frame.to_parquet(file, engine="pyarrow")
+            _write_csv(frame, file) if is_csv else frame.to_parquet(file, engine="pyarrow", write_page_checksum=True)
         except (pa.ArrowException, TypeError, ValueError) as why:
             raise BadInput(f"The frame cannot be written as {'CSV' if is_csv else 'Parquet'}: {why}") from why
     return Path(path)
@@ -222,7 +223,7 @@ def load(path: str | os.PathLike[str]) -> pd.DataFrame:
         # Opened once, so that a concurrent save() cannot mix two files, and by Arrow: a thread of Arrow that holds a
         # Python file when the interpreter exits aborts the process (https://github.com/apache/arrow/issues/34314).
         with pa.OSFile(os.fspath(path), "rb") as file:
-            return _with_plain_utc(_as_frame(pq.read_table(file)))
+            return _with_plain_utc(_as_frame(pq.read_table(file, page_checksum_verification=True)))
     except (pa.ArrowException, OSError) as why:
         advice = " Read CSV with pandas.read_csv." if Path(path).suffix.lower() == ".csv" else ""
         raise BadInput(f"path={os.fspath(path)!r} is not a complete Parquet file: {why}{advice}") from why
@@ -270,6 +271,15 @@ def target(path: str | os.PathLike[str]) -> Path:
             f"{os.fspath(path)!r}: the folder {os.fspath(resolved.parent)!r} does not exist. Create it first."
         )
     return resolved
+
+
+def check_writable(folder: Path) -> None:
+    """Raise BadInput if no file can be created in a folder, which permissions alone do not say."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".buildframe-", suffix=".tmp"):
+            pass
+    except OSError as why:
+        raise BadInput(f"The folder {str(folder)!r} cannot be written: {why.strerror}. Choose another.") from why
 
 
 def _check_attrs(frame: pd.DataFrame) -> None:

@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.fetching.control_characters import replace_controls
 from buildframe.formatting import format_count
 from buildframe.guards.extras import needs_extra
 from buildframe.metrics.engines.spark import check_session
@@ -86,7 +87,9 @@ def read(
         expressions.append(pc.field(created) >= pa.scalar(first, _TIMESTAMP))
     if created and last is not None:
         expressions.append(pc.field(created) < pa.scalar(last, _TIMESTAMP))
-    dataset = table.dataset(*(None if moment is None else moment.date().isoformat() for moment in (first, last)))
+    days = [None if moment is None else moment.date().isoformat() for moment in (first, last)]
+    table.check_local_files(*days)
+    dataset = table.dataset(*days)
     condition = functools.reduce(operator.and_, expressions, pc.scalar(True))
     rows = _read_rows(dataset, table, needed, condition, builds)
     if created is not None:
@@ -177,8 +180,8 @@ def _checked(columns: Sequence[str], table: TableVersion) -> list[str]:
 
 
 def as_frame(rows: pa.Table) -> pd.DataFrame:
-    """Convert rows to a frame with the dtypes of fetched frames."""
-    return rows.to_pandas(types_mapper=pandas_types().get)
+    """Convert rows to a frame with the dtypes of fetched frames, and as safe to print."""
+    return replace_controls(rows).to_pandas(types_mapper=pandas_types().get)
 
 
 def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> pd.Series[Any]:
@@ -198,6 +201,8 @@ def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) 
             connection.execute("SET TimeZone = 'UTC'")
             is_plain = _is_plain(sql)
             named = [table for name, table in tables.items() if is_plain and name in sql.lower()] or tables.values()
+            for table in named:
+                table.check_local_files()
             opened = [_OpenedTable(table, tables["builds"], outdated, Path(folder)) for table in named]
             by_duckdb = [table for table in opened if table.name_in(connection, by_duckdb=is_plain)]
             folders = [table.table.location.table_url(table.table.name) for table in by_duckdb]
@@ -391,6 +396,7 @@ def spark_frames(
 
 
 def _open_counted(table: TableVersion, session: SparkSession, outdated: OutdatedRows) -> DataFrame:
+    table.check_local_files()
     warn_of_outdated_files(table, {})
     frame = _open_table(table, session)
     condition = duplicates.sql_condition(outdated, table) if "day" in table.schema.names else ""

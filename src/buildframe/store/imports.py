@@ -24,17 +24,29 @@ from buildframe.formatting import format_count
 from buildframe.spec import Moment
 from buildframe.spec.odd_values import OddValue
 from buildframe.store import retained_columns, transactions
-from buildframe.store.delta import TableVersion
-from buildframe.store.export_folders import BuildExports, DamagedExport, ExportedBuild, ExportFolder
+from buildframe.store.delta import TableVersion, of_files
+from buildframe.store.export_folders import (
+    Bounds,
+    BuildExports,
+    DamagedExport,
+    ExportedBuild,
+    ExportFolder,
+    ExportTooLarge,
+)
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import HAS_WEBHOOK_UPDATE, IS_OPEN, Retention
 from buildframe.store.sync_state import SyncState
 from buildframe.store.transactions import SyncBatch
+from buildframe.terminal import escape_control_characters
 
 _WORKERS = 16  # threads that read files; each waits for an object store most of the time
 _BUILDS_PER_BATCH = 500
 _BYTES_PER_BATCH = 64 * 2**20
+_JOBS_PER_BATCH = 50_000
+_SHARED = Bounds(file_bytes=2**20, build_bytes=4 * 2**20, jobs=1_000)
+"""Bounds of a build that one of the threads reads. Larger builds are read one at a time, so that memory is bounded."""
+
 _SHOWN = 3  # skipped folders in the text of a result
 
 
@@ -54,13 +66,14 @@ class ImportResult:
     unchanged : int
         Builds that the store had in the same or a later state.
     skipped : dict of str to str
-        Folders that were not imported, by their path in the export, each with the reason.
+        Folders and links that were not imported, by their path in the export, each with the reason.
     bytes : int
         Size of the written files.
     version : int
         Version of the store after the import; -1 if there is no store.
     odd : int
-        Values of imported builds and jobs that did not fit their columns and became null, or text.
+        Values of imported builds and jobs that did not fit their columns and became null, or text; also times after the
+        day of the import, which became null.
 
     See Also
     --------
@@ -150,9 +163,8 @@ class ExportImport:
                     share = (place + min(1.0, (start + _BUILDS_PER_BATCH) / len(folders))) / len(days)
                     bar.show(self.builds + self.unchanged, place + 1, share, "folders of days")
             bar.end()
-        return ImportResult(
-            self.builds, self.jobs, self.unchanged, dict(self.skipped), self.bytes, self._state.version, self.odd
-        )
+        skipped = {_readable(path): _readable(why) for path, why in {**self.exports.skipped, **self.skipped}.items()}
+        return ImportResult(self.builds, self.jobs, self.unchanged, skipped, self.bytes, self._state.version, self.odd)
 
     def _newest_state(self) -> SyncState:
         with store_errors("read", self.location):
@@ -168,29 +180,45 @@ class ExportImport:
         for folder in folders:
             if first[folder.build_id] is not folder:
                 self._skip(folder, f"{first[folder.build_id].path} is of the same build")
-        heads = list(self._read(self.exports.read_build, [(one, one) for one in first.values()], pool))
+        heads: list[tuple[ExportFolder, ExportedBuild]] = []
+        for head in self._read(self.exports.read_build, [(one, one) for one in first.values()], pool):
+            heads.append(head)
+            if sum(build.size for _, build in heads) >= _BYTES_PER_BATCH:
+                self._import_builds(heads, pool)
+                heads = []
+        self._import_builds(heads, pool)
+
+    def _import_builds(self, heads: Sequence[tuple[ExportFolder, ExportedBuild]], pool: ThreadPoolExecutor) -> None:
+        """Import those of these builds that are new or newer, whose jobs are not read yet."""
         stored = self._stored([build for _, build in heads])
         changed = [(folder, build) for folder, build in heads if not _is_current(build, stored)]
         self.unchanged += len(heads) - len(changed)
         batch: list[ExportedBuild] = []
         for _, build in self._read(self.exports.read_jobs, changed, pool):
             batch.append(build)
-            if sum(one.size for one in batch) >= _BYTES_PER_BATCH:
+            n_jobs = sum(len(one.row.jobs) for one in batch)
+            if sum(one.size for one in batch) >= _BYTES_PER_BATCH or n_jobs >= _JOBS_PER_BATCH:
                 self._commit(batch, stored)
                 batch = []
         self._commit(batch, stored)
 
     def _read(
-        self, read: Callable[[Any], ExportedBuild], items: Sequence[tuple[ExportFolder, Any]], pool: ThreadPoolExecutor
+        self, read: Callable[..., ExportedBuild], items: Sequence[tuple[ExportFolder, Any]], pool: ThreadPoolExecutor
     ) -> Iterator[tuple[ExportFolder, ExportedBuild]]:
         """Yield what `read` returns for each item, some items ahead; skip damaged folders."""
         for start in range(0, len(items), 2 * _WORKERS):
-            futures = [(folder, pool.submit(read, item)) for folder, item in items[start : start + 2 * _WORKERS]]
-            for folder, future in futures:
+            ahead = items[start : start + 2 * _WORKERS]
+            futures = [pool.submit(read, item, _SHARED) for _, item in ahead]
+            for (folder, item), future in zip(ahead, futures, strict=True):
                 try:
-                    yield folder, future.result()
+                    try:
+                        build = future.result()
+                    except ExportTooLarge:
+                        build = read(item)
                 except DamagedExport as why:
                     self._skip(folder, why)
+                else:
+                    yield folder, build
 
     def _skip(self, folder: ExportFolder, why: Exception | str) -> None:
         self.skipped[folder.path or self.exports.location.url] = str(why)
@@ -221,6 +249,7 @@ class ExportImport:
 
     def _commit(self, read: Sequence[ExportedBuild], stored: Mapping[str, _StoredBuild]) -> None:
         """Commit those builds that are not older than the stored ones, if there are any."""
+        read = self._with_own_jobs(read)
         if not read:
             return
         builds, jobs = self._frames(read)
@@ -237,6 +266,32 @@ class ExportImport:
         self.unchanged += len(builds) - done.builds
         self.jobs += done.jobs
         self.bytes += done.bytes
+
+    def _with_own_jobs(self, read: Sequence[ExportedBuild]) -> list[ExportedBuild]:
+        """Skip each build with a job that is stored for another build, or is also one of an earlier build."""
+        owners = self._stored_owners([job.id for build in read for job in build.row.jobs])
+        own: list[ExportedBuild] = []
+        for build in read:
+            jobs = [job.id for job in build.row.jobs]
+            other = next((owners[id] for id in jobs if owners.get(id, build.row.id) != build.row.id), None)
+            if other is None:
+                own.append(build)
+                owners.update(dict.fromkeys(jobs, build.row.id))
+            else:
+                self._skip(build.folder, f"its jobs are also those of build {other}")
+        return own
+
+    def _stored_owners(self, jobs: Sequence[str]) -> dict[str, str]:
+        """Return the id of the build of each of these jobs that is stored."""
+        ids = pa.array(jobs, pa.string())
+        with store_errors("read", self.location):
+            table = self._state.table(self.location, "jobs") if jobs else None
+            files = [] if table is None else table.files_with("id", ids, table.files())
+            if table is None or not files:
+                return {}
+            whole = of_files(table.dataset(), {file.path for file in files})
+            rows = whole.to_table(["id", "build_id"], filter=pc.field("id").isin(ids))
+        return {row["id"]: row["build_id"] for row in rows.to_pylist()}
 
     def _batch(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> SyncBatch:
         """Return the input of a commit. The store's time is that of syncs; before the first, the latest of builds."""
@@ -260,6 +315,11 @@ class ExportImport:
         jobs = arrow.to_frame("jobs", [arrow.jobs_of(builds, rows, report=odd.append)])
         self.odd += len(odd)
         return _dated(arrow.to_frame("builds", [builds]), retained_columns.as_list_rows(jobs))
+
+
+def _readable(path: str) -> str:
+    """Return a path without bytes that are not UTF-8 and without control characters, so that it can be printed."""
+    return escape_control_characters(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), keep="")
 
 
 def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:

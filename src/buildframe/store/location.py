@@ -7,12 +7,14 @@ import errno
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
+from urllib.request import url2pathname
 
 import pyarrow as pa
 from pyarrow import fs
@@ -22,10 +24,11 @@ from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined, without_frames
 from buildframe.terminal import show
 
-_BACKTRACE_LINE = re.compile(r"\d+: |at /|stack backtrace", re.IGNORECASE)
+_BACKTRACE_LINE = re.compile(r"\d+: |at \S*[/\\]|stack backtrace", re.IGNORECASE)
 _DISK_FULL = re.compile("no space left|disk quota", re.IGNORECASE)
+_LOST_ENTRY = re.compile("found gap|LogSegment end version|no table metadata", re.IGNORECASE)  # of deltalake
 _MAX_MESSAGE = 600
-_NO_STORES = ("http", "https", "memory")
+_NO_STORES = ("ftp", "http", "https", "memory")
 """Schemes of URLs at which nothing can be written, or nothing outlives the process."""
 
 _PASSWORD = re.compile("://[^/?#]*:[^/?#]*@")
@@ -64,27 +67,88 @@ def store_errors(
     try:
         yield
     except (DeltaError, OSError, pa.ArrowException) as why:
-        message = location.redacted(_one_line(without_frames(why)))[:_MAX_MESSAGE]
+        message = location.redacted(one_line(without_frames(why)))[:_MAX_MESSAGE]
+        if _LOST_ENTRY.search(message):
+            raise StoreFailed(
+                f"{subject} at {location.url} could not be {action}, because a log entry is missing, as after a "
+                f"partial copy. Copy the store again, or sync it: a sync restores the newest version. ({message})"
+            ) from None
         advice = "Free some space" if _DISK_FULL.search(message) else "Check the disk or the object store"
         raise StoreFailed(
             f"{subject} at {location.url} could not be {action}: {message}. {advice} and try again. {state}"
         ) from None
 
 
-def _one_line(why: BaseException) -> str:
+def one_line(why: BaseException) -> str:
     """Return an error message as one line, without terminal colors and backtrace."""
     lines = (line.strip(" ↳") for line in re.sub(r"\x1b\[\d*m", "", str(why)).splitlines())
     return "; ".join(line for line in lines if line and not _BACKTRACE_LINE.match(line)) or type(why).__name__
 
 
+def check_hard_links(location: Location) -> None:
+    """Raise StoreFailed if the file system of a local store has no hard links.
+
+    A commit links its log entry to its name, which fails if another writer was first. Nothing else on a disk is as
+    safe with several writers.
+    """
+    if not location.is_local:
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix=".buildframe-", dir=location.url) as folder:
+            file = Path(folder, "file")
+            file.touch()
+            try:
+                os.link(file, Path(folder, "link"))
+            except OSError as why:
+                raise StoreFailed(
+                    f"There can be no store at {location.url}: its file system has no hard links ({why.strerror}), "
+                    "which commits need. Use a folder on another file system, such as ext4, XFS, APFS or NTFS, or an "
+                    "object store."
+                ) from None
+    except OSError:
+        return  # nothing can be written there, which the caller reports
+
+
 def check_path(name: str, path: str) -> None:
-    """Raise BadInput for a path that no file can have: too long, or with characters that it cannot contain."""
+    """Raise BadInput for a path that no file can have: a URL, too long, or with characters that it cannot contain."""
+    if "://" in path:  # the message does not contain the URL, which may contain a password
+        raise BadInput(f"{name} is a URL. Pass a path on this machine; `buildframe export` writes to object stores.")
     try:
         os.stat(path)
     except (OSError, ValueError) as why:
         if isinstance(why, ValueError) or why.errno == errno.ENAMETOOLONG:
             reason = "is too long" if isinstance(why, OSError) else "contains characters that a path cannot contain"
             raise BadInput(f"{name}={show(path)} {reason}. Use another path.") from None
+
+
+def _without_file_scheme(text: str) -> str:
+    """Return the path of a `file://` URL, so that its folder is protected as others; another text as it is."""
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() != "file":
+        return text
+    host, slash, path = rest.partition("/")
+    path = url2pathname(slash + path)
+    if host.lower() not in ("", "localhost") or not path or "\0" in path:
+        raise BadInput(f"url={show(text)} is not a folder of this machine. Pass a path, such as 'ci-history'.")
+    return path
+
+
+def _check_store_url(url: str) -> None:
+    """Raise BadInput for a URL with a password, or at which there can be no store."""
+    if _PASSWORD.search(url):  # the URL appears in messages
+        raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() in _NO_STORES:
+        raise BadInput(
+            f"There can be no store at {show(url)}. "
+            "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
+        )
+    host = re.split("[/?#]", rest)[0].strip()
+    if not scheme or not host:  # pyarrow ends the process at a URL without a bucket
+        raise BadInput(
+            f"url={show(url)} names no bucket or container. "
+            "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
+        )
 
 
 @dataclass(frozen=True)
@@ -110,14 +174,9 @@ class Location:
             raise BadInput(
                 "storage_options must be a dict with string keys and values, as the package deltalake expects."
             )
+        text = _without_file_scheme(text)
         if "://" in text:
-            if _PASSWORD.search(text):  # the URL appears in messages
-                raise BadInput("url must not contain a password. Pass it in storage_options or in the environment.")
-            if text.partition("://")[0].lower() in _NO_STORES:
-                raise BadInput(
-                    f"There can be no store at {show(text)}. "
-                    "Pass a folder, such as 'ci-history', or a URL, such as 's3://bucket/ci'."
-                )
+            _check_store_url(text)
             return cls(text.rstrip("/"), dict(options))
         check_path("url", text := os.path.expanduser(text))
         if Path(text).exists() and not Path(text).is_dir():

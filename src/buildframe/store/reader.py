@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow.compute as pc
 
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, StoreFailed
 from buildframe.guards.arguments import checked, checked_names
 from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
@@ -354,6 +354,7 @@ class StoreReader:
         with store_errors("read", self._location):
             outdated = self._outdated_rows(state, newest) if "day" in opened.schema.names else {}
             frames.warn_of_outdated_files(opened, outdated)
+            opened.check_local_files()
         return opened.uris()
 
     @property
@@ -505,6 +506,11 @@ class StoreReader:
         return frame
 
 
+def id_of(store: StoreReader) -> str:
+    """Return the identity of a store, which it has from its first sync on, wherever its folder is moved."""
+    return store._open()[1].id
+
+
 def _with_period(tests: pd.DataFrame) -> pd.DataFrame:
     """Return flaky tests with their period, which was the default before stores recorded it."""
     if PERIOD in tests:
@@ -551,6 +557,11 @@ def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> 
         raise BadInput(f"as_of={as_of} is not a time. Pass a time, an age such as '7d', or the number of a version.")
     if isinstance(as_of, int) and as_of > newest.version:
         raise BadInput(f"as_of={as_of} is not a version of the store. The newest version is {newest.version}.")
+    if isinstance(as_of, int) and as_of >= newest.first and not builds.log_entry(as_of):
+        raise StoreFailed(
+            f"The store at {builds.location.url} is damaged: the log entry of version {as_of} is empty or missing. "
+            "Restore it from a backup, or read another version."
+        )
     state = SyncState.at(builds, as_of if isinstance(as_of, int) else when(as_of, "as_of", newest.as_of))
     if state is None:
         oldest = SyncState.oldest(builds)

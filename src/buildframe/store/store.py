@@ -14,16 +14,18 @@ from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import When, list_flaky_tests
 from buildframe.spec.times import Deadline, check_time, parse_duration
-from buildframe.store import transactions, webhook_rows
+from buildframe.store import transactions, verification, webhook_rows
 from buildframe.store.export_folders import BuildExports
 from buildframe.store.imports import ExportImport, ImportResult
 from buildframe.store.location import store_errors
+from buildframe.store.log_entries import DamagedEntry
 from buildframe.store.reader import StoreReader
 from buildframe.store.retained_columns import Retention
 from buildframe.store.sync import Sync, SyncResult
+from buildframe.store.verification import VerifyResult
 from buildframe.store.webhook_rows import ReceiveResult
 from buildframe.terminal import show
-from buildframe.webhooks import Event
+from buildframe.webhooks import Event, check_events
 from buildframe.workspace import PipelineWorkspace, Workspace
 
 
@@ -185,7 +187,7 @@ class Store(StoreReader):
         sync : Fetch builds and jobs completely.
         """
         self._require_newest("updated")
-        checked_events = _events(events)
+        checked_events = check_events(events)
         state = self._state()
         rows, left_out = webhook_rows.rows(checked_events, state.coverage, state.as_of)
         done = transactions.receive(self._location, Retention(personal, env), rows)
@@ -205,7 +207,8 @@ class Store(StoreReader):
         Import builds that the hosted service exported past retention, without a request to the service.
 
         An import that stopped continues when it is started again. A stored build is replaced only if the export has a
-        later state of it, or jobs that the store lacks. Folders that cannot be read are skipped and reported.
+        later state of it, or jobs that the store lacks. Folders that cannot be read are skipped and reported, and links
+        are not followed.
 
         Parameters
         ----------
@@ -283,7 +286,7 @@ class Store(StoreReader):
         Delete files that only old versions need.
 
         The newest version always stays readable. Files younger than one day are kept, because a running sync or reader
-        may use them.
+        may use them. Their age does not count from the local clock alone, which may be ahead.
 
         Parameters
         ----------
@@ -304,6 +307,63 @@ class Store(StoreReader):
         check_time(length, "keep")
         return transactions.clean(self._location, length)
 
+    def verify(self, *, drop: bool = False) -> VerifyResult:
+        """
+        Read all files of the version and find those that are not as they were written.
+
+        Each file has a checksum in its name. Files of earlier versions of the package have none; they are decoded.
+
+        Parameters
+        ----------
+        drop : bool, default False
+            Commit a version without the damaged files and the rows in them. The next sync requests all builds created
+            since the first damaged day again. Builds that the service no longer has are then lost, so restore files
+            from a backup instead if there is one.
+
+        Returns
+        -------
+        VerifyResult
+            Number of files, the damaged ones, and their days.
+
+        Raises
+        ------
+        BadInput
+            If there is no store.
+        StoreFailed
+            If the builds table cannot be opened, or the metadata of the version is damaged.
+
+        See Also
+        --------
+        sync : Restore a log that lost an entry, and fetch days of damaged files again.
+
+        Examples
+        --------
+        >>> import tempfile, buildframe as bf
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> with bf.sandbox(builds=50, days=2) as ci:
+        ...     result = bf.Store(folder.name).sync(ci, since="2d")
+        >>> bf.Store(folder.name).verify().intact
+        True
+        >>> folder.cleanup()
+        """
+        if drop:
+            self._require_newest("changed")
+        with store_errors("read", self._location):
+            try:
+                state = self._state()
+            except DamagedEntry as why:  # of the builds, so nothing says which files belong to the version
+                if drop:
+                    raise
+                return VerifyResult(0, 0, {why.path: verification.NOT_AN_ENTRY})
+            result = verification.verify(self._location, state)
+        if drop and not result.intact:
+            damaged: dict[str, list[str]] = {}
+            for path in result.damaged:
+                table, _, name = path.partition("/")
+                damaged.setdefault(table, []).append(name)
+            transactions.drop(self._location, damaged)
+        return result
+
     def _require_newest(self, action: str) -> None:
         if self._as_of is not None:
             raise BadInput(
@@ -313,16 +373,6 @@ class Store(StoreReader):
     def _count_files(self) -> int:
         with store_errors("read", self._location):
             return sum(len(table.files()) for table in self._tables()[0].values())
-
-
-def _events(events: Iterable[Event]) -> Sequence[Event]:
-    """Return the events as a list; raise BadInput for other values."""
-    checked_events = list(events) if isinstance(events, Iterable) else [events]
-    if wrong := [event for event in checked_events if not isinstance(event, Event)]:
-        raise BadInput(
-            f"events={show(wrong[0]):.80} is not an event. Pass a list of events, such as [webhooks.parse(...)]."
-        )
-    return checked_events
 
 
 def _suites(suites: Sequence[str], ci: Any) -> list[str]:

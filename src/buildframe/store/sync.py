@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -173,6 +174,7 @@ class Sync:
     @_memory_of_the_system()
     def run(self, since: When, suites: Sequence[str]) -> SyncResult:
         """Request and commit data; the time before the coverage of the store comes last."""
+        self._restore()
         with store_errors("read", self._location):
             builds = TableVersion.at(self._location, "builds")
             self._start_state = SyncState() if builds is None else SyncState.newest(builds)
@@ -209,6 +211,17 @@ class Sync:
         self._recompute()
         self._clock.warn_if_clocks_differ()
         return self._result(coverage)
+
+    def _restore(self) -> None:
+        """Restore tables whose log lost an entry, so that this sync requests what is lost."""
+        days = transactions.restore(self._location)
+        if days:
+            names = ", ".join(day or "without created_at" for day in days)
+            warnings.warn(
+                f"The store at {self._location.url} lost files of {names}. This sync requests all builds created "
+                "since then again. Builds that the service no longer has can only come from a backup or an export.",
+                stacklevel=6,
+            )
 
     def _recompute(self) -> None:
         """Rewrite files of older computed columns, so that other programs read the current ones."""
@@ -338,6 +351,7 @@ class Sync:
             base_state=self._known,
             local_time=self._clock.local_time,
             confirmed=self._clock.confirmed,
+            is_simulated=self._clock.is_simulated,
             start_state=self._start_state,
             base=base,
             **more,

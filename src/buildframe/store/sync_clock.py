@@ -32,7 +32,7 @@ class SyncClock:
         self._time = ServiceTime()
         self._newest_record = NEVER
         self.latest = NEVER  # like `now`, but by the latest `Date`: earlier ones may be those of a cache
-        self._is_simulated = False
+        self.is_simulated = False
 
     def read(self, date: Moment, began: dt.timedelta) -> None:
         """Read the time of the first response of a list, whose requests began at this time of the sync."""
@@ -42,7 +42,7 @@ class SyncClock:
     def read_listing(self, builds: pd.DataFrame, began: dt.timedelta) -> None:
         """Read the times of builds that were fetched just now."""
         self.read(Moment.parse(builds.attrs["as_of"]), began)
-        self._is_simulated = self._is_simulated or builds.attrs.get("simulated", False)
+        self.is_simulated = self.is_simulated or builds.attrs.get("simulated", False)
         for newest in (builds["created_at"].max(), builds["finished_at"].max()):
             if not pd.isna(newest):
                 self._newest_record = max(self._newest_record, Moment.of(newest.to_pydatetime() - self.elapsed))
@@ -54,7 +54,7 @@ class SyncClock:
         Never before `earliest`, because dates far in the past would start a long history.
         """
         assert self._time.at is not None
-        return self._time.at if self._is_simulated else max(self._time.at, self._earliest)
+        return self._time.at if self.is_simulated else max(self._time.at, self._earliest)
 
     @property
     def confirmed(self) -> Moment:
@@ -63,7 +63,7 @@ class SyncClock:
         It had reached the times in its records. If both clocks agree on the time since the last sync, that time has
         passed.
         """
-        if self._is_simulated:
+        if self.is_simulated:
             return self.now
         service, local = self._advances
         passed = min(service, local) if abs(service - local) <= OVERLAP else dt.timedelta(0)
@@ -73,14 +73,14 @@ class SyncClock:
     def coverage(self, since: Moment, until: Moment, previous: Coverage | None) -> Coverage:
         """Return the coverage of a commit of this sync."""
         until = max(since, min(until, self.now))
-        if self._is_simulated:
+        if self.is_simulated:
             return Coverage(since, until, until)
         confirmed = NEVER if previous is None else previous.confirmed
         return Coverage(since, until, max(min(until, self.confirmed), confirmed))
 
     def limit_fetched_at(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Limit `fetched_at` to the current service time, because the `Date` of a response can be ahead."""
-        if self._is_simulated:
+        if self.is_simulated:
             return frame
         latest, at = pd.Timestamp(self.now + self.elapsed + _RESOLUTION).floor("s"), frame["fetched_at"]
         return frame.assign(fetched_at=at.where(at <= latest, latest))
@@ -88,7 +88,7 @@ class SyncClock:
     def warn_if_clocks_differ(self) -> None:
         """Warn if the two clocks have advanced by different times since the last sync."""
         service, local = self._advances
-        if not self._is_simulated and abs(service - local) > CLOCK_TOLERANCE:
+        if not self.is_simulated and abs(service - local) > CLOCK_TOLERANCE:
             warnings.warn(
                 f"Since the last sync the service clock has advanced by {format_duration(service.total_seconds())}, "
                 f"and the local clock by {format_duration(local.total_seconds())}. No build is lost, because syncs "

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import pyarrow as pa
@@ -23,15 +23,20 @@ from buildframe import metrics
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD
-from buildframe.store import computed_columns, duplicates, merge, retained_columns
+from buildframe.store import computed_columns, duplicates, lost_entries, merge, retained_columns
 from buildframe.store.delta import CommitConflict, Recomputation, TableChange, TableVersion, distinct_days
 from buildframe.store.location import Location, store_errors
 from buildframe.store.merge import EVENT_TIMES
 from buildframe.store.retained_columns import GONE_AT, HAS_WEBHOOK_UPDATE, IS_OPEN, PERIOD, Retention
 from buildframe.store.sync_state import NEVER, Coverage, SyncState
+from buildframe.store.table_contents import TableContents
 from buildframe.webhooks import WebhookFrames
 
-GRACE = dt.timedelta(days=1)  # minimum age of files that `clean` deletes: a running sync or reader may use younger ones
+GRACE = dt.timedelta(days=1)
+"""Minimum age of files that `clean` deletes, because a running sync or reader may use younger ones. A sync ends after 6
+hours by default, and writes the files of a commit shortly before it."""
+
+_YEAR_1 = Moment(1, 1, 1, tzinfo=dt.UTC)
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 _RECOMPUTED_ROWS = 200_000  # rows of a table that one commit rewrites because of older computed columns
 
@@ -62,8 +67,8 @@ class SyncBatch:
     """Input of one commit of a sync: builds with all their jobs, deleted builds, lists, and the new coverage.
 
     `base_state` is the state before the requests of this batch; every row was read after it. `base` is the coverage of
-    the scope at that time. `start_state` is the state before the first commit of the sync. `local_time` and `confirmed`
-    are those of `SyncState`. `is_import` marks exported builds, which no sync fetched.
+    the scope at that time. `start_state` is the state before the first commit of the sync. `local_time`, `confirmed`
+    and `is_simulated` are those of `SyncState`. `is_import` marks exported builds, which no sync fetched.
     """
 
     builds: pd.DataFrame
@@ -79,6 +84,7 @@ class SyncBatch:
     confirmed: Moment = NEVER
     start_state: SyncState | None = None
     is_import: bool = False
+    is_simulated: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,40 @@ def repair(location: Location) -> None:
     _commit_with_retries(location, Retention(), lambda transaction: CommitResult(transaction.state))
 
 
+def restore(location: Location) -> list[str | None]:
+    """Restore tables whose log lost an entry. Return the days that must be requested again, because files are lost."""
+    with store_errors("read", location):
+        if not _lost_entries(location):
+            return []
+    return drop(location, {})
+
+
+def drop(location: Location, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
+    """Restore all tables without these files, which are paths by table. Return the days to request again."""
+    days: list[str | None] = []
+
+    def run(transaction: _Transaction) -> CommitResult:
+        days[:] = transaction.restore(damaged)
+        return CommitResult(transaction.state)
+
+    _commit_with_retries(location, Retention(), run, is_damaged=True)
+    return days
+
+
+def _lost_entries(location: Location) -> bool:
+    """Whether a table of the newest state does not have the recorded files."""
+    from deltalake.exceptions import DeltaError
+
+    builds = lost_entries.newest_version(location, "builds", Retention().schema("builds"))
+    state = SyncState() if builds is None else SyncState.newest(builds)
+    try:
+        for name in state.contents:
+            state.table(location, name, builds if name == "builds" else None)
+    except (DeltaError, StoreFailed):
+        return True
+    return False
+
+
 def clean(location: Location, keep: dt.timedelta) -> int:
     """Delete files that only versions older than `keep` need and return their number; keep files younger than a day.
 
@@ -132,15 +172,30 @@ def clean(location: Location, keep: dt.timedelta) -> int:
         builds = TableVersion.at(location, "builds")
         if builds is None or SyncState.newest(builds).as_of == NEVER:
             raise location.missing_store_error
-        oldest = _oldest_readable(builds, keep)
-        before = dt.datetime.now(dt.UTC) - GRACE
+        builds.files()  # checks where they are, before the first commit
+        if _lost_entries(location):
+            raise StoreFailed(
+                f"The store at {location.url} cannot be cleaned, because its log lost an entry. Sync it first."
+            )
+        now = _confirmed_now(builds)
+        oldest = _oldest_readable(builds, keep, now)
+        state = SyncState.newest(builds)
+        before = (now if state.is_simulated else min(now, state.as_of)) - GRACE
         done = _commit_with_retries(location, Retention(), lambda transaction: transaction.forget(oldest.version))
         versions = {**dict.fromkeys(done.state.versions, 0), **oldest.versions, "builds": oldest.version}
         tables = ((TableVersion.at(location, name), version) for name, version in versions.items())
         return sum(table.vacuum(version, before) for table, version in tables if table is not None)
 
 
-def _oldest_readable(builds: TableVersion, keep: dt.timedelta) -> SyncState:
+def _confirmed_now(builds: TableVersion) -> Moment:
+    """Return a time that has certainly come: the earlier one of the local clock and the last commit with files.
+
+    The local clock may be ahead. A commit of a cleaning changes no file, so that it does not confirm its own clock.
+    """
+    return Moment.of(min(dt.datetime.now(dt.UTC), builds.last_changed_at))
+
+
+def _oldest_readable(builds: TableVersion, keep: dt.timedelta, confirmed_now: Moment) -> SyncState:
     """Return the oldest state within `keep` of the newest, or that was the newest within the last day.
 
     The service clock or the local clock may have been wrong. A state is therefore older than `keep` only if both clocks
@@ -148,24 +203,29 @@ def _oldest_readable(builds: TableVersion, keep: dt.timedelta) -> SyncState:
     """
     now = Moment.of(dt.datetime.now(dt.UTC))
     newest = oldest = SyncState.newest(builds)
-    first = (newest.as_of if newest.confirmed == NEVER else newest.confirmed) - keep
+    latest = newest.as_of if newest.confirmed == NEVER else newest.confirmed
+    first = latest - min(keep, latest - _YEAR_1)
     last, version = max(newest.as_of, now), newest.version - 1
     while (state := next(SyncState.all(builds, version), None)) is not None and state.version >= newest.first:
         is_young = first <= state.as_of <= last or builds.committed_at(state.version) >= now - keep
-        if is_young or builds.committed_at(oldest.version) >= now - GRACE:
+        if is_young or builds.committed_at(oldest.version) >= confirmed_now - GRACE:
             oldest = state
         version = state.ordered_from - 1 if state.as_of < first and oldest is not state else state.version - 1
     return oldest
 
 
 def _commit_with_retries(
-    location: Location, retention: Retention, commit: Callable[[_Transaction], CommitResult]
+    location: Location,
+    retention: Retention,
+    commit: Callable[[_Transaction], CommitResult],
+    *,
+    is_damaged: bool = False,
 ) -> CommitResult:
     with store_errors("written", location):
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 with _Transaction(location, retention) as transaction:
-                    if not transaction.repair():
+                    if is_damaged or not transaction.check().repair():
                         return commit(transaction)
             except CommitConflict:
                 time.sleep(random.uniform(0, 0.05) * min(attempt, 20))  # noqa: S311
@@ -186,8 +246,37 @@ class _Transaction(ExitStack):
         if self.state.version < 0:  # a new store
             self.state = replace(self.state, unique_ids=True)
         self._versions = dict(self.state.versions)
+        self.state.check_columns(builds)
         self._builds = builds.add_columns(schema)
         self._changes: list[TableChange] = []
+
+    def check(self) -> Self:
+        """Raise StoreFailed if the log of the builds lost an entry."""
+        self.state.checked(self._builds)
+        return self
+
+    def restore(self, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
+        """Commit a version with the recorded files that are not damaged. Return the days of lost files."""
+        lost: set[str | None] = set()
+        for name in [*self.state.versions, "builds"]:
+            table = self._builds if name == "builds" else self._newest(name)
+            recorded = self.state.contents.get(name) or TableContents.of(table.files())
+            restoration = lost_entries.Restoration(self._new_change(table), recorded)
+            restoration.run(damaged.get(name, ()))
+            lost.update(restoration.lost_days if "day" in table.schema.names else ())
+        state = self.state if not lost else replace(self.state, unique_ids=False)
+        days = sorted(day for day in lost if day is not None)
+        self._finish(state.read_again_from(days[0]) if days else state)
+        return [*days, *([None] if None in lost else [])]
+
+    def _newest(self, name: str) -> TableVersion:
+        """Open a table as the newest state lists it, or as far as its log reaches."""
+        schema, version = self._retention.schema(name), self._versions[name]
+        table = lost_entries.newest_version(self._location, name, schema)
+        if table is None:
+            return TableVersion.open_or_create(self._location, name, schema)
+        self.state.check_columns(table)
+        return table.roll_back_to(version) if table.version > version else table
 
     def repair(self) -> bool:
         """Commit a version in which each build is stored once.
@@ -306,7 +395,12 @@ class _Transaction(ExitStack):
             return self.state
         ordered = self._builds.version + 1 if is_earlier else self.state.ordered_from
         return replace(
-            self.state, as_of=batch.as_of, local_time=batch.local_time, confirmed=batch.confirmed, ordered_from=ordered
+            self.state,
+            as_of=batch.as_of,
+            local_time=batch.local_time,
+            confirmed=batch.confirmed,
+            ordered_from=ordered,
+            is_simulated=self.state.is_simulated if batch.is_import else batch.is_simulated,
         )
 
     def _gone(self, batch: SyncBatch) -> pa.Table:
@@ -324,7 +418,8 @@ class _Transaction(ExitStack):
         """Open a table; roll it back if its newest version is not the one that the newest state lists."""
         schema, version = self._retention.schema(name), self._versions.get(name, 0)
         table = TableVersion.open_or_create(self._location, name, schema)
-        return (table if table.version == version else table.roll_back_to(version)).add_columns(schema)
+        table = table if table.version == version else table.roll_back_to(version)
+        return self.state.checked(table).add_columns(schema)
 
     def _replace_jobs(self, jobs: pd.DataFrame, builds: pa.Table, superseded: pa.Table, days: list[str | None]) -> int:
         """Replace the jobs of these builds on these days, and return the number of new rows.
@@ -401,7 +496,10 @@ class _Transaction(ExitStack):
         for change in others:
             table = change.table
             self._versions[table.name] = table.version if change.is_empty else table.commit(change)
-        state = replace(state, versions=self._versions)
+        contents = {
+            change.table.name: TableContents.of(change.files_after(), change.table.columns) for change in self._changes
+        }
+        state = replace(state, versions=self._versions, contents={**self.state.contents, **contents})
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(file.size for change in self._changes for file in change.added)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)

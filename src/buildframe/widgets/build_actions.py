@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Callable
 
 import ipywidgets
+import pandas as pd
 
 from buildframe import connect, spec
 from buildframe.errors import BadInput, Invalid, OutcomeUnknown
 from buildframe.formatting import format_name
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
+from buildframe.terminal import show
 from buildframe.widgets import components, html
 from buildframe.workspace import PipelineWorkspace, Workspace
 
@@ -66,8 +68,19 @@ def actions(build: spec.Build, ws: Workspace | PipelineWorkspace | None = None) 
     'Rebuild'
     """
     if not isinstance(build, spec.Build):
-        raise BadInput(f"build={build!r} is not a build. Pass one, such as ws.pipeline(...).build(41).")
+        raise BadInput(_advice(build, ws))
     return BuildActions(_workspace_of(build) if ws is None else ws, build)
+
+
+def _advice(build: object, ws: object) -> str:
+    """Return how to load the build that a row of builds describes, or what to pass instead of another value."""
+    if isinstance(build, Workspace | PipelineWorkspace) and ws is not None:
+        which = "build and ws are swapped: call actions(build, ws)."
+        return which if isinstance(ws, spec.Build) else f"{which} {_advice(ws, None)}"
+    if isinstance(build, pd.Series) and {"pipeline", "number"} <= {*build.index}:
+        place = f"ws.pipeline({show(build['pipeline'])}).build({build['number']})"
+        return f"build= is a row of builds. Pass the build itself: {place}."
+    return f"build={show(build)} is not a build. Pass one, such as ws.pipeline(...).build(41)."
 
 
 def _workspace_of(build: spec.Build) -> Workspace:

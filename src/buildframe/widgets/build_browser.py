@@ -13,6 +13,7 @@ import pandas as pd
 from buildframe import spec
 from buildframe.errors import BadInput, BuildframeError
 from buildframe.guards.arguments import checked_names
+from buildframe.terminal import show
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask, Callback, TaskRunner
 from buildframe.widgets.build_details import BuildDetails
@@ -75,7 +76,7 @@ class BuildBrowser(components.WorkspaceWidget):
     @checked_names
     def __init__(self, ws: Workspace | PipelineWorkspace, *, created_from: str = "7d") -> None:
         if not isinstance(created_from, str):
-            raise BadInput(f"created_from={created_from!r} is not a string. Use one such as '7d' or '2026-10-01'.")
+            raise BadInput(f"created_from={show(created_from)} is not a string. Use one such as '7d' or '2026-10-01'.")
         super().__init__(ws, _view_count=0)
         self._requested = self._shown = BuildList("")  # of the last request, and of the rows in the table
         self._pressed_at, self._read_filters = -math.inf, self.load

@@ -15,6 +15,7 @@ from buildframe.formatting import format_duration
 from buildframe.guards.arguments import checked_names
 from buildframe.spec.builds import CANCELABLE_STATES
 from buildframe.spec.times import parse_duration
+from buildframe.terminal import show
 from buildframe.widgets import components, html, monitor_formatting
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.build_actions import BuildActions
@@ -243,5 +244,5 @@ def _check_duration(name: str, value: str | dt.timedelta, minimum: float, reason
     """Return a duration in seconds; raise BadInput if it is below the minimum."""
     seconds = parse_duration(value, name).total_seconds()
     if seconds < minimum:
-        raise BadInput(f"{name}={value!r} is too short. Use at least {minimum:.0f} s, {reason}.")
+        raise BadInput(f"{name}={show(value)} is too short. Use at least {minimum:.0f} s, {reason}.")
     return seconds

@@ -11,6 +11,7 @@ import ipywidgets
 import traitlets
 
 from buildframe.errors import BadInput
+from buildframe.terminal import show
 from buildframe.widgets import html
 from buildframe.widgets.background_tasks import TaskRunner, call_on_loop, kernel_loop
 from buildframe.workspace import PipelineWorkspace, Workspace
@@ -120,7 +121,7 @@ class WorkspaceWidget(TaskWidget):
     def __init__(self, ws: Workspace | PipelineWorkspace, *, may_be_pipeline: bool = True, **traits: Any) -> None:
         if not isinstance(ws, Workspace | PipelineWorkspace if may_be_pipeline else Workspace):
             pipelines = ", or one of its pipelines" if may_be_pipeline else ""
-            raise BadInput(f"ws={ws!r} is not a workspace. Pass the result of connect(){pipelines}.")
+            raise BadInput(f"ws={show(ws)} is not a workspace. Pass the result of connect(){pipelines}.")
         if ws.organization is None:
             raise BadInput(
                 'ws is of all organizations; a widget shows one. Use connect("acme"), or set BUILDFRAME_ORG.'

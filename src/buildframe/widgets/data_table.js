@@ -197,7 +197,8 @@ function render({ model, el }) {
 
   function rowText() {
     const row = model.get("rows")[order[focused]];
-    return columns.filter(({ title }) => title).map(({ index, kind }) => fullCell(row[index], kind).replaceAll(/[\t\r\n]/g, " ")).join("\t");
+    const titled = columns.filter(({ title }) => title);
+    return formatRow(titled.map(({ index }) => row[index]), titled.map(({ kind }) => kind));
   }
 
   function cellText() {

@@ -22,6 +22,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.engines.rows import Frame
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
+from buildframe.terminal import show
 from buildframe.widgets import components, html
 from buildframe.widgets.background_tasks import BackgroundTask
 from buildframe.widgets.data_table import DataTable, Row, TableColumn, to_cells, to_rows
@@ -100,9 +101,9 @@ class FlakyBoard(components.WorkspaceWidget):
         step: str | Sequence[str] | None = None,
     ) -> None:
         if not isinstance(suite, str) or not suite.strip():
-            raise BadInput(f"suite={suite!r} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
+            raise BadInput(f"suite={show(suite)} is not a slug. Pass the slug of one test suite, such as 'rspec'.")
         if store is not None and not isinstance(store, Store):
-            raise BadInput(f"store={store!r} is not a store. Pass one, such as Store('ci-history'), or None.")
+            raise BadInput(f"store={show(store)} is not a store. Pass one, such as Store('ci-history'), or None.")
         if (jobs is None) != (step is None):
             raise BadInput("Pass both jobs= and step=, the names of the steps that run the suite, or neither.")
         super().__init__(ws, may_be_pipeline=False, _view_count=0)

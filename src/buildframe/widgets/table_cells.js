@@ -82,11 +82,22 @@ function sortIndexes(indexes, rows, [column, isDescending], columns) {
 // end of a cell.
 const FORMULA_STARTS = /(?:^|(?<=[;\t\r\n]))(?='*[" \u00a0\u3000\u200b\ufeff]*[=+\-@＝＋－＠])|^(?='*[\t\r\n])/g;
 
+// Return a text that no spreadsheet program runs as a formula, with an apostrophe before each start of one.
+const escapeFormulas = (text) => text.replace(FORMULA_STARTS, "'");
+
+// Return values of a row as full texts between tabs, to paste into a spreadsheet or elsewhere.
+function formatRow(values, kinds) {
+  const cell = (value, kind) => {
+    const text = fullCell(value, kind).replaceAll(/[\t\r\n]/g, " ");
+    return typeof value === "number" ? text : escapeFormulas(text);
+  };
+  return values.map((value, position) => cell(value, kinds[position])).join("\t");
+}
+
 // Return rows as CSV: durations in seconds, times in full, and an apostrophe before each text such as "=1+1".
 function formatCsv(rows, columns) {
   const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const harmless = (text) => text.replace(FORMULA_STARTS, "'");
-  const cell = (value) => (isMissing(value) ? "" : typeof value === "number" ? String(value) : harmless(unescape(value)));
+  const cell = (value) => (isMissing(value) ? "" : typeof value === "number" ? String(value) : escapeFormulas(unescape(value)));
   const titles = columns.map(({ title, kind }) => (kind === "seconds" ? `${title} (s)` : title));
   const lines = [titles, ...rows.map((row) => columns.map(({ index }) => cell(row[index])))];
   return lines.map((line) => `${line.map(quote).join(",")}\r\n`).join("");

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from buildframe.errors import BuildframeError
+from buildframe.spec.decoders import convert
 from buildframe.widgets import html
 from buildframe.workspace import Workspace
 
@@ -46,7 +47,7 @@ def load_team_names(ws: Workspace) -> dict[str, str] | str:
     after: str | None = None
     try:
         for _ in range(_MAX_PAGES):
-            data = msgspec.convert(ws.graphql(_QUERY, {"slug": ws.organization, "after": after}), _TeamData)
+            data = convert(ws.graphql(_QUERY, {"slug": ws.organization, "after": after}), _TeamData)
             if data.organization is None:
                 return "the service returned no teams"
             page = data.organization.teams

@@ -24,7 +24,7 @@ from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
 from buildframe.spec.operations import endpoint
-from buildframe.terminal import escape_control_characters, remove_escape_sequences
+from buildframe.terminal import escape_control_characters, remove_escape_sequences, show
 
 MAX_REDIRECTS = 3
 
@@ -95,12 +95,28 @@ def fetch_log(client: Client, job: JobReference) -> Log:
 
 
 def _url_of(job: JobReference) -> str:
+    _check_is_job(job)
     if isinstance(job, str):
         return job
     url = value_in(job, "raw_log_url") or value_in(job, "log_url")
     if url is None:
-        raise BadInput("This job has no log: it has neither raw_log_url nor log_url. Pass a job that ran.")
+        hint = "" if _has(job, "raw_log_url") or _has(job, "log_url") else " Was it omitted by columns=?"
+        raise BadInput(f"This job has no log: it has neither raw_log_url nor log_url. Pass a job that ran.{hint}")
     return url
+
+
+def _check_is_job(job: object) -> None:
+    """Raise BadInput for what cannot be a job: a frame, or a build as a record or as a row."""
+    if isinstance(job, pd.DataFrame):
+        raise BadInput("job= is a frame. Pass one row, such as jobs.iloc[0].")
+    if _has(job, "number") and not _has(job, "build_number"):
+        raise BadInput("job= is a build. Pass one of its jobs: an entry of build.jobs, or a row such as jobs.iloc[0].")
+    if not isinstance(job, str) and not any(_has(job, name) for name in _JOB_FIELDS):
+        raise BadInput(f"job={show(job)} is not a job. Pass an entry of build.jobs, or a row such as jobs.iloc[0].")
+
+
+def _has(job: object, name: str) -> bool:
+    return name in job if isinstance(job, Mapping | pd.Series) else hasattr(job, name)
 
 
 def value_in(job: JobReference, name: str) -> str | None:
@@ -138,7 +154,7 @@ def _read(request: Request, response: Response) -> str:
         return _Redirect(location)
     protocol.check(request, response)
     if "json" in response.headers.get("content-type", ""):
-        return protocol.read_as(request, response, _LogBody).content
+        return protocol.read_as(request, response, _LogBody, is_text=True).content
     return response.body.decode("utf-8", "replace")
 
 
@@ -148,6 +164,9 @@ _JOB_PATH = re.compile(
     protocol.API + re.sub(r"{(\w+)}", r"(?P<\1>[^/?]+)", spec.list_build_jobs.path) + "/(?P<job>[^/?]+)"
 )
 _JOB_URLS = ("log_url", "raw_log_url", "artifacts_url")
+_JOB_FIELDS = ("id", "unblock_url", *_JOB_URLS)
+"""A job has at least one of them, however few columns were selected."""
+
 _BUILD_COLUMNS = ("organization", "pipeline", "build_number", "id")
 
 
@@ -171,8 +190,7 @@ def retry(client: Client, job: JobReference, inside: tuple[str, ...] = ()) -> sp
 
 def _find_place(client: Client, job: JobReference) -> _JobPlace:
     """Return where a job is, from the columns of a row, else from one of its URLs."""
-    if isinstance(job, pd.DataFrame):
-        raise BadInput("job= is a frame. Pass one row, such as jobs.iloc[0].")
+    _check_is_job(job)
     if isinstance(job, str):
         return _place_in(client, job)
     if isinstance(job, Mapping | pd.Series) and all(name in job for name in _BUILD_COLUMNS):
@@ -226,8 +244,7 @@ def unblock(client: Client, job: JobReference, properties: Mapping[str, Any], in
 
 
 def _unblock_url_of(job: JobReference) -> str:
-    if isinstance(job, pd.DataFrame):
-        raise BadInput("job= is a frame. Pass one row, such as jobs.iloc[0].")
+    _check_is_job(job)
     if isinstance(job, str) and re.fullmatch(r"[0-9A-Fa-f-]{36}", job):
         raise BadInput(f"job={job!r} is an id. Pass the job itself, or the URL in its unblock_url.")
     if isinstance(job, str):

@@ -63,6 +63,7 @@ class PipelineWorkspace(BuildCancellation):
         self.organization = organization
         self._client = client
         self._list = spec.list_pipeline_builds
+        self.slug = ""  # the check of the slug may fail, and its traceback may show this object
         self._set_slug(slug)
 
     def __repr__(self) -> str:

@@ -19,17 +19,19 @@ import pyarrow as pa
 
 from buildframe.errors import BadInput, Malformed
 from buildframe.fetching import arrow, records
+from buildframe.fetching.control_characters import replace_controls
 from buildframe.fetching.metadata import ListingMetadata
 from buildframe.fetching.options import BuildListOptions
 from buildframe.fetching.source import PAGE_SIZE, ListSource
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http import protocol
+from buildframe.http.body_limits import check_size
 from buildframe.http.client import Client
 from buildframe.http.protocol import API, Page, Request
 from buildframe.http.response import Response
 from buildframe.spec import ENDPOINTS, when
 from buildframe.spec.operations import endpoint
-from buildframe.terminal import show
+from buildframe.terminal import replace_terminal_controls, show
 
 _ALLOWED = "/%:@!$&'()*+,;=~"  # in paths, beside letters, digits and `-._`
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
@@ -45,29 +47,32 @@ Version: TypeAlias = str | dt.date | None
 
 
 def get(
-    client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
+    client: Client, path: str, parameters: Mapping[str, Any], options: Mapping[str, Any], version: Version = None
 ) -> Any:
     """Return all records of the list at a path, or the object."""
     reader = _RecordReader(client)
-    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, options)
     if metadata.why is not None:
         warnings.warn(f"Incomplete: {metadata.why}.", stacklevel=4)
     return records if reader.is_list or len(records) != 1 else records[0]
 
 
 def table(
-    client: Client, path: str, parameters: Mapping[str, Any], progress: bool | None, version: Version = None
+    client: Client, path: str, parameters: Mapping[str, Any], options: Mapping[str, Any], version: Version = None
 ) -> pd.DataFrame:
     """Return the records at a path as a frame with a column for each key; an object is one row."""
     reader = _RecordReader(client)
-    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, progress)
+    records, metadata = _records(_PathSource.of(client, path, parameters, version), reader, options)
     if metadata.why is not None:
         warnings.warn(f"Incomplete: {metadata.why}. See attrs['why'] of the frame.", stacklevel=4)
     return metadata.attach(frame_of(records), path)
 
 
-def _records(source: ListSource, reader: _RecordReader, progress: bool | None) -> tuple[list[Any], ListingMetadata]:
-    options, convert, key = {"progress": progress}, attrgetter("rows"), attrgetter("identity")
+def _records(
+    source: ListSource, reader: _RecordReader, options: Mapping[str, Any]
+) -> tuple[list[Any], ListingMetadata]:
+    convert = attrgetter("rows")
+    key = attrgetter("identity")
     pages, metadata = records.list_pages(source, reader.read, convert, key, options)
     if reader.is_unknown_page:
         metadata = replace(metadata, why=_UNKNOWN_PAGE, remaining=[TimeRange()])
@@ -130,7 +135,7 @@ class _PathSource(ListSource):
         return protocol.with_page_size(request, per_page)
 
 
-_OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "deadline"}
+_OPTIONS = BuildListOptions.__annotations__.keys() - {"progress", "max_requests", "deadline"}
 """Options of other lists. As query parameters they would have no effect, without an error."""
 
 
@@ -220,6 +225,7 @@ class _RecordReader:
     def read(self, request: Request, response: Response) -> Page:
         """Return the page in a response."""
         protocol.check(request, response)
+        check_size(response.body)
         if response.headers.get("content-type", "").startswith("text/plain"):
             raise BadInput(f"{request.where} returned plain text, not JSON. For the log of a job use ci.log(job).")
         envelope = _read_envelope(response.body, self._items_name)
@@ -386,8 +392,10 @@ def frame_of(records: Sequence[Any]) -> pd.DataFrame:
     """Return records as a frame with a column for each key, whose Arrow type is inferred from the values."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: _column([row.get(name) for row in rows]) for name in names}
-    return pa.table(columns).to_pandas(types_mapper=_dtype) if columns else pd.DataFrame(index=range(len(rows)))
+    columns = {replace_terminal_controls(name): _column([row.get(name) for row in rows]) for name in names}
+    if not columns:
+        return pd.DataFrame(index=range(len(rows)))
+    return replace_controls(pa.table(columns)).to_pandas(types_mapper=_dtype)
 
 
 def _dtype(kind: pa.DataType) -> Any:

@@ -12,12 +12,14 @@ import pandas as pd
 
 from buildframe import spec
 from buildframe.errors import BadInput, Incomplete, Malformed
+from buildframe.fetching.link_pagination import MAX_PAGES
 from buildframe.fetching.options import ListOptions
 from buildframe.guards.arguments import checked
 from buildframe.guards.secrets import confined
 from buildframe.http import protocol
 from buildframe.http.budget import within_deadline
 from buildframe.spec import AccessLevel, NewTeamPipeline, TeamPipelineChanges
+from buildframe.spec.decoders import convert
 from buildframe.spec.times import Deadline
 from buildframe.terminal import nearest, show
 from buildframe.workspace.graphql import GraphQL
@@ -393,7 +395,8 @@ def _find(graphql: GraphQL, path: str, team_id: str) -> tuple[str, str | None]:
         following = pipeline.teams.page_info
         if not following.has_next_page:
             return pipeline.id, next((association for association, team in teams.items() if team == team_id), None)
-        if following.end_cursor in cursors or pages_without_new == _MOST_WITHOUT_NEW:
+        is_endless = pages_without_new == _MOST_WITHOUT_NEW or len(cursors) >= MAX_PAGES
+        if following.end_cursor in cursors or is_endless:
             raise Incomplete(
                 "The service links the pages of the pipeline's teams in a circle, or without an end: "
                 f"{len(teams)} teams were read, and the last {pages_without_new} pages had no other. "
@@ -406,7 +409,7 @@ def _read_pipeline(data: Mapping[str, Any], path: str) -> _PipelineWithTeams:
     if data.get("pipeline") is None:
         raise BadInput(f"There is no pipeline {path}, or this token may not see it.")
     try:
-        return msgspec.convert(data["pipeline"], _PipelineWithTeams)
+        return convert(data["pipeline"], _PipelineWithTeams)
     except msgspec.ValidationError as why:
         raise Malformed(
             f"The teams in the GraphQL response cannot be read: {why}. Nothing was changed. Try again."

@@ -184,6 +184,7 @@ class Workspace(TeamAccess):
         *,
         version: str | dt.date | None = None,
         progress: bool | None = None,
+        max_requests: int | None = None,
         deadline: Deadline = None,
         **params: Any,
     ) -> Any:
@@ -202,6 +203,9 @@ class Workspace(TeamAccess):
             one. It is sent as the header `Buildkite-Version`.
         progress : bool, optional
             Show a progress bar. By default only when interactive.
+        max_requests : int, optional
+            Stop after so many requests and return what was read, with a warning. By default a list of
+            more than 5,000 pages raises Incomplete.
         deadline : str or timedelta, optional
             Raise DeadlineExceeded after this time, such as "90s". By default there is no deadline.
         **params
@@ -232,8 +236,9 @@ class Workspace(TeamAccess):
         >>> ci.get("/organizations/acme/pipelines/web")["slug"]
         'web'
         """
+        options = {"progress": progress, "max_requests": max_requests}
         with within_deadline(deadline):
-            return rest.get(self._client, path, params, progress, version)
+            return rest.get(self._client, path, params, options, version)
 
     @confined
     def table(
@@ -242,6 +247,7 @@ class Workspace(TeamAccess):
         *,
         version: str | dt.date | None = None,
         progress: bool | None = None,
+        max_requests: int | None = None,
         deadline: Deadline = None,
         **params: Any,
     ) -> pd.DataFrame:
@@ -255,6 +261,8 @@ class Workspace(TeamAccess):
         version : str or date, optional
             See `get`.
         progress : bool, optional
+            See `get`.
+        max_requests : int, optional
             See `get`.
         deadline : str or timedelta, optional
             See `get`.
@@ -284,8 +292,9 @@ class Workspace(TeamAccess):
         >>> pipelines.dtypes["created_at"]
         datetime64[us, UTC]
         """
+        options = {"progress": progress, "max_requests": max_requests}
         with within_deadline(deadline):
-            return rest.table(self._client, path, params, progress, version)
+            return rest.table(self._client, path, params, options, version)
 
     # --- GraphQL
 

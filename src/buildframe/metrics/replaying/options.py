@@ -17,6 +17,7 @@ from buildframe.metrics.queues import find_queues
 from buildframe.metrics.replaying.fleets import HOURS_OF_WEEK, UNLIMITED, Fleet
 from buildframe.metrics.replaying.prepared import PreparedReplay
 from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
+from buildframe.terminal import show
 
 MAX_LOAD = 20
 _MAX_AGENTS = 1_000_000
@@ -35,20 +36,22 @@ def check_options(agents: Any, run_scale: Any, skip: Any, load: Any, seed: Any) 
             _fleet(own)
     _check_steps(run_scale, skip)
     if not _is_number(load) or not 0 < load <= MAX_LOAD:
-        raise BadInput(f"load={load!r} is not a factor above 0 and at most {MAX_LOAD}. Use 1.5 for half as many again.")
+        raise BadInput(
+            f"load={show(load)} is not a factor above 0 and at most {MAX_LOAD}. Use 1.5 for half as many again."
+        )
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-        raise BadInput(f"seed={seed!r} is not a whole number. Use 0 or a larger one.")
+        raise BadInput(f"seed={show(seed)} is not a whole number. Use 0 or a larger one.")
 
 
 def _check_steps(run_scale: Any, skip: Any) -> None:
     if run_scale is not None and not isinstance(run_scale, Mapping):
-        raise BadInput(f"run_scale={run_scale!r} is not a mapping. Pass factors by step, such as {{'e2e': 0.5}}.")
+        raise BadInput(f"run_scale={show(run_scale)} is not a mapping. Pass factors by step, such as {{'e2e': 0.5}}.")
     for step, factor in (run_scale or {}).items():
         if not _is_number(factor) or not 0 <= factor < math.inf:
-            raise BadInput(f"run_scale[{step!r}]={factor!r} is not a factor. Use a number such as 0.5, at least 0.")
+            raise BadInput(f"run_scale[{step!r}]={show(factor)} is not a factor. Use a number such as 0.5, at least 0.")
     if skip is not None and not isinstance(skip, (str, Collection)):
         raise BadInput(
-            f"skip={skip!r} is neither a step nor a list of steps. Use one such as 'lint' or ['lint', 'docs']."
+            f"skip={show(skip)} is neither a step nor a list of steps. Use one such as 'lint' or ['lint', 'docs']."
         )
 
 
@@ -87,7 +90,7 @@ def _fleet(agents: Any) -> Fleet:
         return Fleet(UNLIMITED)
     if not _is_count(agents) or agents < 1:
         raise BadInput(
-            f"agents={agents!r} is not a number of agents. Use a whole number of at least 1, float('inf'), "
+            f"agents={show(agents)} is not a number of agents. Use a whole number of at least 1, float('inf'), "
             f"{HOURS_OF_WEEK} numbers by hour of the week, or a dict of these by queue."
         )
     return Fleet(int(agents))

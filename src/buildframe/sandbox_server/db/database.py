@@ -23,6 +23,7 @@ from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineRegistry, initial_pipelines
 from buildframe.sandbox_server.world.steps import PipelineStep, Plan
 from buildframe.sandbox_server.world.teams import initial_teams
+from buildframe.spec.decoders import decoder_of
 
 _VERSION = 9
 _SCHEMA = data_file("db/schema.sql").read_text("utf-8")
@@ -113,9 +114,9 @@ class Database:
         if not rows:
             return None
         world = World.decode(rows[0][0])
-        steps = msgspec.json.Decoder(tuple[PipelineStep, ...])
+        steps = decoder_of(tuple[PipelineStep, ...])
         entries = [
-            PipelineEntry(key, world.get_organization(slug), msgspec.json.decode(record, type=PipelineRecord))
+            PipelineEntry(key, world.get_organization(slug), decoder_of(PipelineRecord).decode(record))
             for key, slug, record in self.query("SELECT key, organization, record FROM pipelines ORDER BY position")
         ]
         plans = (Plan(steps.decode(row[0])) for row in self.query("SELECT steps FROM plans"))
@@ -178,7 +179,7 @@ class Database:
     def load_builds(self, condition: str, *values: Any) -> Iterator[BuildRun]:
         """Yield the builds that meet an SQL condition, oldest first."""
         rows = self.query(f"SELECT run FROM builds WHERE {condition} ORDER BY seq", values)  # noqa: S608  values are bound
-        return (msgspec.json.decode(run, type=BuildRun) for (run,) in rows)
+        return (decoder_of(BuildRun).decode(run) for (run,) in rows)
 
     def find_commits_around(
         self, pipeline_key: str, timestamp: int, branch: str | None

@@ -24,6 +24,7 @@ from buildframe.sandbox_server.data_files import data_file
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.world.build_state import BuildRun, JobRun
 from buildframe.spec import Moment
+from buildframe.spec.decoders import convert
 
 _STATEMENTS = data_file("db/outbox.sql").read_text("utf-8")
 _SQL: dict[str, str] = dict(re.findall(r"-- name: (\w+)\n(.*?);", _STATEMENTS, re.DOTALL))
@@ -232,7 +233,11 @@ class Outbox:
         rows = self._db.query(_SQL["list_deliveries"])
         names = [field.name for field in fields(Delivery)]
         bodies = [dict(zip(names, row, strict=True)) for row in rows]
-        return msgspec.convert(bodies, list[Delivery], strict=False, dec_hook=lambda _, us: Moment.from_us(us))
+        return convert(bodies, list[Delivery], strict=False, dec_hook=_from_us)
+
+
+def _from_us(_: type, us: int) -> Moment:
+    return Moment.from_us(us)
 
 
 _DECLARED = {"url": str, "signed": bool, "events": Sequence[str] | None, "organization": str}

@@ -14,6 +14,7 @@ from buildframe.guards.secrets import confined
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.error_responses import HttpError
 from buildframe.sandbox_server.world.build_state import TokenUser
+from buildframe.spec.decoders import decoder_of
 
 CONTROL = "sandbox"
 """The scope for the control routes of the sandbox itself; not a scope of the service."""
@@ -56,7 +57,7 @@ def authenticate(db: Database, authorization: str | None) -> Access:
     rows = db.query("SELECT access FROM tokens WHERE hash = ?", (_hash(token.strip()),))
     if kind.lower() != "bearer" or not rows:
         raise HttpError(401, "Authentication required. Please supply a valid API Access Token")
-    return msgspec.json.decode(rows[0][0], type=Access)
+    return decoder_of(Access).decode(rows[0][0])
 
 
 def _hash(token: str) -> str:

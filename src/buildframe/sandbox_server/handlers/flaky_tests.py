@@ -22,6 +22,7 @@ from buildframe.sandbox_server.world.pipelines import PipelineEntry, PipelineReg
 from buildframe.sandbox_server.world.planting import flaky_test_id
 from buildframe.sandbox_server.world.teams import team_id
 from buildframe.spec import list_flaky_tests
+from buildframe.spec.decoders import decoder_of
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD, PERIODS
 
 _BEFORE = 75 * DAY  # by which the first tests are older than the world
@@ -37,7 +38,7 @@ class _TestTexts(msgspec.Struct):
     languages: dict[str, dict[str, str]]
 
 
-_TEXTS = msgspec.json.decode(data_file("handlers/flaky_tests.json").read_bytes(), type=_TestTexts)
+_TEXTS = decoder_of(_TestTexts).decode(data_file("handlers/flaky_tests.json").read_bytes())
 
 
 class Flake(NamedTuple):

@@ -28,6 +28,7 @@ from buildframe.sandbox_server.pagination import format_link_header, parse_page
 from buildframe.sandbox_server.simulation.clock import Clock
 from buildframe.sandbox_server.simulation.simulator import Simulator
 from buildframe.spec import Moment
+from buildframe.spec.decoders import decoder_of
 
 
 class _AdvanceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -87,16 +88,16 @@ class ControlApp:
         return Route(path, endpoint, methods=[method])
 
     def _advance(self, http: HttpRequest, raw_body: bytes) -> Any:
-        body = msgspec.json.decode(raw_body, type=_AdvanceBody)
+        body = decoder_of(_AdvanceBody).decode(raw_body)
         return {"now": self._clock.advance(dt.timedelta(seconds=body.advance_s))}
 
     def _add_fault(self, http: HttpRequest, raw_body: bytes) -> Any:
-        fault = msgspec.json.decode(raw_body, type=Fault)
+        fault = decoder_of(Fault).decode(raw_body)
         self._faults.add(fault)
         return fault
 
     def _add_webhook(self, http: HttpRequest, raw_body: bytes) -> Any:
-        body = msgspec.json.decode(raw_body, type=_WebhookBody)
+        body = decoder_of(_WebhookBody).decode(raw_body)
         hook = create_hook(body.url, body.token, body.signed, body.events, body.organization)
         self._outbox.add(hook)
         return drop_keys(msgspec.to_builtins(hook), ("token",))

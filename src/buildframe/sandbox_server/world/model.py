@@ -17,6 +17,7 @@ from buildframe.sandbox_server.world import work_hours
 from buildframe.sandbox_server.world.ground_truth import Truth
 from buildframe.sandbox_server.world.pipeline_settings import PipelineRecord
 from buildframe.spec import AccessLevel, Moment
+from buildframe.spec.decoders import decoder_of
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -88,7 +89,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
         return self.fleets.get(queue, AgentSchedule((self.agents.get(queue, 0),)))
 
 
-ORGANIZATIONS = msgspec.json.decode(data_file("world/catalog.json").read_bytes(), type=tuple[Organization, ...])
+ORGANIZATIONS = decoder_of(tuple[Organization, ...]).decode(data_file("world/catalog.json").read_bytes())
 """The organizations of every sandbox. Their agents and the rates of their pushes depend on the number of builds."""
 
 
@@ -131,7 +132,11 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> World:
-        return msgspec.json.decode(data, type=cls, dec_hook=lambda _, us: Moment.from_us(us))
+        return decoder_of(cls, dec_hook=_from_us).decode(data)
+
+
+def _from_us(_: type, us: int) -> Moment:
+    return Moment.from_us(us)
 
 
 MACOS = "macos"

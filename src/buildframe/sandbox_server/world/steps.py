@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from buildframe.errors import BadInput
+from buildframe.spec.decoders import convert
 
 UPLOAD = "upload"
 """Key of the step that uploads the others, if a pipeline begins with one."""
@@ -93,7 +94,7 @@ class Plan:
 
     def __init__(self, steps: tuple[PipelineStep, ...]) -> None:
         builtins = msgspec.to_builtins(steps)  # 55 and 55.0 are one
-        self.steps = steps = msgspec.convert(builtins, type=tuple[PipelineStep, ...])
+        self.steps = steps = convert(builtins, tuple[PipelineStep, ...])
         self.key = hashlib.blake2b(msgspec.json.encode(steps), digest_size=12).hexdigest()
         self.uploads = bool(steps) and steps[0].key == UPLOAD
         by_step = {step.key: tuple(_slots(step)) for step in steps}
