@@ -54,6 +54,6 @@ def expected(column: Column, document: Any) -> Any:
 
 
 def visible(text: str) -> str:
-    """Replace what controls a terminal: pictures of U+2400 and following for C0, code points for DEL and C1."""
-    pictures = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"}
-    return text.translate(pictures | {code: f"‹U+{code:04X}›" for code in range(0x7F, 0xA0)})
+    """Replace what controls a terminal: signs from U+2400 on for C0, code points for DEL and C1."""
+    signs = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"}
+    return text.translate(signs | {code: f"‹U+{code:04X}›" for code in range(0x7F, 0xA0)})

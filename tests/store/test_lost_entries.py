@@ -134,6 +134,7 @@ def many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(location.url)
 
 
+@pytest.mark.slow
 def test_a_day_of_many_files_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = many_files(tmp_path, monkeypatch)
     before = stored_content(store)
@@ -143,6 +144,7 @@ def test_a_day_of_many_files_is_restored(tmp_path: Path, monkeypatch: pytest.Mon
     assert stored_content(store) == before
 
 
+@pytest.mark.slow
 def test_rows_of_unlisted_files_are_kept_if_another_file_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
