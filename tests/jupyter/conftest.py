@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a test again, at most twice, if the browser did not show in time what it waits for; not if it shows it wrong.
+
+    After a page is loaded, ipywidgets may look for models before it has them, and does not look again.
+    """
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=["^TimeoutError: "]))
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A browser that reaches no other address. Pages with routes, which could block them, would cache nothing."""

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import TimeoutError as BrowserTimeout
-
 from tests.chromium import chromium
 
 THEMED = "theme => document.body.dataset.jpThemeName === theme && !document.getElementById('jupyterlab-splash')"
@@ -180,23 +178,6 @@ class Page:
         self.wait_until(READY)
         self.command("notebook:run-all-cells")
 
-    def load_again(self, *expected: Any) -> None:
-        """Reload the page until these elements are visible, up to three times.
-
-        ipywidgets may look for models before it has loaded them, and does not look again: JupyterLab starts a kernel
-        for the page, and each of its connections starts a search.
-        """
-        for attempt in (1, 2, 3):
-            self.page.reload()
-            try:
-                for element in expected:
-                    element.wait_for(timeout=60_000)
-                return
-            except BrowserTimeout:
-                self.page.screenshot(path=self.screenshots / f"loaded-again-{attempt}.png")
-                if attempt == 3:
-                    raise
-
     def save(self) -> None:
         """Save the notebook, and wait until it is saved."""
         self.command("docmanager:save")
@@ -210,11 +191,8 @@ class Page:
         """Find elements in outputs only, because the source of a cell may contain the same text."""
         return self.page.locator(".jp-OutputArea-output").locator(selector, **more)
 
-    def button(self, words: str) -> Any:
-        return self.find("button:visible", has_text=words).first
-
     def press(self, words: str) -> None:
-        self.button(words).click()
+        self.find("button:visible", has_text=words).first.click()
 
     def wait(self, words: str | re.Pattern[str], seconds: float = 30) -> str:
         """Wait for a message that contains the text, and return it."""

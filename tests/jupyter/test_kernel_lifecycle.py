@@ -140,8 +140,9 @@ def restart(page: Page, kernel: Kernel) -> None:
 def load_page_again(page: Page, kernel: Kernel) -> None:
     """Reload the page: the widgets work, and stop when their cells run again."""
     page.save()
-    page.load_again(page.find(".bf-body .bf-row").first, page.button("Load"))
+    page.page.reload()
     page.wait_until(READY)
+    page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
     before = kernel.requests()
     page.press("Load")
     wait_until(lambda: kernel.requests() > before)

@@ -78,7 +78,8 @@ def assert_text_is_escaped(page: Page) -> None:
 def open_again_without_kernel(page: Page) -> None:
     """Without a kernel, all content comes from the file."""
     page.page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
-    page.load_again(page.find(".bf-body .bf-row").first)
+    page.page.reload()
+    page.find(".bf-body .bf-row").first.wait_for(timeout=60_000)
     assert_text_is_escaped(page)
 
 
