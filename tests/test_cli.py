@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -12,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pandas as pd
@@ -254,6 +256,7 @@ def test_an_error_of_the_store_is_printed_and_exits_with_status_1(
     [
         (["demo", "--folder", "file"], "'file' is not a folder"),
         (["demo", "--folder", "/proc/none"], "--folder='/proc/none' cannot be created"),
+        (["demo", "--folder", "x" * 300], "(300 characters) is too long"),
         (["sandbox", "--agents", "macos"], "'macos' is not a queue with a number of agents"),
         (["sandbox", "--agents", "macos=many"], "'macos=many' is not a queue with a number of agents"),
         (["sandbox", "--agents", "macos=8", "--agents", "docker=0"], "agents['docker']=0 must be between"),
@@ -280,7 +283,10 @@ def test_an_error_of_the_store_is_printed_and_exits_with_status_1(
         (["receive", "s3://bucket/x"], "folder for waiting deliveries with --write-ahead.\n"),
         (["receive", "none", "--write-ahead", "file"], "'file' is not a folder"),
         (["import", "file", "--store", "none"], "'file' is not a folder. Pass the folder of the exports"),
+        (["import", "~nobody-here/x", "--store", "none"], "'~nobody-here/x' is not a folder"),
+        (["import", "x" * 300, "--store", "none"], "xxx' is not a folder"),
         (["import", ".", "--store", "file"], "store='file' is a file"),
+        (["report", "none", "s3://bucket/x"], "folder is a URL. Pass a path on this machine"),
         (["report", "none", "file"], "'file' is not a folder"),
         (["report", "none", "out", "--pipeline", "a/b"], "--pipeline='a/b' is not a slug"),
         (["report", "none", "out", "--pipeline", "web", "--suite", "rspec"], "--suite cannot be used with"),
@@ -308,6 +314,38 @@ def test_wrong_usage_is_status_2_before_anything_is_done(
     assert output.out == ""
     assert words in output.err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["compact", "locked/ci"], "argument store: store='locked/ci' is in a folder that you have no"),
+        (["report", "none", "locked/reports"], "argument folder: folder='locked/reports' is in a folder that you have"),
+        (["import", "locked/exports", "--store", "none"], "argument path: 'locked/exports' is not a folder"),
+        (["export", "locked/builds.csv", "builds"], "path='locked/builds.csv' is in a folder that you have no"),
+    ],
+)
+@pytest.mark.usefixtures("service")
+def test_a_path_in_a_folder_of_another_user_is_wrong_usage(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stat = os.stat
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:  # permissions would not stop root
+        if "locked" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("service")

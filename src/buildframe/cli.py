@@ -223,14 +223,18 @@ def _suite(text: str) -> str:
     return text
 
 
+@_convert_to_usage_error()
 def _folder(text: str) -> Path:
-    if not text or Path(text).is_file():
+    from buildframe.store.location import check_path
+
+    check_path("folder", text)
+    if not text or os.path.isfile(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a folder. Pass a folder; it is created if needed.")
     return Path(text)
 
 
 def _exports(text: str) -> str:
-    if "://" not in text and not Path(text).expanduser().is_dir():
+    if "://" not in text and not os.path.isdir(os.path.expanduser(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a folder. Pass the folder of the exports, or its URL.")
     return text
 
@@ -386,7 +390,7 @@ def _sandbox_beside(store: str) -> Workspace:
     """Return a sandbox in a file beside the store. If the file exists, advance its clock by a day."""
     if "://" in store:
         return buildframe.sandbox()
-    file = Path(f"{Path(store).expanduser()}-sandbox.db")
+    file = Path(f"{os.path.expanduser(store)}-sandbox.db")
     exists = file.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
     ws = buildframe.sandbox(path=file)

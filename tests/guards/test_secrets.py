@@ -20,6 +20,7 @@ from buildframe import cli, receiver, webhooks
 from buildframe.errors import BuildframeError
 from buildframe.guards.secrets import Secret, confined, is_confined
 from buildframe.http.token import Token
+from buildframe.report.day import explain_day
 from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.build_queries import BuildQueries
@@ -352,6 +353,11 @@ def test_the_store(url: str, options: Any) -> None:
     "call",
     [
         lambda store, ws: store.import_exports(f"s3://user:{SECRET}@bucket/x"),
+        lambda store, ws: bf.report.read(f"s3://user:{SECRET}@bucket/x", organization="acme"),
+        lambda store, ws: bf.report.read(f"s3://user:{SECRET}@bucket/x", days="x"),
+        lambda store, ws: explain_day(f"s3://user:{SECRET}@bucket/x", NOW.date()),
+        lambda store, ws: bf.save(f"s3://user:{SECRET}@bucket/x.csv", 5),
+        lambda store, ws: bf.load(f"s3://user:{SECRET}@bucket/x"),
         lambda store, ws: store.import_exports("/none", storage_options={"key": SECRET, "n": 5}),
         lambda store, ws: store.sync(ws, since="never"),
         lambda store, ws: store.sync(ws, env=5),
@@ -366,6 +372,13 @@ def test_bad_input_of_functions_with_whole_tracebacks(call: Callable[[Any, Any],
     fails(
         lambda: call(bf.Store("s3://bucket/ci", storage_options=OPTIONS), bf.connect("acme", base_url=URL)), bf.BadInput
     )
+
+
+def test_unforeseen_errors_of_functions_with_a_location_keep_their_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buildframe.store.files.check_path", _fail)
+    with pytest.raises(ZeroDivisionError) as caught:
+        bf.load("builds.parquet")
+    assert caught.traceback[-1].name == "_fail"
 
 
 def test_an_interrupted_store(monkeypatch: pytest.MonkeyPatch) -> None:

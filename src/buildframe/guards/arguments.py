@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_ar
 
 import numpy as np
 
-from buildframe.errors import BadInput
+from buildframe.errors import BadInput, BuildframeError
 from buildframe.guards.arrow_frames import as_pandas
 from buildframe.guards.interrupts import annotate_interrupts
 from buildframe.guards.secrets import confined, is_confined
@@ -59,6 +59,14 @@ def checked_call(function: F) -> F:
     Arguments whose annotation cannot be checked, such as a callable, are passed on.
     """
     return cast("F", _confined_if_secret(function, _check_arguments))
+
+
+def checked_location(function: F) -> F:
+    """Decorate as `checked_call` a function that takes the path or URL of a user, and refuses a URL with a password.
+
+    Tracebacks of its refusals do not contain the URL. Unforeseen errors keep their frames.
+    """
+    return cast("F", confined(checked_call(function), BuildframeError))
 
 
 def checked_fields(owner: type[T]) -> type[T]:

@@ -43,10 +43,11 @@ def environment(name: str) -> str:
     return os.environ.get(name, "")
 
 
-def confined(call: Callable[P, R]) -> Callable[P, R]:
+def confined(call: Callable[P, R], errors: type[BaseException] = BaseException) -> Callable[P, R]:
     """Decorate a function that handles a secret, so that tracebacks of its errors contain no frame with the secret.
 
-    Removes the frames below the function, and the cause and context of the error, which have frames, too.
+    Removes the frames below the function, and the cause and context of the error, which have frames, too. Other errors
+    than `errors` keep them.
     """
 
     @wraps(call)
@@ -54,7 +55,7 @@ def confined(call: Callable[P, R]) -> Callable[P, R]:
         failure: BaseException
         try:
             return call(*args, **kwargs)
-        except BaseException as why:  # also KeyboardInterrupt
+        except errors as why:  # by default also KeyboardInterrupt
             failure = without_frames(why)
         del args, kwargs
         raise failure

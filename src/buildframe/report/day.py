@@ -20,6 +20,7 @@ from buildframe.formatting import (
     format_whole_seconds,
     label_steps,
 )
+from buildframe.guards.arguments import checked_location
 from buildframe.metrics.queues import with_queue_names
 from buildframe.report.explanations import (
     MIN_CHANGE_S,
@@ -96,6 +97,7 @@ class ExplainedDay:
         )
 
 
+@checked_location
 def explain_day(
     store: str | os.PathLike[str],
     day: dt.date,

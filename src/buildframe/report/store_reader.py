@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_location
 from buildframe.metrics.job_ends import end_times
 from buildframe.report.content import Report
 from buildframe.report.findings import describe_outages, findings
@@ -37,7 +37,7 @@ _JOBS = (
 _PIPELINES = ("id", "organization", "slug", "default_branch", "repository", "web_url")
 
 
-@checked_call
+@checked_location
 def read(
     store: str | os.PathLike[str],
     days: int = 7,

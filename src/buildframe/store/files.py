@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv, types
 
 from buildframe.errors import BadInput
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_location
 from buildframe.store.location import check_path
 
 _BATCH = 20_000
@@ -44,7 +44,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _ABANDONED_S = 86_400  # age after which a temporary file is regarded as abandoned
 
 
-@checked_call
+@checked_location
 def save(path: str | os.PathLike[str], frame: pd.DataFrame) -> Path:
     """
     Write a frame to one Parquet or CSV file, completely or not at all.
@@ -181,7 +181,7 @@ def _escape_texts(texts: Any) -> Any:
     return pc.replace_with_mask(whole, dangerous, pa.array(escaped, pa.large_string()))
 
 
-@checked_call
+@checked_location
 def load(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     Read a frame from a Parquet file, such as one that `save` wrote.

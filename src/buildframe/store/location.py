@@ -110,23 +110,28 @@ def check_hard_links(location: Location) -> None:
 
 
 def check_path(name: str, path: str) -> None:
-    """Raise BadInput for a path that no file can have: a URL, too long, or with characters that it cannot contain."""
+    """Raise BadInput for a path that no file can have, such as a URL, or that the user has no permission to open."""
     if "://" in path:  # the message does not contain the URL, which may contain a password
         raise BadInput(f"{name} is a URL. Pass a path on this machine; `buildframe export` writes to object stores.")
     try:
         os.stat(path)
-    except (OSError, ValueError) as why:
-        if isinstance(why, ValueError) or why.errno == errno.ENAMETOOLONG:
-            reason = "is too long" if isinstance(why, OSError) else "contains characters that a path cannot contain"
-            raise BadInput(f"{name}={show(path)} {reason}. Use another path.") from None
+        return
+    except ValueError:
+        reason = "contains characters that a path cannot contain"
+    except PermissionError:
+        reason = "is in a folder that you have no permission to open"
+    except OSError as why:
+        if why.errno != errno.ENAMETOOLONG:
+            return
+        reason = "is too long"
+    raise BadInput(f"{name}={show(path)} {reason}. Use another path.")
 
 
 def _without_file_scheme(text: str) -> str:
     """Return the path of a `file://` URL, so that its folder is protected as others; another text as it is."""
-    scheme, _, rest = text.partition("://")
-    if scheme.lower() != "file":
+    if not text.lower().startswith("file://"):
         return text
-    host, slash, path = rest.partition("/")
+    host, slash, path = text[len("file://") :].partition("/")
     path = url2pathname(slash + path)
     if host.lower() not in ("", "localhost") or not path or "\0" in path:
         raise BadInput(f"url={show(text)} is not a folder of this machine. Pass a path, such as 'ci-history'.")
@@ -179,7 +184,7 @@ class Location:
             _check_store_url(text)
             return cls(text.rstrip("/"), dict(options))
         check_path("url", text := os.path.expanduser(text))
-        if Path(text).exists() and not Path(text).is_dir():
+        if os.path.exists(text) and not os.path.isdir(text):
             raise BadInput(f"url={show(text)} is a file. Pass a folder; it is created if it does not exist.")
         folder = str(Path(text).absolute())
         if unquote(folder) != folder:  # deltalake decodes percent escapes in paths
