@@ -198,9 +198,18 @@ def test_only_few_values_of_bodies_of_a_common_size_are_repaired(
         repair_json(body)
     server = scripted(says(body))
     with pytest.raises(bf.Malformed, match=r"up to 33,554,432 bytes with up to 200,000 of them\. Request less"):
-        bf.connect("acme", base_url=server.url, token=TOKEN).pipelines(progress=False)
+        bf.connect("acme", base_url=server.url, token=TOKEN).pipeline("web").get()
     assert len(server.requests) == 1
     assert not is_json(b"[NaN, " + body[:-1])  # a cut one is requested again
+
+
+def test_a_log_is_repaired_whatever_its_size(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_bodies, "LARGEST_REPAIRED", 10)
+    server = scripted(says(rb'{"content":"cut \ud83d","size":NaN}', Content_Type="application/json"))
+    ws = bf.connect("acme", base_url=server.url, token=TOKEN)
+    assert ws.log(f"{server.url}/v2/log") == "cut \ufffd"
 
 
 def test_half_of_an_emoji_changes_nothing_else() -> None:

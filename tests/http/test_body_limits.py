@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import json
 import tracemalloc
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 import buildframe as bf
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
-from buildframe.http import protocol
+from buildframe.http import json_bodies, protocol
 from buildframe.http.response import Response, TooLarge
 from buildframe.spec import ENDPOINTS, RESOURCES, Build, Endpoint, list_builds
 from tests.conftest import Scripted, says
@@ -104,3 +107,29 @@ def test_a_compressed_response_of_many_rows_is_refused(scripted: Callable[..., S
     error, text = (bf.Invalid, "422") if path == "error" else (bf.Malformed, f"more than {limit}")
     with pytest.raises(error, match=text):
         calls[path]()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [(b'["odd"]', '["odd"]'), (rb'"\ud83d"', "\ufffd")], ids=["odd value", "half of an emoji"]
+)
+@pytest.mark.filterwarnings("ignore:1 value does not fit:UserWarning")
+def test_a_page_that_is_too_large_for_one_odd_value_is_requested_in_smaller_ones(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, name: bytes, read: str
+) -> None:
+    """Each row has 4,000 values and 8 KB, and the first one has the name that is odd."""
+    monkeypatch.setattr(json_bodies, "LARGEST_REPAIRED", 500_000)
+    rows = [{"id": f"p{n}", "slug": f"p{n}", "name": "p", "other": [1] * 4_000} for n in range(100)]
+
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        query = parse_qs(urlsplit(handler.path).query)
+        size, number = int(query["per_page"][0]), int(query.get("page", ["1"])[0])
+        body = json.dumps(rows[(number - 1) * size : number * size], separators=(",", ":"))
+        path = f"/v2/organizations/acme/pipelines?per_page={size}&page={number + 1}"
+        link = f'<{path}>; rel="next"' if number * size < len(rows) else ""
+        odd = body.encode().replace(b'"p0","name":"p"', b'"p0","name":%s' % name)
+        says(odd, Link=link)(handler)
+
+    server = scripted(respond)
+    workspace = bf.connect("acme", base_url=server.url, token="bkua_0123456789secret")
+    assert list(workspace.pipelines(progress=False)["name"]) == [read] + ["p"] * 99
+    assert ["per_page=50" in path for path in server.requests[:3]] == [False, True, True]

@@ -293,6 +293,41 @@ def test_a_token_that_comes_back_as_data_is_in_no_error(scripted: Start, answer:
     assert TOKEN not in str(caught.value)
 
 
+LONG = "x" * (1_000 - len(TOKEN) // 2)  # a message is cut within a token after it
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        says(b'{"message":"no %s"}' % TOKEN.encode(), 202),
+        says(b"{}", Content_Encoding=TOKEN),
+        says(b"{}", Content_Encoding=LONG[:-1] + TOKEN),
+        says(b"{", Content_Type=LONG + TOKEN),
+        says(b'{"number":7,"created_at":"%s%s"}' % (LONG[30:].encode(), TOKEN.encode())),
+        lambda handler: handler.wfile.write(b"X" * 60_000 + TOKEN.encode() + b"\r\n\r\n"),
+        says(b"[]", 302, Location=f"https://{TOKEN}@a.example.com/" + "x" * 60_000),
+    ],
+    ids=["202", "encoding", "cut encoding", "cut type", "cut time", "status line", "redirect"],
+)
+def test_no_part_of_the_token_is_in_an_error_and_no_long_text(scripted: Start, answer: Callable[..., None]) -> None:
+    with pytest.raises(bf.BuildframeError) as caught:
+        connected(scripted(answer)).pipeline("web").build(7)
+    assert TOKEN[: len(TOKEN) // 2 - 2] not in shown_of(caught.value)
+    assert len(str(caught.value)) < 1_500
+
+
+def test_errors_quote_at_most_the_start_of_a_long_url(scripted: Start) -> None:
+    target = "/v2/organizations/acme/pipelines?page=2&x=" + "y" * 50_000
+    server = scripted(says(b'[{"id":"a"}]', Link=f'<{target}>; rel="next"'), says(b"no", 422))
+    with pytest.raises(bf.Invalid, match=r"y… .cut: it has 50,042 characters") as caught:
+        connected(server).pipelines(progress=False)
+    assert len(str(caught.value)) < 1_500
+    server = scripted(says(b"", 302, Location="ftp://h/" + "y" * 50_000))
+    with pytest.raises(bf.Malformed, match=r"is not followed: .*y… .cut: it has") as refused:
+        connected(server).log(f"{server.url}/v2/log")
+    assert len(str(refused.value)) < 1_500
+
+
 def test_a_client_whose_url_is_refused_can_be_printed() -> None:
     with pytest.raises(bf.BadInput) as refused:
         Client("http://example.com", Token(TOKEN))

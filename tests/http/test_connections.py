@@ -191,12 +191,17 @@ FRAMED = {
     "chunks": HEAD + b'Transfer-Encoding: chunked\r\n\r\n5\r\n[{"id\r\n8\r\n":"a1"}]\r\n0\r\n\r\n',
     "informational": b"HTTP/1.1 103 Early Hints\r\n\r\n" + HEAD + b'Content-Length: 13\r\n\r\n[{"id":"a1"}]',
     "empty lines": HEAD + b"Content-Length: 6\r\n\r\n[]\r\n\r\n",
+    "trailers": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\nX-Sum: 1\r\n\r\n",
+    "line feeds": HEAD.replace(b"\r", b"") + b"Content-Length: 2\n\n[]",
 }
+UNREQUESTED_CHUNKS = HEAD + b'Transfer-Encoding: chunked\r\n\r\nf\r\n[{"id":"other"}]\r\n0\r\n\r\n'
 
 
 @pytest.mark.parametrize("framing", FRAMED)
 @pytest.mark.parametrize(
-    "excess", [b"", UNREQUESTED, UNREQUESTED[:40], b"\x00"], ids=["none", "whole", "begun", "byte"]
+    "excess",
+    [b"", UNREQUESTED, UNREQUESTED_CHUNKS, UNREQUESTED[:40], b"\x00"],
+    ids=["none", "whole", "chunks", "begun", "byte"],
 )
 def test_a_response_without_a_request_is_discarded_with_its_connection(
     scripted: Start, framing: str, excess: bytes
@@ -213,6 +218,20 @@ def test_a_response_without_a_request_is_discarded_with_its_connection(
     assert b"other" not in bodies[0]
     assert (ports[0] == ports[1]) is not bool(excess)  # a connection in step is used again
     assert ports[1] == ports[2]
+
+
+def test_no_other_thread_and_no_next_request_gets_a_response_without_a_request(
+    scripted: Start,
+) -> None:
+    server = scripted(lambda handler: handler.wfile.write(FRAMED["length"] + UNREQUESTED))
+    with closing(Client(server.url, TOKEN)) as client, ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(client.send, PIPELINES, RequestBudget()) for _ in range(200)]
+        assert {call.result().body for call in calls} == {b'[{"id":"a1"}]'}
+        broken = b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00"
+        server.responses[:0] = [lambda handler: handler.wfile.write(HEAD + broken + UNREQUESTED)]
+        with pytest.raises(bf.Malformed, match="gzip data is cut off"):
+            client.send(PIPELINES, RequestBudget())
+        assert client.send(PIPELINES, RequestBudget()).body == b'[{"id":"a1"}]'
 
 
 def test_a_shallow_copy_of_a_workspace_shares_its_connections_and_a_deep_one_is_refused(

@@ -1,4 +1,5 @@
 import datetime as dt
+import time
 from types import GenericAlias
 from urllib.parse import parse_qsl, urlsplit
 
@@ -343,3 +344,12 @@ def test_a_damaged_key_is_malformed_and_not_null() -> None:
     assert protocol.read_page(request, sound, rows).rows[0].branch == "main"
     with pytest.raises(Malformed, match="utf-8"):
         protocol.read_page(request, sound._replace(body=b'[{"id":"b1","bra\xffch":"main"}]'), rows)
+
+
+def test_a_url_is_shown_without_user_and_query_in_linear_time() -> None:
+    assert protocol.shown("https://me:pass@word@h.example.com/a?signed=1") == "https://h.example.com/a"
+    assert protocol.shown("//me@h/a") == "//h/a"
+    assert protocol.shown("/a@b") == "/a@b"
+    began = time.process_time()
+    assert protocol.shown("/" * 200_000) == "/" * 200_000
+    assert time.process_time() - began < 1.0

@@ -21,7 +21,14 @@ from buildframe.http.page_limits import PageLimits
 from buildframe.http.protocol import VERSION_HEADER, Request, is_loopback
 from buildframe.http.rate_limit import RateLimiters
 from buildframe.http.response import ACCEPTED, Response, is_link_parsed, read_body
-from buildframe.http.sockets import Sockets, close_idle, in_step, new_session, restore_location, tls_context
+from buildframe.http.sockets import (
+    Sockets,
+    body_pieces,
+    close_idle,
+    new_session,
+    restore_location,
+    tls_context,
+)
 from buildframe.http.token import Token
 from buildframe.terminal import shorten
 
@@ -143,6 +150,16 @@ class Client:
         """Return the text, which a server wrote and a user will see, without the token."""
         return self._token.redact(text)
 
+    def redacted(self, error: Malformed) -> Malformed:
+        """Return an error, whose text may quote the response, without the token and the ends of long lines.
+
+        A line is shortened last: in a shortened one, a part of the token could not be recognized.
+        """
+        lines = self.redact(str(error)).split("\n")
+        redacted = type(error)("\n".join(shorten(line) for line in lines))
+        redacted.retryable = error.retryable
+        return redacted
+
     def follow(self, request: Request, link: str) -> Request:
         """Return the request for a link in the response to `request`. Links to other places raise Malformed."""
         link = self._token.redact_query(link)
@@ -150,7 +167,7 @@ class Client:
             url = urls.join(self.base_url + request.target, link)
         except ValueError as why:
             raise Malformed(
-                f"The service's link to its next page, {shorten(repr(link))}, is not a URL: {why}."
+                f"The service's link to its next page, {shorten(self.redact(repr(link)))}, is not a URL: {why}."
             ) from None
         if not url.startswith(f"{self.base_url}/"):  # the token must not go there
             raise Malformed(
@@ -201,7 +218,8 @@ class Client:
         except httpx.HTTPError as why:
             failure = self._no_response(request, why, seconds)
         except Malformed as why:
-            failure = without_frames(why) if request.repeatable else lost_response(request, str(why))
+            error = self.redacted(why)
+            failure = error if request.repeatable else lost_response(request, str(error))
         except BaseException as why:  # Ctrl-C, or what a signal handler raises
             self._needs_new_session = True
             close_idle(self._http)
@@ -223,11 +241,11 @@ class Client:
         ) as received:
             restore_location(received)
             self.rate_limiter.see_headers()
-            with in_step(received):
-                body = read_body(received.iter_raw(), received.headers.get("content-encoding", ""))
+            body = read_body(body_pieces(received), received.headers.get("content-encoding", ""))
         links = (self._link(received, name) for name in ("next", "last"))
         response = Response(received.status_code, received.headers, body, *links)
-        return response if received.is_success else self._token.redact_error(response)
+        is_data = received.status_code == request.endpoint.success
+        return response if is_data else self._token.redact_error(response)
 
     def _link(self, received: httpx.Response, name: str) -> str | None:
         """Return a link of a response without the token as a value of its query: errors name URLs of requests.
@@ -241,7 +259,7 @@ class Client:
 
     def _no_response(self, request: Request, why: httpx.HTTPError, seconds: float) -> BuildframeError:
         was_sent, is_timeout = not isinstance(why, _NEVER_SENT), isinstance(why, httpx.TimeoutException)
-        reason = self.redact(str(why)) or type(why).__name__
+        reason = shorten(self.redact(str(why))) or type(why).__name__
         if is_timeout and was_sent:
             options = "see deadline=, and timeout= and log_timeout= of connect"
             reason = f"it was not complete within {seconds:.3g} s ({options})"

@@ -34,23 +34,23 @@ class TooLargeToRepair(msgspec.DecodeError):
         )
 
 
-def decode_json(body: bytes, decode: Callable[[bytes], T]) -> T:
+def decode_json(body: bytes, decode: Callable[[bytes], T], *, is_text: bool = False) -> T:
     """Decode a body with `decode` and raise its errors.
 
-    A body that only msgspec refuses is repaired.
+    A body that only msgspec refuses is repaired; of a text (`is_text`), also one of any size.
     """
     _check_utf8(body)  # msgspec skips unknown keys without decoding, so a damaged key would become a null
-    return decode_repaired(body, decode)[1]
+    return decode_repaired(body, decode, is_text=is_text)[1]
 
 
-def decode_repaired(body: bytes, decode: Callable[[bytes], T]) -> tuple[bytes, T]:
+def decode_repaired(body: bytes, decode: Callable[[bytes], T], *, is_text: bool = False) -> tuple[bytes, T]:
     """Return a body, repaired if only msgspec refuses it, and what `decode` makes of it; raise its errors."""
     try:
         return body, decode(body)
     except msgspec.DecodeError as why:
         if isinstance(why, msgspec.ValidationError) and not str(why).startswith("Number out of range"):
             raise  # it is JSON, but of another type
-        repaired = repair_json(body)
+        repaired = repair_json(body, is_text=is_text)
         if repaired is None:
             raise
     return repaired, decode(repaired)
@@ -84,18 +84,18 @@ _STRING_OR_ODD_NUMBER = re.compile(
 )
 
 
-def repair_json(body: bytes) -> bytes | None:
+def repair_json(body: bytes, *, is_text: bool = False) -> bytes | None:
     """Repair values in a body that only msgspec refuses; return None if it has no such value.
 
     Half of a surrogate pair (a cut emoji) becomes U+FFFD. NaN, Infinity and numbers too large for a
-    float, such as 1e999, become text. All other bytes stay. A body that is too large, or has too many
-    such values, raises TooLargeToRepair.
+    float, such as 1e999, become text. All other bytes stay. A body that is too large and no text, or
+    has too many such values, raises TooLargeToRepair.
     """
     has_surrogate = rb"\ud" in body or rb"\uD" in body
     has_number = b"NaN" in body or b"Infinity" in body or re.search(rb"[eE]\+?\d{3}", body) is not None
     if not has_surrogate and not has_number:
         return None
-    if len(body) > LARGEST_REPAIRED:
+    if len(body) > LARGEST_REPAIRED and not is_text:
         raise TooLargeToRepair
     repaired = _replace(_SURROGATE, body, _replace_half) if has_surrogate else body
     if has_number:

@@ -19,7 +19,7 @@ from buildframe import errors
 from buildframe.errors import BadInput, Malformed
 from buildframe.http import not_found
 from buildframe.http.body_limits import check_size
-from buildframe.http.json_bodies import decode_json, is_json
+from buildframe.http.json_bodies import TooLargeToRepair, decode_json, is_json
 from buildframe.http.request_body import body_of
 from buildframe.http.response import (
     Response,
@@ -63,7 +63,7 @@ class Request(NamedTuple):
     def where(self) -> str:
         """Method and path, for messages."""
         is_shown = self.target.startswith(f"{API}/") and not self.is_signed
-        return f"{self.endpoint.method} {self.target if is_shown else self.target.split('?')[0]}"
+        return f"{self.endpoint.method} {shorten(self.target if is_shown else self.target.split('?')[0])}"
 
     def __repr__(self) -> str:
         return f"<Request {self.where}>"  # tracebacks must not print bodies
@@ -283,12 +283,10 @@ def _sha(name: str, value: str) -> str:
     return value.lower() if len(value) in {40, 64} else value
 
 
-_USER = re.compile(r"//.*@", re.DOTALL)
-
-
 def shown(address: str) -> str:
     """Return a URL for messages: without user, password and query, which may contain a signature."""
-    return _USER.sub("//", address.split("?")[0])
+    scheme, slashes, rest = address.split("?")[0].partition("//")
+    return scheme + slashes + rest.rpartition("@")[2]
 
 
 def is_loopback(host: str) -> bool:
@@ -448,7 +446,7 @@ def read_as(request: Request, response: Response, kind: type[T], *, is_text: boo
     check(request, response)
     if not is_text:
         check_size(response.body)
-    return _decode(request, response, decoder_of(kind).decode)
+    return _decode(request, response, decoder_of(kind).decode, is_text=is_text)
 
 
 def read_nothing(request: Request, response: Response) -> None:
@@ -463,19 +461,22 @@ def read_nothing(request: Request, response: Response) -> None:
         _decode(request, response, msgspec.json.decode)
 
 
-def _decode(request: Request, response: Response, decode: Callable[[bytes], T]) -> T:
+def _decode(request: Request, response: Response, decode: Callable[[bytes], T], *, is_text: bool = False) -> T:
     try:
-        return decode_json(response.body, decode)
+        return decode_json(response.body, decode, is_text=is_text)
     except TooManyValues as why:
         raise TooLarge(f"The response {why}. Request less at once.\nRequest: {request.where}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
-        kind = shorten(response.headers.get("content-type", "no content type"))
-        failure = Malformed(
-            f"The response cannot be read: {shorten(str(why))}.\nRequest: {request.where}\n"
+        kind = response.headers.get("content-type", "no content type")
+        reason = " ".join(str(why).split())  # in one line, which is shortened without the token
+        is_complete = is_json(response.body)
+        is_too_large = is_complete and isinstance(why, TooLargeToRepair)
+        failure = (TooLarge if is_too_large else Malformed)(
+            f"The response cannot be read: {reason}.\nRequest: {request.where}\n"
             f"It has {len(response.body)} bytes of {kind}. "
             "If this error stays, check that base_url is the service's API."
         )
-        failure.retryable = not is_json(response.body)
+        failure.retryable = not is_complete
     raise failure
 
 

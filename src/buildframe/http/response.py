@@ -19,7 +19,6 @@ import msgspec
 from buildframe.errors import Malformed
 from buildframe.spec import Moment
 from buildframe.spec.times import VALID_YEARS
-from buildframe.terminal import shorten
 
 
 class TooLarge(Malformed):
@@ -63,13 +62,11 @@ _GZIP = 16 + zlib.MAX_WBITS
 def read_body(pieces: Iterable[bytes], encoding: str, largest: int | None = None) -> bytes:
     """Return the whole body; raise Malformed if it is larger, encoded in another way, or cut off."""
     largest = LARGEST if largest is None else largest
-    encoding = encoding.strip().lower()
-    if encoding not in {"", "identity", "gzip", "x-gzip"}:
-        raise Malformed(
-            f"The response has encoding {shorten(repr(encoding))}, which is not accepted (Accept-Encoding: {ACCEPTED})."
-        )
+    name = encoding.strip().lower()
+    if name not in {"", "identity", "gzip", "x-gzip"}:
+        raise Malformed(f"The response has encoding {encoding!r}, which is not accepted (Accept-Encoding: {ACCEPTED}).")
     whole, size = BytesIO(), 0
-    for piece in _gunzipped(pieces) if "gzip" in encoding else pieces:
+    for piece in _gunzipped(pieces) if "gzip" in name else pieces:
         size += len(piece)
         if size > largest:
             raise TooLarge(
@@ -165,7 +162,7 @@ def date_of(response: Response) -> Moment:
             at = Moment.of(parsedate_to_datetime(text))
             if at.year in VALID_YEARS:
                 return at
-    reason = f": {shorten(repr(header))}." if header else ". A proxy may have removed it."
+    reason = f": {header!r}." if header else ". A proxy may have removed it."
     raise Malformed(f"The response has no readable Date header, which lists need{reason}")
 
 

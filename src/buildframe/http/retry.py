@@ -93,8 +93,7 @@ def _fetch_once(client: Client, request: Request, decode: Decode[T], budget: Req
     try:
         return decode(request, response)
     except Malformed as why:
-        failure = Malformed(client.redact(str(why)))  # its text may quote the response
-        failure.retryable = why.retryable
+        failure = client.redacted(why)
     except ServiceError as why:
         # failures on the way, and redirects: the service may have performed an action
         may_be_performed = isinstance(why, Unavailable) or why.status < 400 or why.status in (408, 499)

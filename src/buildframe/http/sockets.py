@@ -138,60 +138,18 @@ class Sockets(httpcore.NetworkBackend):
                     self._shaking_hands.discard(before)
 
 
-RECEIVED = "buildframe.received"
-"""Name of the extra information of a stream with what it received since the request."""
+def body_pieces(received: httpx.Response) -> Iterator[bytes]:
+    """Yield the body as it arrives; then close its connection if more bytes came with it.
 
-
-class _ReceivedBytes:
-    """What a connection received since the last bytes of a request were sent."""
-
-    def __init__(self) -> None:
-        self._length = 0
-        self._head = b""  # up to the end of the final status and headers
-        self._has_head = False
-        self._end = b""
-
-    def add(self, data: bytes) -> None:
-        """Take received bytes into account."""
-        self._length += len(data)
-        self._end = (self._end + data[-5:])[-5:]
-        if not self._has_head:
-            self._head += data
-            self._drop_informational()
-
-    def _drop_informational(self) -> None:
-        """Look for the end of the headers, without those of responses with status 1xx."""
-        while not self._has_head:
-            head, blank_line, rest = self._head.partition(b"\r\n\r\n")
-            if not blank_line:
-                return
-            if head.split(b" ", 2)[1:2] and head.split(b" ", 2)[1].startswith(b"1"):
-                self._length -= len(head) + len(blank_line)
-                self._head = rest
-            else:
-                self._head = head + blank_line
-                self._has_head = True
-
-    def is_one_response(self, body_length: int, *, is_chunked: bool) -> bool:
-        """Whether nothing follows the response, and all of it came after the request."""
-        if is_chunked:
-            return self._has_head and self._end == b"0\r\n\r\n"
-        return self._has_head and self._length == len(self._head) + body_length
-
-
-@contextmanager
-def in_step(received: httpx.Response) -> Iterator[None]:
-    """Read a response; then close its connection if more than it came since the request.
-
-    Bytes after a response would be taken for the response to the next request.
+    They would be taken for the response to the next request. This is not `iter_raw`, after whose
+    last piece another thread may have the connection already.
     """
-    stream = received.extensions["network_stream"]
-    # Taken now: after the last byte, another thread may send a request over the connection.
-    since_request: _ReceivedBytes = stream.get_extra_info(RECEIVED)
-    yield
-    is_chunked = "transfer-encoding" in received.headers
-    if not since_request.is_one_response(received.num_bytes_downloaded, is_chunked=is_chunked):
-        stream.close()
+    stream: Any = received.stream
+    yield from stream
+    connection = stream._stream._httpcore_stream._stream._connection
+    excess, _ = connection._h11_state.trailing_data
+    if excess:
+        received.extensions["network_stream"].close()
 
 
 class _TimedStream(httpcore.NetworkStream):
@@ -199,15 +157,11 @@ class _TimedStream(httpcore.NetworkStream):
 
     def __init__(self, stream: httpcore.NetworkStream, sockets: Sockets) -> None:
         self._stream, self._sockets = stream, sockets
-        self._received = _ReceivedBytes()
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._stream.read(max_bytes, self._sockets.seconds_for(timeout, httpcore.ReadTimeout))
-        self._received.add(data)
-        return data
+        return self._stream.read(max_bytes, self._sockets.seconds_for(timeout, httpcore.ReadTimeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._received = _ReceivedBytes()
         for start in range(0, len(buffer), _PIECE):
             seconds = self._sockets.seconds_for(timeout, httpcore.WriteTimeout)
             interrupts.mark_sent()
@@ -227,8 +181,6 @@ class _TimedStream(httpcore.NetworkStream):
         return _TimedStream(stream, self._sockets)
 
     def get_extra_info(self, info: str) -> Any:
-        if info == RECEIVED:
-            return self._received
         return self._stream.get_extra_info(info)
 
 

@@ -24,7 +24,12 @@ from buildframe.http.retry import fetch
 from buildframe.http.urls import SplitUrl
 from buildframe.spec import Job
 from buildframe.spec.operations import endpoint
-from buildframe.terminal import escape_control_characters, remove_escape_sequences, show
+from buildframe.terminal import (
+    escape_control_characters,
+    remove_escape_sequences,
+    shorten,
+    show,
+)
 
 MAX_REDIRECTS = 3
 
@@ -90,7 +95,8 @@ def fetch_log(client: Client, job: JobReference) -> Log:
         try:
             url = _check_url(urls.join(url.origin + url.target, text), service)
         except ValueError as why:  # also BadInput: the service wrote this URL, not the user
-            raise Malformed(f"The log was redirected to a URL that is not followed: {why}") from None
+            reason = shorten(str(why))
+            raise Malformed(f"The log was redirected to a URL that is not followed: {reason}") from None
     raise Malformed(f"The log was redirected more than {MAX_REDIRECTS} times.")
 
 
@@ -144,7 +150,8 @@ def _fetch_log(client: Client, url: SplitUrl, sends_token: bool) -> str:
     except ServiceError as why:
         if sends_token:
             raise
-        where = f"GET {url.origin}{url.target.split('?')[0]}, the location of the log; the token was not sent there"
+        location = shorten(f"{url.origin}{url.target.split('?')[0]}")
+        where = f"GET {location}, the location of the log; the token was not sent there"
         raise ServiceError(why.status, why.message, where=where) from None
 
 
