@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -9,17 +10,20 @@ import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 import buildframe as bf
 from buildframe.errors import BadInput, StoreFailed
-from buildframe.store import checksums, transactions
+from buildframe.store import checksums, transactions, verification
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
 from buildframe.store.retained_columns import Retention
-from tests.store.batches import PLAIN, Build, batch, expected, flaky, stored_content
+from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, stored_content
 
 BUILDS = [Build(key, 1, day=key % 3) for key in range(60)]
 
@@ -89,7 +93,10 @@ def test_a_version_whose_entry_is_lost_cannot_be_read(store: bf.Store) -> None:
     entry.write_text("")
     with pytest.raises(StoreFailed, match="the log entry of version 2 is empty or missing"):
         bf.Store(store.url, as_of=2).builds()
+    with pytest.raises(StoreFailed, match="the log entry of version 2 is empty or missing"):
+        bf.Store(store.url, as_of=moment(2)).builds()
     assert len(bf.Store(store.url, as_of=1).builds()) == 60
+    assert bf.Store(store.url, as_of=moment(3)).version == 3
 
 
 def data_files(store: bf.Store) -> list[Path]:
@@ -187,6 +194,60 @@ def test_verify_lists_damaged_files_and_drop_lets_the_next_sync_read_them(store:
     assert stored_content(store) == expected(BUILDS)
     with pytest.raises(BadInput, match="cannot be changed"):
         bf.Store(store.url, as_of=store.version).verify(drop=True)
+
+
+def test_a_file_that_cannot_be_read_is_not_dropped(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timeout or too many open files may pass, and the file be intact."""
+    version, damaged, unread = store.version, Path(store.files("jobs")[0]), Path(store.files("jobs")[1])
+    flip(damaged, 100)
+    files = Location.files
+
+    class OutOfFiles:
+        def __init__(self, table: fs.FileSystem) -> None:
+            self.table = table
+
+        def open_input_file(self, path: str) -> object:
+            if path.endswith(unread.name):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return self.table.open_input_file(path)
+
+    of_state = verification.verify
+
+    def verify(*of: Any, **options: Any) -> verification.VerifyResult:
+        with mock.patch.object(Location, "files", lambda *of: OutOfFiles(files(*of))):
+            return of_state(*of, **options)
+
+    monkeypatch.setattr(verification, "verify", verify)
+    assert sorted(store.verify().damaged.values()) == [
+        "cannot be read: [Errno 24] Too many open files",
+        "is not as it was written",
+    ]
+    with pytest.raises(StoreFailed, match=rf"Nothing was dropped .*{unread.name} .*Too many open files"):
+        store.verify(drop=True)
+    assert store.version == version
+
+
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_a_commit_trusts_no_damaged_footer(
+    store: bf.Store, monkeypatch: pytest.MonkeyPatch, has_checksum: bool
+) -> None:
+    """The ranges in footers say which files have rows to replace: with a wrong one, a build would be stored twice."""
+    if not has_checksum:  # as in files of earlier versions, where only an id that is not UTF-8 is noticed
+        monkeypatch.setattr(checksums, "recorded_checksum", lambda path: None)
+    file = Path(store.files("builds")[0])
+    first, last = min(data_ids(file)), max(data_ids(file))
+    data, start = file.read_bytes(), pq.read_metadata(file).serialized_size + 8
+    footer = data[-start:].replace(last.encode(), first.encode() if has_checksum else b"\xff" * len(last))
+    assert footer != data[-start:]
+    file.write_bytes(data[:-start] + footer)
+    changed = next(build for build in BUILDS if build.id == last)
+    with pytest.raises(StoreFailed, match=f"{file.name} is not as it was written"):
+        transactions.commit(Location.of(store.url, None), PLAIN, batch([Build(changed.key, 2, day=changed.day)], 2))
+    assert store.version == 1
+
+
+def data_ids(file: Path) -> list[str]:
+    return [str(id) for id in pq.ParquetFile(file).read(["id"])["id"].to_pylist()]
 
 
 def test_verify_reports_a_lost_entry_and_files_without_checksum(

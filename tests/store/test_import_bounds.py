@@ -18,6 +18,7 @@ import pytest
 
 import buildframe as bf
 from buildframe.store import export_files, export_folders
+from buildframe.store.delta import DataFile, TableVersion
 
 UUID = "00000000-0000-0000-0000-{:012}"
 DAY = "2026-10-26"
@@ -95,6 +96,26 @@ def test_a_copy_under_another_id_is_skipped(exports: Path, first: Path, store: b
     again = store.import_exports(exports, progress=False)
     assert again.skipped == {skipped: why, path: why}
     assert (again.builds, again.unchanged) == (0, 3)
+
+
+def test_jobs_are_compared_with_those_of_their_days(
+    exports: Path, store: bf.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import of years would otherwise read the jobs of all days in each of its commits."""
+    export(exports, 4, created_at="2026-10-25T08:00:00Z")
+    store.import_exports(exports, progress=False)
+    compared: list[str | None] = []
+    key_range = TableVersion._key_range
+
+    def record(self: TableVersion, file: DataFile, key: str) -> tuple[str, str] | None:
+        if (self.name, key) == ("jobs", "id"):
+            compared.append(file.day)
+        return key_range(self, file, key)
+
+    monkeypatch.setattr(TableVersion, "_key_range", record)
+    export(exports, 5, created_at="2026-10-25T08:00:00Z")
+    assert store.import_exports(exports, progress=False).builds == 1
+    assert compared == ["2026-10-25"]
 
 
 def test_names_of_folders_are_printed_without_control_characters(exports: Path, first: Path, store: bf.Store) -> None:

@@ -232,8 +232,21 @@ def test_jobs_are_read_unless_the_stored_build_is_as_new(
     at = Moment(2026, 10, 30, tzinfo=dt.UTC)
     folder = export_folders.ExportFolder("", "b", "p", {f"jobs/job-{id}.json.gz": 1 for id in "12"})
     exported = export_folders.ExportedBuild(folder, None, at, at, 1)
-    stored = imports._StoredBuild(Moment.of(at + dt.timedelta(seconds=seconds)), is_partial, jobs)
+    stored = imports._StoredBuild(Moment.of(at + dt.timedelta(seconds=seconds)), at, is_partial, jobs)
     assert stored.is_current(exported) == is_current
+
+
+def test_lost_jobs_are_imported_again(reopened: Reopened, tmp_path: Path) -> None:
+    """But not with an earlier state of a build, whose retry is lost, too."""
+    store = bf.Store(shutil.copytree(reopened.by_now.url, tmp_path / "history"))
+    for path in store.files("jobs"):
+        Path(path).unlink()
+    store.verify(drop=True)
+    assert store.jobs().empty
+    assert store.import_exports(reopened.before, progress=False).builds > 0
+    assert reopened.build_id not in set(store.jobs()["build_id"])
+    assert store.import_exports(reopened.after, progress=False).builds > 0
+    assert_same(store, reopened.by_now, without=("fetched_at", "is_open"))
 
 
 def test_an_export_replaces_older_rows(reopened: Reopened, tmp_path: Path) -> None:

@@ -36,10 +36,15 @@ def recorded_checksum(path: str) -> str | None:
 def check(location: Location, table: str, path: str, data: bytes | memoryview) -> None:
     """Raise StoreFailed if these are not the bytes that were written to a file."""
     if recorded_checksum(path) not in (None, checksum(data)):
-        raise StoreFailed(
-            f"The store at {location.url} is damaged: {table}/{path} is not as it was written. The disk or another "
-            "program changed it. Restore the file from a backup, or list all damaged files with `buildframe verify`."
-        ) from None
+        raise damaged_file(location, table, path) from None
+
+
+def damaged_file(location: Location, table: str, path: str) -> StoreFailed:
+    """Return the error that a file is damaged."""
+    return StoreFailed(
+        f"The store at {location.url} is damaged: {table}/{path} is not as it was written. The disk or another "
+        "program changed it. Restore the file from a backup, or list all damaged files with `buildframe verify`."
+    )
 
 
 def check_local_files(location: Location, table: str, paths: Iterable[str]) -> None:

@@ -316,11 +316,19 @@ class TableVersion:
         return _KEYS.get(name, lambda: pc.unique(self.read(file, [key])[key].combine_chunks()))
 
     def _key_range(self, file: DataFile, key: str) -> tuple[str, str] | None:
-        """Return the least and greatest value of `key` in a file; None if its footer has none."""
+        """Return the least and greatest value of `key` in a file; None if its footer has none.
+
+        A wrong range would leave rows in place that a commit replaces. So a local file is verified first. A file in an
+        object store is not, because it would have to be downloaded.
+        """
 
         def read() -> tuple[str, str] | None:
-            with self.location.files(self.name).open_input_file(file.path) as source:
-                return _range_in_footer(pq.ParquetFile(source).metadata, key)
+            checksums.check_local_files(self.location, self.name, [file.path])
+            try:
+                with self.location.files(self.name).open_input_file(file.path) as source:
+                    return _range_in_footer(pq.ParquetFile(source).metadata, key)
+            except ValueError:  # such as an id that is not UTF-8
+                raise checksums.damaged_file(self.location, self.name, file.path) from None
 
         return _KEY_RANGES.get((self.location.table_url(self.name), file.path, key), read)
 

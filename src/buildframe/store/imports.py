@@ -24,7 +24,7 @@ from buildframe.formatting import format_count
 from buildframe.spec import Moment
 from buildframe.spec.odd_values import OddValue
 from buildframe.store import retained_columns, transactions
-from buildframe.store.delta import TableVersion, of_files
+from buildframe.store.delta import TableVersion
 from buildframe.store.export_folders import (
     Bounds,
     BuildExports,
@@ -126,15 +126,26 @@ class ImportResult:
 
 
 class _StoredBuild(NamedTuple):
-    """What a store has of a build: when it was fetched, whether it may be partial, and the ids of its jobs."""
+    """What a store has of a build: `latest` is the latest event in it and its jobs, `jobs` are their ids."""
 
     fetched_at: Moment
+    latest: Moment
     is_partial: bool
     jobs: set[str]
 
     def is_current(self, build: ExportedBuild) -> bool:
         """Whether an export of this build can be left unread: nothing in it is later, and no job is missing."""
-        return not self.is_partial and build.latest <= self.fetched_at and build.folder.job_files.keys() <= self.jobs
+        return not self.is_partial and build.latest <= self.fetched_at and self._has_jobs_of(build)
+
+    def is_later(self, build: ExportedBuild, exported_at: Moment) -> bool:
+        """Whether this is a later state than that of an export.
+
+        Without some of the exported jobs it must have a later event, because it was not fetched like this.
+        """
+        return exported_at < (self.fetched_at if self._has_jobs_of(build) else self.latest)
+
+    def _has_jobs_of(self, build: ExportedBuild) -> bool:
+        return build.folder.job_files.keys() <= self.jobs
 
 
 @dataclass
@@ -232,17 +243,24 @@ class ExportImport:
                 return {}
             days = table.days_with(ids)
             marker = [HAS_WEBHOOK_UPDATE] if HAS_WEBHOOK_UPDATE in table.schema.names else []
-            rows = table.read_days(days, ["id", "fetched_at", IS_OPEN, *marker], pc.field("id").isin(ids))
+            columns = ["id", "fetched_at", IS_OPEN, *marker, *EVENT_TIMES["builds"]]
+            rows = table.read_days(days, columns, pc.field("id").isin(ids))
+            columns = ["build_id", "id", *EVENT_TIMES["jobs"]]
             of_builds = pc.field("build_id").isin(ids)
-            pairs = [] if jobs is None else jobs.read_days(days, ["build_id", "id"], of_builds).to_pylist()
-        jobs_of = defaultdict(set)
-        for pair in pairs:
-            jobs_of[pair["build_id"]].add(pair["id"].lower())
+            of_jobs = [] if jobs is None else _with_latest("jobs", jobs.read_days(days, columns, of_builds))
+        jobs_of: dict[str, set[str]] = defaultdict(set)
+        latest_of: dict[str, int] = defaultdict(int)
+        for job in of_jobs:
+            jobs_of[job["build_id"]].add(job["id"].lower())
+            latest_of[job["build_id"]] = max(latest_of[job["build_id"]], job["latest"] or 0)
         return {
             row["id"]: _StoredBuild(
-                Moment.of(row["fetched_at"]), bool(row[IS_OPEN] or row.get(HAS_WEBHOOK_UPDATE)), jobs_of[row["id"]]
+                Moment.of(row["fetched_at"]),
+                Moment.from_us(max(latest_of[row["id"]], row["latest"] or 0)),
+                bool(row[IS_OPEN] or row.get(HAS_WEBHOOK_UPDATE)),
+                jobs_of[row["id"]],
             )
-            for row in rows.to_pylist()
+            for row in _with_latest("builds", rows)
         }
 
     # --- writing
@@ -254,8 +272,8 @@ class ExportImport:
             return
         builds, jobs = self._frames(read)
         self.odd += sum(build.odd for build in read)
-        pairs = zip(builds["id"], builds["fetched_at"], strict=True)
-        is_older = [id in stored and at < stored[id].fetched_at for id, at in pairs]
+        pairs = zip(read, builds["fetched_at"], strict=True)
+        is_older = [build.row.id in stored and stored[build.row.id].is_later(build, at) for build, at in pairs]
         self.unchanged += sum(is_older)
         builds = builds[~np.array(is_older, bool)]
         if builds.empty:
@@ -268,8 +286,8 @@ class ExportImport:
         self.bytes += done.bytes
 
     def _with_own_jobs(self, read: Sequence[ExportedBuild]) -> list[ExportedBuild]:
-        """Skip each build with a job that is stored for another build, or is also one of an earlier build."""
-        owners = self._stored_owners([job.id for build in read for job in build.row.jobs])
+        """Skip each build with a job that an earlier build, or a stored one of these days, also has."""
+        owners = self._stored_owners(read)
         own: list[ExportedBuild] = []
         for build in read:
             jobs = [job.id for job in build.row.jobs]
@@ -281,17 +299,19 @@ class ExportImport:
                 self._skip(build.folder, f"its jobs are also those of build {other}")
         return own
 
-    def _stored_owners(self, jobs: Sequence[str]) -> dict[str, str]:
-        """Return the id of the build of each of these jobs that is stored."""
-        ids = pa.array(jobs, pa.string())
+    def _stored_owners(self, read: Sequence[ExportedBuild]) -> dict[str, str]:
+        """Return the id of the build of each of these jobs that is stored on a day of these builds.
+
+        A copy of a build is on the same day. Ids of jobs are random, so each file of other days would have to be read.
+        """
+        ids = pa.array([job.id for build in read for job in build.row.jobs], pa.string())
+        days = {build.created.date().isoformat() for build in read}
         with store_errors("read", self.location):
-            table = self._state.table(self.location, "jobs") if jobs else None
-            files = [] if table is None else table.files_with("id", ids, table.files())
-            if table is None or not files:
+            table = self._state.table(self.location, "jobs") if len(ids) else None
+            if table is None:
                 return {}
-            whole = of_files(table.dataset(), {file.path for file in files})
-            rows = whole.to_table(["id", "build_id"], filter=pc.field("id").isin(ids))
-        return {row["id"]: row["build_id"] for row in rows.to_pylist()}
+            rows = table.read_rows(days, "id", ids)
+        return dict(zip(rows["id"].to_pylist(), rows["build_id"].to_pylist(), strict=True))
 
     def _batch(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> SyncBatch:
         """Return the input of a commit. The store's time is that of syncs; before the first, the latest of builds."""
@@ -324,6 +344,13 @@ def _readable(path: str) -> str:
 
 def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> bool:
     return build.row.id in stored and stored[build.row.id].is_current(build)
+
+
+def _with_latest(name: str, rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows of a table with their latest event time in microseconds instead of all event times."""
+    times = EVENT_TIMES[name]
+    latest = pc.max_element_wise(*(rows[time].cast(pa.int64()) for time in times))
+    return rows.drop_columns([*times]).append_column("latest", latest).to_pylist()
 
 
 def _dated(builds: pd.DataFrame, jobs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -558,10 +558,7 @@ def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> 
     if isinstance(as_of, int) and as_of > newest.version:
         raise BadInput(f"as_of={as_of} is not a version of the store. The newest version is {newest.version}.")
     if isinstance(as_of, int) and as_of >= newest.first and not builds.log_entry(as_of):
-        raise StoreFailed(
-            f"The store at {builds.location.url} is damaged: the log entry of version {as_of} is empty or missing. "
-            "Restore it from a backup, or read another version."
-        )
+        raise _lost_entry(builds, as_of)
     state = SyncState.at(builds, as_of if isinstance(as_of, int) else when(as_of, "as_of", newest.as_of))
     if state is None:
         oldest = SyncState.oldest(builds)
@@ -569,4 +566,14 @@ def _state_as_of(as_of: When | int, builds: TableVersion, newest: SyncState) -> 
             f"as_of={as_of!r} is before the first readable sync: version {oldest.version} at {oldest.as_of.text()}. "
             "Use a later time."
         )
+    lost = None if isinstance(as_of, int) else SyncState.lost_version(builds, state.version)
+    if lost is not None:
+        raise _lost_entry(builds, lost)
     return state
+
+
+def _lost_entry(builds: TableVersion, version: int) -> StoreFailed:
+    return StoreFailed(
+        f"The store at {builds.location.url} is damaged: the log entry of version {version} is empty or missing. "
+        "Restore it from a backup, or read another version by its number."
+    )

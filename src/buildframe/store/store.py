@@ -330,7 +330,8 @@ class Store(StoreReader):
         BadInput
             If there is no store.
         StoreFailed
-            If the builds table cannot be opened, or the metadata of the version is damaged.
+            If the builds table cannot be opened, or the metadata of the version is damaged. With `drop`, also if a file
+            cannot be read because of another error, such as a timeout.
 
         See Also
         --------
@@ -355,7 +356,7 @@ class Store(StoreReader):
                 if drop:
                     raise
                 return VerifyResult(0, 0, {why.path: verification.NOT_AN_ENTRY})
-            result = verification.verify(self._location, state)
+            result = verification.verify(self._location, state, to_drop=drop)
         if drop and not result.intact:
             damaged: dict[str, list[str]] = {}
             for path in result.damaged:

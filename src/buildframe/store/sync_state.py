@@ -146,6 +146,17 @@ class SyncState:
         return next(cls._from_json(version, entry) for version, entry in metadata if entry is not None)
 
     @classmethod
+    def lost_version(cls, builds: TableVersion, after: int) -> int | None:
+        """Return the first version after this one and before the next sync whose log entry is lost, or None."""
+        for version in range(after + 1, builds.version + 1):
+            metadata = builds.metadata(version)
+            if metadata is not None and not cls._from_json(version, metadata).has_webhook_updates:
+                return None
+            if metadata is None and not builds.log_entry(version):
+                return version
+        return None
+
+    @classmethod
     def _version_at(cls, builds: TableVersion, newest: Self, at: Moment) -> int:
         """Find the last version at or before a time by bisecting the ranges of versions whose times are ordered."""
 

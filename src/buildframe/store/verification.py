@@ -66,8 +66,11 @@ class VerifyResult:
         return f"{format_count(self.files, 'data file')}{older}, {self.bytes / 1e6:,.1f} MB: {outcome}"
 
 
-def verify(location: Location, state: SyncState) -> VerifyResult:
-    """Read all files of a state of the store."""
+def verify(location: Location, state: SyncState, *, to_drop: bool = False) -> VerifyResult:
+    """Read all files of a state of the store.
+
+    Raise StoreFailed for a file that cannot be read if the damaged files are to be dropped.
+    """
     files: list[tuple[str, DataFile]] = []
     damaged: dict[str, str] = {}
     days: set[str] = set()
@@ -83,7 +86,7 @@ def verify(location: Location, state: SyncState) -> VerifyResult:
             damaged[f"{name}/_delta_log"] = "columns are not as they were committed"
         files += [(name, file) for file in table.files()]
     with ThreadPoolExecutor(_WORKERS) as pool:
-        reasons = list(pool.map(lambda named: _damage(location, *named), files))
+        reasons = list(pool.map(lambda named: _damage(location, *named, to_drop), files))
     for (name, file), reason in zip(files, reasons, strict=True):
         if reason is not None:
             damaged[f"{name}/{file.path}"] = reason
@@ -107,26 +110,39 @@ def _open(location: Location, name: str, state: SyncState, damaged: dict[str, st
         damaged[why.path] = NOT_AN_ENTRY
         return None
     except DeltaError as why:
-        damaged[f"{name}/_delta_log"] = location.redacted(one_line(why))[:200]
+        damaged[f"{name}/_delta_log"] = _reason(location, why)
         return None
     if table is None and name in state.contents:
         damaged[f"{name}/_delta_log"] = "is missing"
     return table
 
 
-def _damage(location: Location, table: str, file: DataFile) -> str | None:
+def _damage(location: Location, table: str, file: DataFile, to_drop: bool) -> str | None:
     """Return what is wrong with a file; None if nothing is."""
     try:
         with location.files(table).open_input_file(file.path) as source:
             data = source.read_buffer()
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, pa.ArrowException) as why:  # the file may be intact, as after a timeout
+        reason = _reason(location, why)
+        if to_drop:
+            raise StoreFailed(
+                f"Nothing was dropped from the store at {location.url}, because {table}/{file.path} could not be read "
+                f"and may be intact: {reason}. Try again. If the file stays unreadable, delete it first."
+            ) from None
+        return f"cannot be read: {reason}"
+    try:
         if checksums.recorded_checksum(file.path) is not None:
             checksums.check(location, table, file.path, memoryview(data))
         else:
             pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
-    except FileNotFoundError:
-        return "is missing"
     except StoreFailed:
         return "is not as it was written"
     except (OSError, pa.ArrowException) as why:
-        return f"cannot be read: {location.redacted(' '.join(str(why).split()))[:200]}"
+        return f"cannot be decoded: {_reason(location, why)}"
     return None
+
+
+def _reason(location: Location, why: Exception) -> str:
+    return location.redacted(one_line(why))[:200]
