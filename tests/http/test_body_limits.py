@@ -92,7 +92,7 @@ def test_values_of_any_kind_are_limited() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(b"[", b"]"), (b'{"a":', b"}")])
 def test_nested_lists_and_objects_count_as_values(start: bytes, end: bytes) -> None:
-    nested = b'[{"id":"b1","meta_data":[' + b",".join([start * 100 + end * 100] * 100_001) + b"]}]"
+    nested = b'[{"id":"b1","meta_data":[' + b",".join([start * 100 + b"1" + end * 100] * 100_001) + b"]}]"
     response = Response(200, HEADERS, nested)
     assert peak_mb(lambda: decoder_of(list_builds).read(request_of(list_builds), response)) < 20
 
