@@ -16,7 +16,7 @@ import msgspec
 
 from buildframe import spec
 from buildframe.errors import Incomplete, Malformed
-from buildframe.fetching.link_pagination import unseen
+from buildframe.fetching.link_pagination import MAX_PAGES, unseen
 from buildframe.fetching.listing_state import PagesShrunk
 from buildframe.fetching.page_size import PageSize
 from buildframe.http import protocol
@@ -91,8 +91,10 @@ class JobsOfBuilds:
         jobs: list[Any] = []
         odd: list[OddValue] = []
         seen: set[Hashable] = set()
+        n_pages = 0
         while following is not None:
             page = self._fetch_page(following, self._reader_of(document))
+            n_pages += 1
             listed = page.rows[0].jobs or ()
             new = unseen(listed, attrgetter("id"), seen)
             jobs += [listed[position] for position in new]
@@ -102,11 +104,11 @@ class JobsOfBuilds:
                     f"A page of the jobs of {pipeline}#{number} is not the last, but contains no new job. The service "
                     "links its pages in a circle. Try again."
                 )
-            if len(jobs) > MAX_ROWS:
+            if len(jobs) > MAX_ROWS or (page.next is not None and n_pages >= MAX_PAGES):
                 raise Incomplete(
-                    f"The list of the jobs of {pipeline}#{number} has more than {MAX_ROWS:,} jobs. "
-                    "Perhaps the service links new pages without an end. Leave this build out by its "
-                    "time, or list builds without jobs."
+                    f"The list of the jobs of {pipeline}#{number} has more than {MAX_ROWS:,} jobs "
+                    f"or {MAX_PAGES:,} pages. Perhaps the service links new pages without an end. "
+                    "Leave this build out by its time, or list builds without jobs."
                 )
             following = None if page.next is None else self._client.follow(following, page.next)
         return jobs, odd

@@ -13,7 +13,7 @@ from buildframe.spec.decoders import decoder_of
 from buildframe.spec.odd_values import MAX_ROWS
 
 MAX_VALUES = 10_000_000
-"""Values of a response. Each one takes some ten times its bytes when it is decoded."""
+"""Values of a response, with its lists and objects. A list takes at least 100 bytes of memory."""
 
 
 class _Counter(threading.local):
@@ -51,8 +51,8 @@ def check_size(body: bytes) -> None:
     40 KB of gzip may be 89 million empty rows, which would take gigabytes. Rows are counted
     one by one only if there may be too many.
     """
-    if body.count(b",") >= MAX_VALUES:
-        raise _too_large(f"{MAX_VALUES:,} values")
+    if body.count(b",") + body.count(b"[") + body.count(b"{") >= MAX_VALUES:
+        raise _too_large(f"{MAX_VALUES:,} values, lists and objects")
     if body.count(b"{") <= MAX_ROWS:
         return
     _COUNTER.rows = 0

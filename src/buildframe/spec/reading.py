@@ -10,13 +10,19 @@ import msgspec
 from buildframe.errors import Malformed
 from buildframe.spec.declare import UNKNOWN, Field, Resource, fields_of, nested_resource
 from buildframe.spec.decoders import convert
-from buildframe.spec.odd_values import MAX_ROWS, OddValue, TooManyValues, to_json
+from buildframe.spec.odd_values import OddValue, TooManyValues, to_json
 from buildframe.spec.times import VALID_YEARS, Moment
 
 R = TypeVar("R", bound=Resource)
 Path = tuple[str, ...]
 Report = Callable[[Path, Any, Any], None]
 """Receives the path of an odd value, the value, and the job or other list item that has it."""
+
+_MAX_VALUES = 300_000
+"""Values of a record that is read value by value: a build with 5,000 jobs. They take some seconds."""
+
+_MAX_ITEMS = 20_000
+"""Items of a list in such a record. An object takes long even if it has few values."""
 
 
 def convert_record(kind: type[R], value: Any, report: Callable[[OddValue], None] = lambda odd: None) -> R:
@@ -33,8 +39,11 @@ def convert_record(kind: type[R], value: Any, report: Callable[[OddValue], None]
         required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
         if not isinstance(value, Mapping) or not all(_is_identity(value.get(name)) for name in required):
             raise
-    if any(isinstance(items, list) and len(items) > MAX_ROWS for items in value.values()):
-        raise TooManyValues(f"has a list of more than {MAX_ROWS:,} values of other types than expected")
+    longest = max((len(items) for items in value.values() if isinstance(items, list)), default=0)
+    if longest > _MAX_ITEMS or to_json(value).count(",") > _MAX_VALUES:
+        raise TooManyValues(
+            f"has more than {_MAX_VALUES:,} values, or {_MAX_ITEMS:,} in a list, some of other types than expected"
+        )
     odd: list[tuple[Path, Any, Any]] = []
     record = _convert_fields(kind, value, lambda path, sent, job: odd.append((path, sent, job)))
     for path, sent, job in odd:

@@ -65,18 +65,21 @@ def sort_paths(paths: tuple[Path, ...], body: bytes) -> tuple[Path, ...]:
     longest = max(msgspec.json.decode(body, type=list[msgspec.Raw]), key=len)
     if len(longest) > _MOST_SORTED:
         return paths
-    positions = {path: position for position, path in enumerate(_paths_in(msgspec.json.decode(longest)))}
+    depth = max(map(len, paths), default=0)
+    found = _paths_in(msgspec.json.decode(longest), depth)
+    positions = {path: position for position, path in enumerate(found)}
     last = len(positions)
     return tuple(sorted(paths, key=lambda path: [positions.get(path[: n + 1], last) for n in range(len(path))]))
 
 
-def _paths_in(value: Any) -> Iterator[Path]:
+def _paths_in(value: Any, depth: int) -> Iterator[Path]:
+    """Return the paths of up to `depth` keys in a value; of a list, those in its longest object."""
     if isinstance(value, list):
-        yield from _paths_in(max(value, key=lambda one: len(one) if isinstance(one, dict) else 0, default=None))
-    elif isinstance(value, dict):
+        value = max(value, key=lambda item: len(item) if isinstance(item, dict) else 0, default=None)
+    if isinstance(value, dict) and depth:
         for key, nested in value.items():
             yield (key,)
-            yield from ((key, *path) for path in _paths_in(nested))
+            yield from ((key, *path) for path in _paths_in(nested, depth - 1))
 
 
 def _all_paths(resource: type[Resource]) -> tuple[Path, ...]:

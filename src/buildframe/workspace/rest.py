@@ -24,6 +24,7 @@ from buildframe.fetching.metadata import ListingMetadata
 from buildframe.fetching.options import BuildListOptions
 from buildframe.fetching.source import PAGE_SIZE, ListSource
 from buildframe.fetching.time_ranges import TimeRange
+from buildframe.formatting import format_count
 from buildframe.http import protocol
 from buildframe.http.body_limits import check_size
 from buildframe.http.client import Client
@@ -392,10 +393,23 @@ def frame_of(records: Sequence[Any]) -> pd.DataFrame:
     """Return records as a frame with a column for each key, whose Arrow type is inferred from the values."""
     rows = [record if isinstance(record, dict) else {"value": record} for record in records]
     names = dict.fromkeys(name for row in rows for name in row)
+    n_cells = (len(rows) + _CELLS_OF_COLUMN) * len(names)
+    if n_cells > max(_MAX_CELLS, 10 * sum(map(len, rows))):
+        raise Malformed(
+            f"The response has {len(names):,} different keys in {format_count(len(rows), 'row')}: too many for "
+            "the columns of a frame. Use get(), which returns the rows as they are."
+        )
     columns = {replace_terminal_controls(name): _column([row.get(name) for row in rows]) for name in names}
     if not columns:
         return pd.DataFrame(index=range(len(rows)))
     return replace_controls(pa.table(columns)).to_pandas(types_mapper=_dtype)
+
+
+_MAX_CELLS = 10_000_000
+"""Cells of a frame, unless one in ten has a value. Rows that share no keys would take gigabytes."""
+
+_CELLS_OF_COLUMN = 1_000
+"""A column takes as much time as so many cells, however few rows it has."""
 
 
 def _dtype(kind: pa.DataType) -> Any:
