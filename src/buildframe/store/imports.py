@@ -311,7 +311,7 @@ class ExportImport:
             if table is None:
                 return {}
             rows = table.read_rows(days, "id", ids)
-        return dict(zip(rows["id"].to_pylist(), rows["build_id"].to_pylist(), strict=True))
+        return {row["id"]: row["build_id"] for row in rows.select(["id", "build_id"]).to_pylist()}
 
     def _batch(self, builds: pd.DataFrame, jobs: pd.DataFrame) -> SyncBatch:
         """Return the input of a commit. The store's time is that of syncs; before the first, the latest of builds."""
@@ -350,6 +350,7 @@ def _with_latest(name: str, rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows of a table with their latest event time in microseconds instead of all event times."""
     times = EVENT_TIMES[name]
     latest = pc.max_element_wise(*(rows[time].cast(pa.int64()) for time in times))
+    assert isinstance(latest, pa.ChunkedArray)
     return rows.drop_columns([*times]).append_column("latest", latest).to_pylist()
 
 

@@ -86,7 +86,7 @@ def verify(location: Location, state: SyncState, *, to_drop: bool = False) -> Ve
             damaged[f"{name}/_delta_log"] = "columns are not as they were committed"
         files += [(name, file) for file in table.files()]
     with ThreadPoolExecutor(_WORKERS) as pool:
-        reasons = list(pool.map(lambda named: _damage(location, *named, to_drop), files))
+        reasons = list(pool.map(lambda named: _damage(location, named[0], named[1], to_drop), files))
     for (name, file), reason in zip(files, reasons, strict=True):
         if reason is not None:
             damaged[f"{name}/{file.path}"] = reason
