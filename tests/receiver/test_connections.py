@@ -72,11 +72,11 @@ def ask_health(line: socket.socket) -> None:
     assert response.startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("many", [300, 900])
+@pytest.mark.parametrize("many", [300, 450])
 def test_half_open_connections_do_not_shut_deliveries_out_for_good(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
-    monkeypatch.setattr(asgi, "REQUEST_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(asgi, "REQUEST_TIMEOUT_S", 5.0)
     with serving(receiver.application(store, [SECRET])) as served, half_open(served, many):
         statuses, deadline = [delivered(served, 0)], time.monotonic() + 30
         while statuses[-1] != 204:
@@ -85,6 +85,15 @@ def test_half_open_connections_do_not_shut_deliveries_out_for_good(
             statuses.append(delivered(served, 0))
         assert set(statuses) == ({204} if many < MAX_CONNECTIONS else {503, 204})
     assert len(states(store)) == 2
+
+
+def test_connections_above_the_limit_of_sockets_are_closed_at_once(
+    store: bf.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buildframe.receiver.server.MAX_SOCKETS", 3)
+    with serving(receiver.application(store, [SECRET])) as served, half_open(served, 5) as lines:
+        assert [rest(line) for line in lines[3:]] == [b"", b""]
+        ask_health(lines[0])
 
 
 def test_a_request_that_does_not_come_is_given_up(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
