@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"].values()
 REQUIREMENTS = [Requirement(line) for line in chain(PROJECT["dependencies"], *EXTRAS)]
-PRIVATE = ("httpcore", "httpx")
+PRIVATE = ("httpcore", "httpx", "uvicorn")
 """Requirements of which private attributes are used. Only they have an upper bound."""
 
 CONSTRAINTS = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 import resource
 import shutil
+import socket
+import sqlite3
 import stat
 import threading
 import time
@@ -14,6 +17,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +26,7 @@ import pytest
 import buildframe as bf
 from buildframe import receiver, webhooks
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.receiver import server
 from buildframe.receiver.inbox import Inbox
 from buildframe.receiver.reduced_bodies import reduce_body
 from buildframe.spec import Moment
@@ -57,6 +63,19 @@ def files(folder: Path) -> list[str]:
 def close(inbox: Inbox) -> None:
     inbox.stop()
     inbox.close()
+
+
+def damage_a_body(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-2_000] ^= 8
+    path.write_bytes(content)
+
+
+@pytest.fixture(autouse=True)
+def _only_the_owner_writes() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 # --- the database
@@ -126,7 +145,7 @@ def test_a_database_of_another_store_is_refused_and_stays(tmp_path: Path) -> Non
 def test_a_link_is_not_followed(tmp_path: Path, name: str) -> None:
     target = tmp_path / "of-another-program"
     (tmp_path / name).symlink_to(target)
-    with pytest.raises(StoreFailed, match=f"{name} is a link"):
+    with pytest.raises(StoreFailed, match=f"{name}' is a link"):
         Inbox(tmp_path / "inbox.sqlite", "store-1")
     assert not target.exists()
 
@@ -137,6 +156,47 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store/_deliveries").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreFailed, match="_deliveries' is a link"):
         receiver.application(store, [SECRET])
+
+
+@pytest.mark.parametrize("name", ["w", "w/inbox.sqlite", "w/inbox.lock", "w/inbox.sqlite-journal"])
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_what_another_user_could_write_to_is_refused_also_while_the_receiver_runs(
+    tmp_path: Path, name: str, is_foreign: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite deletes the files that a journal names."""
+    path = tmp_path / "w/inbox.sqlite"
+    inbox = opened(path)
+    assert put(inbox, 1) == [None]
+    if is_foreign:
+        lstat, owner = Path.lstat, os.geteuid() + 1
+        status = os.stat_result([*(tmp_path / name).lstat()[:4], owner, *(tmp_path / name).lstat()[5:]])
+        monkeypatch.setattr(Path, "lstat", lambda self: status if self == tmp_path / name else lstat(self))
+    else:
+        (tmp_path / name).chmod((tmp_path / name).stat().st_mode | stat.S_IWGRP)
+    with pytest.raises(StoreFailed, match=f"{name}'.* Choose another local folder with --write-ahead"):
+        Inbox(path, "store-1")
+    if name != "w/inbox.lock":
+        shutil.copy(path, tmp_path / "copy")
+        path.unlink()
+        os.rename(tmp_path / "copy", path)
+        path.chmod(0o660 if name == "w/inbox.sqlite" else 0o600)
+        assert put(inbox, 2) == ["The delivery cannot be written to disk now. Send it again later."]
+    close(inbox)
+
+
+def test_a_store_in_which_all_users_can_write_needs_another_folder(tmp_path: Path) -> None:
+    store = synced(tmp_path / "store")
+    (tmp_path / "store").chmod(0o777)
+    with pytest.raises(StoreFailed, match=r"Every user can write to .*--write-ahead"):
+        receiver.application(store, [SECRET])
+    receiver.application(store, [SECRET], write_ahead=tmp_path / "w")
+    (tmp_path / "store").chmod(0o1777)  # as /tmp
+    receiver.application(store, [SECRET])
+
+
+def test_a_path_instead_of_a_store_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"store is of type str\. Pass buildframe\.Store"):
+        receiver.application("ci-history", [SECRET])  # type: ignore[arg-type]
 
 
 def test_any_flipped_bit_loses_a_few_deliveries_at_most_and_is_reported(
@@ -169,6 +229,55 @@ def test_any_flipped_bit_loses_a_few_deliveries_at_most_and_is_reported(
     assert sum(loss > 10 for loss in losses) < 6, losses
 
 
+@pytest.mark.parametrize("bits", [0, 1, 8])
+def test_one_damaged_page_loses_only_its_own_deliveries(tmp_path: Path, bits: int) -> None:
+    """The first four pages are header, map, and roots of the tables; a page holds at most three of the deliveries."""
+    inbox = opened(tmp_path / "inbox.sqlite")
+    put(inbox, *range(50))
+    inbox.remove(inbox.oldest()[:20])  # so ids begin at 21
+    close(inbox)
+    whole = inbox.path.read_bytes()
+    pages = [page for page in range(4 * 4096, len(whole), 4096) if whole[page] == 13]  # leaves of tables
+    assert len(pages) > 10
+    for page in pages:
+        content = bytearray(whole)
+        content[page : page + (1 if bits else 4096)] = bytes([13 ^ bits]) if bits else bytes(4096)
+        inbox.path.write_bytes(content)
+        again = opened(inbox.path)
+        assert len(waiting(again)) >= 27
+        close(again)
+
+
+def test_a_damaged_id_loses_nothing(tmp_path: Path) -> None:
+    inbox = opened(tmp_path / "inbox.sqlite")
+    put(inbox, *range(50))
+    close(inbox)
+    content = bytearray(inbox.path.read_bytes())
+    last = content.rindex(b"job.started", 0, content.index(b"{49}"))
+    number = content.rindex(50, last - 25, last)  # the id is one byte before the header of the row
+    content[number] = 18
+    inbox.path.write_bytes(content)
+    again = opened(inbox.path)
+    assert sorted(waiting(again)) == list(range(50))
+    assert list(tmp_path.glob("*-damaged-*.sqlite"))
+    close(again)
+
+
+def test_a_copy_that_fails_loses_nothing(tmp_path: Path) -> None:
+    inbox = opened(tmp_path / "inbox.sqlite")
+    put(inbox, *range(50))
+    close(inbox)
+    damage_a_body(inbox.path)
+    inbox = opened(inbox.path)
+    with full_disk(40_000), pytest.raises(sqlite3.Error):
+        waiting(inbox)
+    assert files(tmp_path) == ["inbox.lock", "inbox.sqlite", "inbox.sqlite-journal"]
+    assert put(inbox, 50) == [None]
+    assert len(waiting(inbox)) == 50
+    assert len(list(tmp_path.glob("inbox-damaged-*.sqlite"))) == 1
+    close(inbox)
+
+
 @pytest.mark.parametrize("content", [b"no database", bytes(100_000), b"SQLite format 3\0" + b"\xff" * 9_000])
 def test_what_is_no_database_is_renamed_and_the_receiver_starts(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
@@ -194,6 +303,18 @@ def test_a_moved_database_is_noticed_before_anything_is_acknowledged(tmp_path: P
     close(again)
 
 
+def test_a_folder_that_is_away_for_a_while_is_no_damage(tmp_path: Path) -> None:
+    inbox = opened(tmp_path / "w/inbox.sqlite")
+    put(inbox, 1)
+    (tmp_path / "w").rename(tmp_path / "away")
+    assert put(inbox, 2) == ["The delivery cannot be written to disk now. Send it again later."]
+    (tmp_path / "away").rename(tmp_path / "w")
+    assert put(inbox, 3) == [None]
+    assert waiting(inbox) == [1, 3]
+    assert not list(tmp_path.glob("w/*damaged*"))
+    close(inbox)
+
+
 def test_a_batch_of_a_replaced_database_removes_nothing_else(tmp_path: Path) -> None:
     one, two = opened(tmp_path / "inbox.sqlite"), opened(tmp_path / "inbox.sqlite")
     put(one, 1, 2, 3)
@@ -209,9 +330,7 @@ def test_a_batch_of_a_replaced_database_removes_nothing_else(tmp_path: Path) -> 
 def test_of_two_receivers_that_meet_damage_one_replaces_the_database(tmp_path: Path) -> None:
     one, two = opened(tmp_path / "inbox.sqlite"), opened(tmp_path / "inbox.sqlite")
     put(one, *range(40))
-    damaged = bytearray(one.path.read_bytes())
-    damaged[-2_000] ^= 8  # in a body
-    one.path.write_bytes(damaged)
+    damage_a_body(one.path)
     assert len(waiting(two)) == len(waiting(one)) == 39
     assert put(one, 40) == put(two, 41) == [None]
     assert len(list(tmp_path.glob("*-damaged-*.sqlite"))) == 1
@@ -220,12 +339,29 @@ def test_of_two_receivers_that_meet_damage_one_replaces_the_database(tmp_path: P
     close(two)
 
 
+def test_a_database_is_not_replaced_during_a_commit_of_another_receiver(tmp_path: Path) -> None:
+    two = opened(tmp_path / "inbox.sqlite")
+    put(two, *range(10))
+    damage_a_body(two.path)
+    one = opened(two.path)
+    with ThreadPoolExecutor(1) as pool:
+        with two._transaction() as database:
+            database.execute("UPDATE deliveries SET received_us = received_us WHERE id = 1")
+            replaced = pool.submit(waiting, one)
+            time.sleep(0.3)
+            assert not replaced.done()
+        assert len(replaced.result(30)) == 9
+    close(one)
+    close(two)
+
+
 def test_each_request_gets_a_response_if_the_database_is_replaced_by_that_of_another_store(tmp_path: Path) -> None:
     one = opened(tmp_path / "inbox.sqlite")
     one.path.rename(tmp_path / "moved.sqlite")
     other = opened(one.path, "store-2")
-    assert put(one, 1) == ["The delivery cannot be written to disk now. Send it again later."]
-    assert (one.failures, waiting(other)) == (1, [])
+    for n in (1, 2):
+        assert put(one, n) == ["The delivery cannot be written to disk now. Send it again later."]
+        assert (one.failures, waiting(other)) == (n, [])
     close(other)
     one.path.unlink()
     assert put(one, 2) == [None]
@@ -259,6 +395,14 @@ def test_one_receiver_of_a_store_writes_at_a_time(tmp_path: Path) -> None:
     close(two)
 
 
+def test_a_lock_that_is_damaged_is_named(tmp_path: Path) -> None:
+    (tmp_path / "inbox.lock").write_bytes(b"no database" * 400)
+    inbox = opened(tmp_path / "inbox.sqlite")
+    with pytest.raises(StoreFailed, match=r"inbox\.lock' cannot be locked: file is not a database.*delete the file"):
+        inbox.take_turn()
+    close(inbox)
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     store = synced(tmp_path / "store")
     (tmp_path / "file").touch()
@@ -274,6 +418,33 @@ def test_an_object_store_needs_a_local_folder() -> None:
 
 
 # --- the receiver
+
+
+def test_what_is_unknown_at_the_end_is_a_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The folder is away while the receiver runs, and when it stops."""
+    application = receiver.application(synced(tmp_path / "store"), [SECRET], every=3600, write_ahead=tmp_path / "w")
+    with serving(application) as served:
+        assert sent(served.url, 0) == 204
+        (tmp_path / "w").rename(tmp_path / "away")
+        health = httpx.get(f"{served.url}health")
+        assert (health.status_code, health.json()["waiting"], health.json()["disk_failures"]) == (503, None, 1)
+    assert application.state.status()["waiting"] is None
+    assert "An unknown number of deliveries stay in " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("is_started", "lost", "waiting", "is_failed"),
+    [(True, 0, 0, False), (False, 0, 0, True), (True, 1, 0, True), (True, 0, 1, True), (True, 0, None, True)],
+)
+def test_a_receiver_that_did_not_start_or_may_have_left_deliveries_has_failed(
+    monkeypatch: pytest.MonkeyPatch, is_started: bool, lost: int, waiting: int | None, is_failed: bool
+) -> None:
+    running = SimpleNamespace(started=is_started, run=lambda sockets: None)
+    monkeypatch.setattr(server, "server", lambda application: running)
+    state = SimpleNamespace(status=lambda: {"lost": lost, "waiting": waiting})
+    application: Any = SimpleNamespace(state=state)
+    with socket.socket() as listener:
+        assert server.serve(application, listener) is is_failed
 
 
 def sent(url: str, number: int) -> int:
@@ -292,10 +463,10 @@ def test_no_secret_and_no_name_is_on_disk_and_nobody_else_may_read_it(tmp_path: 
 
 
 @contextmanager
-def full_disk(path: Path) -> Iterator[None]:
-    """Let no file of this process become larger than this one."""
+def full_disk(size: int) -> Iterator[None]:
+    """Let no file of this process become larger than so many bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
@@ -308,7 +479,7 @@ def test_a_full_disk_is_a_503_and_the_receiver_recovers_without_a_delivery(
     store = synced(tmp_path / "store")
     with serving(receiver.application(store, [SECRET], every=3600, write_ahead=tmp_path / "w")) as served:
         (path,) = (tmp_path / "w").glob("*.sqlite")
-        with full_disk(path):
+        with full_disk(path.stat().st_size):
             refused = [sent(served.url, number) for number in range(40)]
             assert set(refused[-2:]) == {503}
             health = httpx.get(f"{served.url}health")

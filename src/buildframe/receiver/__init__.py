@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,9 +127,9 @@ def application(
     Raises
     ------
     BadInput
-        If the store was never synced, a token is invalid, or an object store has no `write_ahead`.
+        If `store` is not a Store or was never synced, a token is invalid, or an object store has no `write_ahead`.
     StoreFailed
-        If the folder `write_ahead` cannot be written.
+        If the folder `write_ahead` cannot be written, or other users can write to it.
     MissingExtra
         If the extra `receiver` is not installed.
 
@@ -135,6 +137,10 @@ def application(
     --------
     app : The same, configured by environment variables.
     """
+    if not isinstance(store, Store):
+        raise BadInput(
+            f"store is of type {type(store).__name__}. Pass buildframe.Store(...) with the path or URL of the store."
+        )
     with needs_extra("The webhook receiver", "receiver", "starlette"):
         from buildframe.receiver.asgi import ReceiverApp
     inbox = Inbox(database_of(store, write_ahead), id_of(store))
@@ -151,9 +157,17 @@ def database_of(store: Store, write_ahead: str | os.PathLike[str] | None) -> Pat
             f"The store at {store.url} is not a local folder. Set a persistent local folder for waiting deliveries "
             "with --write-ahead (write_ahead= in Python, or BUILDFRAME_WRITE_AHEAD)."
         )
-    folder = Path(store.url, "_deliveries")
-    if folder.is_symlink():
+    if _is_writable_by_all(store.url):
         raise StoreFailed(
-            f"{str(folder)!r} is a link. Choose its target with --write-ahead (write_ahead= in Python) instead."
+            f"Every user can write to {store.url!r}, and so replace deliveries that wait in it. "
+            "Choose another local folder with --write-ahead (write_ahead= in Python), or run "
+            "`chmod o-w` on the store's folder."
         )
-    return folder / "deliveries.sqlite"
+    return Path(store.url, "_deliveries", "deliveries.sqlite")
+
+
+def _is_writable_by_all(folder: str) -> bool:
+    with suppress(OSError):  # an error of the store says more
+        mode = os.stat(folder).st_mode
+        return os.name == "posix" and bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 import zlib
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from buildframe.errors import StoreFailed
@@ -39,6 +41,9 @@ _SETTINGS = (
     "trusted_schema = OFF",
 )
 _SETTINGS_OF_NEW = (f"page_size = {_PAGE_BYTES}", "auto_vacuum = INCREMENTAL")
+_MIN_ROW_BYTES = 100
+# Messages of damage that SQLite reports with the code of all other errors
+_DAMAGED_SCHEMA = ("no such table", "no such column", "unsupported file format")
 _PROBE = ""  # event of a row that only tests whether the file can be written
 _LOG = logging.getLogger("buildframe")
 
@@ -63,7 +68,7 @@ class Inbox:
     """
     Store deliveries in a database. Methods can be called from any thread.
 
-    A damaged database is renamed, never deleted, and what can be read of it is copied into a new one.
+    A damaged database gets another name, and what can be read of it is copied into a new one.
 
     Parameters
     ----------
@@ -94,12 +99,13 @@ class Inbox:
         """Open the database, and check all of it."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._turn = _connect(self.path.with_suffix(".lock"), timeout=0)
+            self._turn = _PrivateDatabase(self.path.with_suffix(".lock"), timeout=0)
             self._open()
         except (OSError, sqlite3.Error) as why:
             raise StoreFailed(
                 f"The database {str(self.path)!r} of waiting deliveries cannot be opened: {why}. "
-                "Choose another local folder with --write-ahead (write_ahead= in Python)."
+                "Choose another local folder with --write-ahead (write_ahead= in Python). "
+                "The receiver creates it, for its own user only."
             ) from None
 
     def put(self, received_us: int, event: str, body: bytes) -> Future[str | None]:
@@ -120,9 +126,16 @@ class Inbox:
 
     def take_turn(self) -> bool:
         """Return whether this receiver writes to the store: from now on until it is closed or its process ends."""
-        with suppress(sqlite3.OperationalError):  # another receiver writes
+        try:
             if not self._turn.in_transaction:
                 self._turn.execute("BEGIN EXCLUSIVE")
+        except sqlite3.DatabaseError as why:
+            if _name(why) != "SQLITE_BUSY":  # which means that another receiver writes
+                lock = str(self.path.with_suffix(".lock"))
+                raise StoreFailed(
+                    f"{lock!r} cannot be locked: {why}. Stop the receivers of this store, "
+                    "delete the file, and start them again."
+                ) from None
         return self._turn.in_transaction
 
     def oldest(self) -> list[WaitingDelivery]:
@@ -132,9 +145,8 @@ class Inbox:
             try:
                 return list(self._oldest())
             except sqlite3.DatabaseError as why:
-                if not _is_damage(why, self.path):
-                    raise
-                self._replace_damaged(why)
+                self._replace_damaged(self._connection, why)
+                self._reopen_if_moved()
                 return list(self._oldest())
 
     def remove(self, deliveries: Sequence[WaitingDelivery]) -> None:
@@ -207,9 +219,7 @@ class Inbox:
             try:
                 self._write(deliveries)
             except sqlite3.DatabaseError as why:
-                if not _is_damage(why, self.path):
-                    raise
-                self._replace_damaged(why)
+                self._replace_damaged(self._connection, why)
                 self._write(deliveries)
         except Exception as why:  # each delivery gets a response
             if not self.failures:
@@ -224,14 +234,12 @@ class Inbox:
 
     def _write(self, deliveries: Sequence[WaitingDelivery]) -> None:
         with self._transaction() as database:
-            database.executemany(_INSERT, [delivery[1:] for delivery in deliveries])
+            _insert_rows(database, deliveries)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._database:
-            self._connection.execute("BEGIN IMMEDIATE")
-            if self._reopen_if_moved():
-                self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
@@ -240,19 +248,19 @@ class Inbox:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def _reopen_if_moved(self) -> bool:
-        if self._is_at_path():
-            return False
-        moved = self._connection
-        self._open()
-        moved.close()
-        return True
+    def _begin(self) -> None:
+        """Begin a transaction in the file at the path, which another receiver may just replace."""
+        while not self._connection.in_transaction:
+            self._reopen_if_moved()
+            self._connection.execute("BEGIN IMMEDIATE")
+            if self._connection.is_moved():
+                self._connection.execute("ROLLBACK")
 
-    def _is_at_path(self) -> bool:
-        """Return whether the open file is still the one at the path. Another receiver or a person may have moved it."""
-        with suppress(OSError):
-            return os.path.samestat(os.stat(self.path), self._status)
-        return False
+    def _reopen_if_moved(self) -> None:
+        moved = self._connection
+        if moved.is_moved():
+            self._open()
+            moved.close()
 
     def _oldest(self) -> Iterator[WaitingDelivery]:
         query = f"{_SELECT} WHERE event <> ? ORDER BY id LIMIT {BATCH_SIZE}"
@@ -265,32 +273,32 @@ class Inbox:
             size += len(delivery.body)
             yield delivery
 
-    def _open(self) -> None:
-        """Open the database, or replace it if it is damaged."""
+    def _open(self, *, may_replace: bool = True) -> None:
+        """Open the database, and replace it if it is damaged."""
+        database = _PrivateDatabase(self.path, timeout=30)
         try:
-            self._connection = self._checked()
-        except sqlite3.DatabaseError as why:
-            if not _is_damage(why, self.path):
-                raise
-            self._replace_damaged(why)
+            self._prepare(database)
+        except BaseException as why:
+            with closing(database):
+                if not may_replace:
+                    raise
+                self._replace_damaged(database, why)
+            self._open(may_replace=False)
+        else:
+            self._connection = database
 
-    def _checked(self) -> sqlite3.Connection:
-        """Open the database, and check all of it."""
-        connection = _connect(self.path, timeout=30)
-        try:
-            self._status = os.stat(self.path)
-            _prepare(connection)
-            (state,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if state != "ok":
-                raise sqlite3.DatabaseError(state)
-            connection.execute("BEGIN IMMEDIATE")
-            self._check_owner(connection)
-            connection.execute("COMMIT")
-            connection.execute(f"PRAGMA max_page_count = {MAX_BYTES // _PAGE_BYTES}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        """Set how a database is written, check all of it, and create its tables if it is new."""
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        for setting in _SETTINGS if pages else (*_SETTINGS, *_SETTINGS_OF_NEW):
+            database.execute(f"PRAGMA {setting}").fetchall()
+        (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(state)
+        database.execute("BEGIN IMMEDIATE")
+        self._check_owner(database)
+        database.execute("COMMIT")
+        database.execute(f"PRAGMA max_page_count = {MAX_BYTES // _PAGE_BYTES}")
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
         """Create the tables in a new database; check that an existing one is of this version and store."""
@@ -306,62 +314,128 @@ class Inbox:
                 "report."
             )
 
-    def _replace_damaged(self, why: Exception) -> None:
-        """Rename the damaged database, and copy its intact deliveries into a new one."""
+    def _replace_damaged(self, damaged: _PrivateDatabase, why: BaseException) -> None:
+        """Put a copy with the intact deliveries in place of a damaged database, if `why` is damage.
+
+        Otherwise raise `why`. Open connections to the damaged file notice that it has moved.
+        """
+        if not _is_damage(why, self.path):
+            raise why
         with self._database:
-            if not self._is_at_path():  # another receiver has replaced it
-                self._connection = self._checked()
-                return
-            aside = self.path.with_name(f"{self.path.stem}-damaged-{time.time_ns()}{self.path.suffix}")
+            try:
+                _lock(damaged, self.path)
+                if not damaged.is_moved():  # otherwise another receiver has replaced it
+                    self._replace_by_copy(damaged, why)
+            finally:
+                with suppress(sqlite3.Error):
+                    damaged.execute("ROLLBACK")
+
+    def _replace_by_copy(self, damaged: sqlite3.Connection, why: BaseException) -> None:
+        aside = self.path.with_name(f"{self.path.stem}-damaged-{time.time_ns()}{self.path.suffix}")
+        intact = _intact_deliveries(damaged, self.path.stat().st_size // _MIN_ROW_BYTES)
+        with TemporaryDirectory(prefix=f"{self.path.stem}-", dir=self.path.parent) as folder:
+            copy = Path(folder, self.path.name)
+            with closing(_PrivateDatabase(copy, timeout=30)) as database:
+                self._prepare(database)
+                database.execute("BEGIN IMMEDIATE")
+                _insert_rows(database, intact)
+                database.execute("COMMIT")
+            if os.name == "nt":  # replaces no open file; each receiver has its own folder there
+                damaged.close()
             journal = Path(f"{self.path}-journal")
-            if journal.exists():  # SQLite would apply it to the new database
+            if journal.exists():  # SQLite would apply it to the copy
                 journal.rename(f"{aside}-journal")
-            self.path.rename(aside)
-            self._connection = self._checked()
-            intact = _intact_deliveries(aside)
-            self._write(intact)
+            try:
+                os.link(self.path, aside)  # so that there is a database at the path at any time
+            except OSError:  # the file system has no hard links
+                self.path.rename(aside)
+            copy.replace(self.path)
         message = "%s was damaged (%s), and is now %s. %d of its deliveries wait. The next sync adds lost ones"
         _LOG.error(message, self.path, why, aside.name, len(intact))
 
 
-def _is_damage(why: Exception, path: Path) -> bool:
+class _PrivateDatabase(sqlite3.Connection):
+    """Connection to a database to which no other user can write. It is created if needed."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        _check_private(path.parent)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        _check_private(path)
+        with suppress(FileNotFoundError):
+            _check_private(Path(f"{path}-journal"))
+        self._path = path
+        self._status = path.stat()  # if the file is replaced before SQLite opens it, it counts as moved
+        super().__init__(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        # A damaged text is no error of its own
+        self.text_factory = lambda text: text.decode(errors="replace")
+
+    def is_moved(self) -> bool:
+        """Return whether the file is no longer at the path: a receiver or a person has moved it."""
+        try:
+            return not os.path.samestat(self._path.stat(), self._status)
+        except OSError:
+            return True
+
+
+def _check_private(path: Path) -> None:
+    """Refuse what another user can write: SQLite deletes any file that a forged journal names."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(f"{str(path)!r} is a link")
+    if os.name != "posix":
+        return
+    if status.st_uid != os.geteuid():
+        raise OSError(f"{str(path)!r} belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(f"other users can write to {str(path)!r}, until you run `chmod go-w`")
+
+
+def _lock(damaged: sqlite3.Connection, path: Path) -> None:
+    """Wait for transactions of other receivers, and allow no more."""
+    if damaged.in_transaction:
+        damaged.execute("ROLLBACK")
+    try:
+        damaged.execute("BEGIN EXCLUSIVE")
+    except sqlite3.DatabaseError as why:
+        if not _is_damage(why, path):  # damage that prevents this prevents their transactions, too
+            raise
+
+
+def _is_damage(why: BaseException, path: Path) -> bool:
     """Return whether an error means that the database is damaged, not that something is in the way."""
     is_version = _name(why) == "SQLITE_READONLY" and os.access(path, os.W_OK)  # a damaged number of the file format
-    return type(why) is sqlite3.DatabaseError or is_version or _name(why) == "SQLITE_ERROR"
+    return type(why) is sqlite3.DatabaseError or is_version or str(why).startswith(_DAMAGED_SCHEMA)
 
 
-def _name(why: Exception) -> str:
+def _name(why: BaseException) -> str:
     return getattr(why, "sqlite_errorname", "")
 
 
-def _connect(path: Path, timeout: float) -> sqlite3.Connection:
-    """Connect to a database that only its owner can read; create it if needed."""
-    if path.is_symlink():
-        raise OSError(f"{path.name} is a link")
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    connection.text_factory = lambda text: text.decode(errors="replace")  # a damaged text is no error of its own
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Set how a database is written. What the file itself records is set in a new one only."""
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    for setting in _SETTINGS if pages else (*_SETTINGS, *_SETTINGS_OF_NEW):
-        connection.execute(f"PRAGMA {setting}").fetchall()
+def _insert_rows(database: sqlite3.Connection, deliveries: Sequence[WaitingDelivery]) -> None:
+    database.executemany(_INSERT, [delivery[1:] for delivery in deliveries])
 
 
 def _checksum(received_us: int, event: str, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(f"{received_us} {event}".encode()))
 
 
-def _intact_deliveries(path: Path) -> list[WaitingDelivery]:
-    """Read a damaged database, one delivery after the other."""
-    found: list[WaitingDelivery] = []
-    with suppress(sqlite3.DatabaseError), closing(_connect(path, timeout=30)) as connection:
-        first, last = connection.execute("SELECT min(id), max(id) FROM deliveries").fetchone()
-        for id in range(first or 0, min(last or 0, (first or 0) + MAX_BYTES // 100) + 1):
-            with suppress(sqlite3.Error):
-                found += map(WaitingDelivery._make, connection.execute(f"{_SELECT} WHERE id = ?", [id]))
-    return [delivery for delivery in found if delivery.is_intact]
+def _intact_deliveries(damaged: sqlite3.Connection, most: int) -> list[WaitingDelivery]:
+    """Read a database of at most so many deliveries: from both ends, and between damage by id."""
+    head = _readable(damaged, f"{_SELECT} ORDER BY id")
+    before = head[-1].id if head else 0
+    tail = _readable(damaged, f"{_SELECT} WHERE id > ? ORDER BY id DESC", before)[::-1]
+    after = tail[0].id if tail else before + most
+    between: list[WaitingDelivery] = []
+    for id in range(max(before + 1, after - most), after):
+        between += _readable(damaged, f"{_SELECT} WHERE id = ?", id)
+    unique = dict.fromkeys((*head, *between, *tail))  # damaged ids can make the ranges overlap
+    return [delivery for delivery in unique if delivery.is_intact]
+
+
+def _readable(damaged: sqlite3.Connection, query: str, *parameters: int) -> list[WaitingDelivery]:
+    """Return the rows of a query, up to the first one that cannot be read."""
+    rows: list[WaitingDelivery] = []
+    with suppress(sqlite3.Error, OverflowError):  # a damaged id may be the largest one
+        rows += map(WaitingDelivery._make, damaged.execute(query, parameters))
+    return rows

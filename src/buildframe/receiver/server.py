@@ -13,11 +13,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from buildframe.receiver import asgi
 
 MAX_CONNECTIONS = 400  # each may use MAX_BODY_BYTES of memory before its delivery is verified
+MAX_SOCKETS = MAX_CONNECTIONS + 100  # further ones are closed; a process may often open 1,024 files
 MAX_HEADER_BYTES = 32_768
 RESPONSE_TIMEOUT_S = 60.0  # from the last header of a request to the end of its response
 
 
-def serve(application: Starlette, listener: socket.socket) -> int:
+def serve(application: Starlette, listener: socket.socket) -> bool:
     """
     Serve until a signal stops the process. Then write the deliveries that wait.
 
@@ -30,13 +31,14 @@ def serve(application: Starlette, listener: socket.socket) -> int:
 
     Returns
     -------
-    int
-        Number of acknowledged deliveries that are not in the store.
+    bool
+        Whether the receiver did not start, or acknowledged deliveries may not be in the store.
     """
+    running = server(application)
     with suppress(KeyboardInterrupt):
-        server(application).run(sockets=[listener])
+        running.run(sockets=[listener])
     status = application.state.status()
-    return int(status["lost"] + (status["waiting"] or 0))
+    return not running.started or status["waiting"] != 0 or status["lost"] > 0
 
 
 def server(application: Starlette) -> uvicorn.Server:
@@ -51,6 +53,7 @@ def server(application: Starlette) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         limit_concurrency=MAX_CONNECTIONS,
+        backlog=100,  # asyncio accepts so many at once, and logs as many errors if it cannot
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_graceful_shutdown=5,
     )
@@ -68,6 +71,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        if len(self.connections) > MAX_SOCKETS:
+            transport.abort()
         self._limit(asgi.REQUEST_TIMEOUT_S)
 
     def data_received(self, data: bytes) -> None:

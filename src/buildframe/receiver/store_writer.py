@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from buildframe import webhooks
@@ -23,6 +24,7 @@ from buildframe.webhooks import HEADER_NAMES, Event
 WRITE_INTERVAL_S = 60.0  # maximum time that a delivery waits before it is written
 
 _DAY = 86_400.0
+_FAILURES = (BuildframeError, OSError, sqlite3.Error)  # of the store and of the inbox
 _LOG = logging.getLogger("buildframe")
 
 
@@ -76,11 +78,14 @@ class StoreWriter:
         self._closing.set()
         self._inbox.is_due.set()
         self._thread.join()
-        self._at_end = self.status()
-        if not self._inbox.take_turn():
-            self._at_end["waiting"] = 0  # the receiver whose turn it is writes them
-        if self._at_end["waiting"]:
-            _LOG.error("%d deliveries stay in %s until the next start", self._at_end["waiting"], self._inbox.path)
+        status = self.status()
+        with suppress(*_FAILURES):
+            if not self._inbox.take_turn():
+                status["waiting"] = 0  # the receiver whose turn it is writes them
+        if status["waiting"] != 0:
+            count = "An unknown number of" if status["waiting"] is None else status["waiting"]
+            _LOG.error("%s deliveries stay in %s until the next start", count, self._inbox.path)
+        self._at_end = status
         self._inbox.close()
 
     def status(self) -> dict[str, Any]:
@@ -91,15 +96,16 @@ class StoreWriter:
         -------
         dict
             `received`, `builds`, `jobs`, `left_out`, `lost`: totals since the start. `waiting`, `waiting_bytes`,
-            `oldest_s`: deliveries that wait, their size, and the age of the oldest in seconds. `failures`,
-            `disk_failures`: failed writes since the last success, to the store and to disk.
+            `oldest_s`: deliveries that wait, their size, and the age of the oldest in seconds;
+            None if the database cannot be read. `failures`, `disk_failures`: failed writes since
+            the last success, to the store and to disk.
         """
         if self._at_end is not None:
             return self._at_end
         try:
             self._inbox.recover()
             waiting, size, since_us = self._inbox.waiting()
-        except sqlite3.Error:  # the disk failed
+        except _FAILURES:  # of the disk, or the database is another one
             waiting, size, since_us = None, None, None
         return {
             "received": self._inbox.received,
@@ -128,7 +134,7 @@ class StoreWriter:
         try:
             while self._inbox.take_turn() and (batch := self._inbox.oldest()):
                 self._write(batch)
-        except (BuildframeError, OSError, sqlite3.Error) as why:
+        except _FAILURES as why:
             self._failures += 1
             _LOG.warning("Deliveries could not be written to the store and wait: %s", why)
         except Exception:
