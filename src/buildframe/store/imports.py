@@ -349,8 +349,7 @@ def _is_current(build: ExportedBuild, stored: Mapping[str, _StoredBuild]) -> boo
 def _with_latest(name: str, rows: pa.Table) -> list[dict[str, Any]]:
     """Return rows of a table with their latest event time in microseconds instead of all event times."""
     times = EVENT_TIMES[name]
-    latest = pc.max_element_wise(*(rows[time].cast(pa.int64()) for time in times))
-    assert isinstance(latest, pa.ChunkedArray)
+    latest: Any = pc.max_element_wise(*(rows[time].cast(pa.int64()) for time in times))
     return rows.drop_columns([*times]).append_column("latest", latest).to_pylist()
 
 
