@@ -17,7 +17,7 @@ import pytest
 import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
-from buildframe.store import delta, transactions
+from buildframe.store import delta, lost_entries, transactions
 from buildframe.store.location import Location, one_line
 from buildframe.store.reader import id_of
 from buildframe.store.store import Store
@@ -276,13 +276,17 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("is_cleaned", [False, True])
 @pytest.mark.parametrize("lose", [cut, flip, Path.unlink])
 @pytest.mark.parametrize("table", ["builds", "jobs"])
 def test_a_lost_checkpoint_is_named_and_set_aside(
-    made_with_checkpoint: Path, tmp_path: Path, table: str, lose: Callable[[Path], None]
+    made_with_checkpoint: Path, tmp_path: Path, table: str, lose: Callable[[Path], None], is_cleaned: bool
 ) -> None:
+    """A cleaning deletes the entries before it, so that only the record of the last commit names the files."""
     store = Store(shutil.copytree(made_with_checkpoint, tmp_path / "store"))
     lose(log_file(store, table, 19, "checkpoint.parquet"))
+    for version in range(19) if is_cleaned else ():
+        log_file(store, table, version).unlink()
     name = "_last_checkpoint" if lose is Path.unlink else f"{19:020d}.checkpoint.parquet"
     assert list(store.verify().damaged) == [f"{table}/_delta_log/{name}"]
     assert transactions.restore(Location.of(store.url, None)) == []
@@ -299,6 +303,15 @@ def test_an_older_entry_that_is_cut_does_not_stop_a_cleaning(made_with_checkpoin
     assert stored_content(Store(store.url, as_of=4)) == numbered(4)
     with pytest.raises(StoreFailed, match="as after a partial copy"):
         Store(store.url, as_of=6).builds()
+
+
+def test_an_entry_that_another_process_wrote_meanwhile_stays(store: Store) -> None:
+    """The gap was listed before."""
+    entries = second_entry(store, "builds"), log_file(store, "builds", 0)
+    before = [entry.read_bytes() for entry in entries]
+    for version in (2, 0):
+        lost_entries._fill(Location.of(store.url, None), "builds", PLAIN.schema("builds"), version)
+    assert [entry.read_bytes() for entry in entries] == before
 
 
 def test_an_entry_that_no_commit_of_builds_names_may_be_cut(store: Store) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -72,14 +73,14 @@ def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
     one, which creates the table.
     """
     files = location.files(name)
-    known = max(list_versions(files, ".parquet"), default=0)
+    reached = max(list_versions(files, ".parquet"), default=0)  # a cleaning deletes the entries before
     while damaged := damaged_entries(files):  # look again each time: another process may have replaced an entry
         _set_aside(location, name, damaged[0])
     entries, checkpoint = list_log(files)
     before = max(checkpoint, 0)
     missing: list[int] = []
     for version in sorted(entries):
-        if version - max(before, known) > _MAX_GAP:
+        if version - max(before, reached) > _MAX_GAP:
             raise StoreFailed(
                 f"The store at {location.url} is damaged: {name}/{entries[version].path} has a version far beyond the "
                 f"one before it, {before}, so another program wrote it. Delete this file, or copy the store again."
@@ -123,24 +124,30 @@ class Restoration:
         if not days:
             return
         in_order = sorted(days, key=lambda day: (day is None, day or ""))
-        paths = {path for path in list_files(table.location, table.name) if path.isascii()}  # as all that we write
+        paths = [path for path in list_files(table.location, table.name) if path.isascii()]  # as all that we write
         named = _paths_in_log(table, paths)
+        folders: defaultdict[str, set[str]] = defaultdict(set)
+        for path in paths:
+            if path.endswith(".parquet") and path not in damaged:
+                folders[path.rpartition("/")[0]].add(path)
         for day in in_order:
-            self._restore_day(day, paths - {*damaged}, named)
+            self._restore_day(day, folders, named)
         if self.lost_days or TableContents.of(self.change.files_after()) == self.recorded:
             return
         self.change.added.clear()  # other files, with the same checksum by chance
         self.change.removed.clear()
         for day in in_order:
-            self._restore_day(day, paths - {*damaged}, named, is_lost=True)
+            self._restore_day(day, folders, named, is_lost=True)
 
     def _restore_day(
-        self, day: str | None, paths: Collection[str], named: Collection[str], *, is_lost: bool = False
+        self, day: str | None, folders: Mapping[str, set[str]], named: Collection[str], *, is_lost: bool = False
     ) -> None:
-        """Restore the files of a day, or what is left if one is lost. An unlisted file that the log names was removed."""
+        """Restore the files of a day, or what is left of them. Unlisted files that the log names were removed."""
         table = self.change.table
         listed = table.files_by_day().get(day, [])
-        on_disk = _of_day(table, day, paths)
+        folder = partition_folder(table.schema, day)
+        check_contained(table.location, table.name, [f"{folder}file"])  # the folder may be a link
+        on_disk = folders.get(folder.rstrip("/"), set())
         own = [file for file in listed if file.path in on_disk]
         own_paths = [file.path for file in own]
         unlisted = sorted(on_disk - {*named, *own_paths}, reverse=True)  # newest first
@@ -165,13 +172,6 @@ class Restoration:
         if newest is not None and newest not in table.files():
             change.write(change.read(newest))  # a running sync that wrote this file may delete it
         change.removed.extend(file for file in table.files() if file != newest)
-
-
-def _of_day(table: TableVersion, day: str | None, paths: Collection[str]) -> set[str]:
-    """Return those of the paths that are data files in the folder of a day."""
-    folder = partition_folder(table.schema, day)
-    check_contained(table.location, table.name, [f"{folder}file"])  # the folder may be a link
-    return {path for path in paths if path.endswith(".parquet") and f"{path.rpartition('/')[0]}/" == (folder or "/")}
 
 
 def _paths_in_log(table: TableVersion, paths: Collection[str]) -> set[str]:
