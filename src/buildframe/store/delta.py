@@ -653,10 +653,10 @@ def _naming_damaged_entries(location: Location, table: str) -> Iterator[None]:
     except deltalake.exceptions.TableNotFoundError:
         raise
     except deltalake.exceptions.DeltaError:
-        damaged = damaged_entries(location.files(table))
-        if not damaged:
+        damaged = next(damaged_entries(location.files(table)), None)
+        if damaged is None:
             raise
-        raise DamagedEntry(location, f"{table}/{damaged[0]}") from None
+        raise DamagedEntry(location, f"{table}/{damaged}") from None
 
 
 def key_of(names: Sequence[str]) -> str:

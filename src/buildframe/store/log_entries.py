@@ -57,24 +57,22 @@ def list_versions(files: fs.FileSystem, suffix: str) -> dict[int, fs.FileInfo]:
     return {int(match[1]): file for match, file in matches if match is not None}
 
 
-def damaged_entries(files: fs.FileSystem) -> list[str]:
-    """Return the paths of damaged entries since the last checkpoint, oldest first, then what else Delta cannot use.
+def damaged_entries(files: fs.FileSystem) -> Iterator[str]:
+    """Yield the paths of damaged entries since the last checkpoint, oldest first, then what else Delta cannot use.
 
     Delta ignores empty entries. But the first one creates the table, and the last one may hide behind its checkpoint.
     No checkpoint can be used that cannot be read, or that is newer than all entries, and no hint that names another.
     """
     entries, checkpoint = list_log(files)
     needed = (0, max(entries, default=0))
-    damaged = []
     for version, entry in sorted(entries.items()):
         if is_damaged(files, entry.path) or (version in needed and not entry.size):
-            damaged.append(entry.path)
+            yield entry.path
     path = checkpoint_path(checkpoint)
     if checkpoint >= 0 and (not entries or not _is_table(_read(files, path))):
-        damaged.append(path)
+        yield path
     if files.get_file_info(_HINT).is_file and _hinted_version(_read(files, _HINT)) not in (None, checkpoint):
-        damaged.append(_HINT)
-    return damaged
+        yield _HINT
 
 
 def is_damaged(files: fs.FileSystem, path: str) -> bool:

@@ -74,8 +74,8 @@ def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
     """
     files = location.files(name)
     reached = max(list_versions(files, ".parquet"), default=0)  # a cleaning deletes the entries before
-    while damaged := damaged_entries(files):  # look again each time: another process may have replaced an entry
-        _set_aside(location, name, damaged[0])
+    while (path := next(damaged_entries(files), None)) is not None:  # another process may replace an entry meanwhile
+        _set_aside(location, name, path)
     entries, checkpoint = list_log(files)
     before = max(checkpoint, 0)
     missing: list[int] = []
