@@ -482,7 +482,8 @@ class TableVersion:
         needed.update(file.path for file in self.files())  # a lost log entry may have added them
         files = self.location.files(self.name)
         for version in range(first + 1, self.version + 1):
-            with suppress(FileNotFoundError):  # what a lost entry added is there, or a later one removes it
+            # What a lost entry added is in this version, or a later entry removes it.
+            with suppress(FileNotFoundError):
                 needed |= named_files(files, log_path(version))
         check_contained(self.location, self.name, needed)
         written = list_files(self.location, self.name)

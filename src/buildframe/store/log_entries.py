@@ -1,4 +1,7 @@
-"""Names of log entries and checkpoints, and which of them cannot be read. Does not know what an entry means."""
+"""Names of log entries and checkpoints, and which of them cannot be read.
+
+Does not know what an entry means.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,20 @@ from buildframe.store.location import Location
 
 LOG_FOLDER = "_delta_log"
 LOG_FILE = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)$")
-_HINT = f"{LOG_FOLDER}/_last_checkpoint"  # names the last checkpoint; Delta lists the log without it
+_HINT = f"{LOG_FOLDER}/_last_checkpoint"  # without it, Delta lists the log
 _FILES = ("add", "remove")  # actions that name a data file
 
 
 class DamagedEntry(StoreFailed):
-    """A log entry or a checkpoint is cut off or overwritten, as after a power cut. `path` is its path in the store."""
+    """A log entry or a checkpoint is cut off or overwritten, as after a power cut.
+
+    `path` is its path in the store.
+    """
 
     def __init__(self, location: Location, path: str) -> None:
         super().__init__(
-            f"The store at {location.url} could not be read, because {path} is damaged, as after a power cut. "
-            "Copy the store again, or sync it: a sync restores the newest version, "
+            f"The store at {location.url} could not be read, because {path} is damaged, "
+            "as after a power cut. Copy the store again, or sync it: a sync restores the newest version, "
             "or the one before if this was the last commit."
         )
         self.path = path
@@ -58,10 +64,11 @@ def list_versions(files: fs.FileSystem, suffix: str) -> dict[int, fs.FileInfo]:
 
 
 def damaged_entries(files: fs.FileSystem) -> Iterator[str]:
-    """Yield the paths of damaged entries since the last checkpoint, oldest first, then what else Delta cannot use.
+    """Yield the paths of entries since the last checkpoint, of it, and of its hint, if damaged.
 
-    Delta ignores empty entries. But the first one creates the table, and the last one may hide behind its checkpoint.
-    No checkpoint can be used that cannot be read, or that is newer than all entries, and no hint that names another.
+    Delta ignores empty entries. But the first one creates the table, and the last one may hide
+    behind its checkpoint. A checkpoint that cannot be read, or is newer than all entries, cannot be
+    used, and neither can a hint that names another one.
     """
     entries, checkpoint = list_log(files)
     needed = (0, max(entries, default=0))
@@ -71,8 +78,10 @@ def damaged_entries(files: fs.FileSystem) -> Iterator[str]:
     path = checkpoint_path(checkpoint)
     if checkpoint >= 0 and (not entries or not _is_table(_read(files, path))):
         yield path
-    if files.get_file_info(_HINT).is_file and _hinted_version(_read(files, _HINT)) not in (None, checkpoint):
-        yield _HINT
+    if files.get_file_info(_HINT).is_file:
+        hinted = _hinted_version(_read(files, _HINT))
+        if hinted not in (None, checkpoint):
+            yield _HINT
 
 
 def is_damaged(files: fs.FileSystem, path: str) -> bool:
@@ -90,7 +99,7 @@ def has_entry(files: fs.FileSystem, version: int) -> bool:
 
 
 def named_files(files: fs.FileSystem, path: str) -> set[str]:
-    """Return the paths of the data files that an entry adds or removes, as far as it can be read."""
+    """Return the data files that an entry adds or removes, as far as it can be read."""
     named = set()
     for action in actions(files, path):
         for kind in _FILES:
@@ -132,7 +141,7 @@ def _is_table(data: bytes) -> bool:
 
 
 def _hinted_version(data: bytes) -> int | None:
-    """Return the version that the hint names; None if it cannot be read, so that Delta ignores it."""
+    """Return the version that the hint names; None if Delta ignores it, as it cannot be read."""
     try:
         return int(json.loads(data)["version"])
     except (ValueError, TypeError, KeyError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,14 +47,14 @@ def newest_version(location: Location, name: str, schema: pa.Schema) -> TableVer
 
 
 def is_last_commit_lost(location: Location, builds: TableVersion | None) -> bool:
-    """Whether the entry or checkpoint of the next version was set aside, and no commit has followed."""
+    """Whether the entry or checkpoint of the next version was set aside."""
     version = 0 if builds is None else builds.version + 1
     paths = [f"{path}.damaged" for path in (log_path(version), checkpoint_path(version))]
     return any(found.is_file for found in location.files("builds").get_file_info(paths))
 
 
 def set_older_aside(location: Location, name: str, schema: pa.Schema) -> None:
-    """Set damaged entries of any age aside. Their versions are lost, and Delta can open later ones."""
+    """Set damaged entries of any age aside: Delta can then open later versions."""
     files = location.files(name)
     for version, entry in list_versions(files, ".json").items():
         if is_damaged(files, entry.path):
@@ -73,8 +73,9 @@ def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
     one, which creates the table.
     """
     files = location.files(name)
-    reached = max(list_versions(files, ".parquet"), default=0)  # a cleaning deletes the entries before
-    while (path := next(damaged_entries(files), None)) is not None:  # another process may replace an entry meanwhile
+    reached = max(list_versions(files, ".parquet"), default=0)  # entries before may be cleaned
+    # List them again each time, because another process may replace an entry meanwhile.
+    while (path := next(damaged_entries(files), None)) is not None:
         _set_aside(location, name, path)
     entries, checkpoint = list_log(files)
     before = max(checkpoint, 0)
@@ -92,10 +93,14 @@ def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
 
 
 def _fill(location: Location, name: str, schema: pa.Schema, version: int) -> None:
-    """Write an empty entry, or a first one that creates the table. On a disk, one that appeared meanwhile stays."""
+    """Write an empty entry, or a first one that creates the table.
+
+    On a disk, an entry that appeared meanwhile stays.
+    """
     data = b"" if version else _first_entry(name, schema)
     if location.is_local:
-        with suppress(FileExistsError), open(os.path.join(location.table_url(name), log_path(version)), "xb") as file:
+        path = Path(location.table_url(name), log_path(version))
+        with suppress(FileExistsError), path.open("xb") as file:
             file.write(data)
         return
     with location.files(name).open_output_stream(log_path(version)) as sink:
@@ -124,7 +129,8 @@ class Restoration:
         if not days:
             return
         in_order = sorted(days, key=lambda day: (day is None, day or ""))
-        paths = [path for path in list_files(table.location, table.name) if path.isascii()]  # as all that we write
+        written = list_files(table.location, table.name)
+        paths = [path for path in written if path.isascii()]  # as are all of the store
         named = _paths_in_log(table, paths)
         folders: defaultdict[str, set[str]] = defaultdict(set)
         for path in paths:
@@ -140,9 +146,17 @@ class Restoration:
             self._restore_day(day, folders, named, is_lost=True)
 
     def _restore_day(
-        self, day: str | None, folders: Mapping[str, set[str]], named: Collection[str], *, is_lost: bool = False
+        self,
+        day: str | None,
+        folders: Mapping[str, set[str]],
+        named: Collection[str],
+        *,
+        is_lost: bool = False,
     ) -> None:
-        """Restore the files of a day, or what is left of them. Unlisted files that the log names were removed."""
+        """Restore the files of a day, or what is left of them.
+
+        Unlisted files that the log names were removed.
+        """
         table = self.change.table
         listed = table.files_by_day().get(day, [])
         folder = partition_folder(table.schema, day)
@@ -168,7 +182,8 @@ class Restoration:
             change.write_newest(day, intact)
             change.removed.extend(table.files_by_day().get(day, []))
             return
-        newest = max(intact, key=lambda file: file.path, default=None)  # each commit of a list writes all of it
+        # Each commit of a list writes all of it.
+        newest = max(intact, key=lambda file: file.path, default=None)
         if newest is not None and newest not in table.files():
             change.write(change.read(newest))  # a running sync that wrote this file may delete it
         change.removed.extend(file for file in table.files() if file != newest)

@@ -218,10 +218,10 @@ class Sync:
         if lost:
             names = ", ".join(name or "builds without created_at" for name in lost)
             warnings.warn(
-                f"The store at {self._location.url} lost files of {names}. This sync reads the lists again, and all "
-                "builds created since the first lost day, within what the store covers. Repeat imports that are "
-                "lost. Earlier states of lists, and builds that the service no longer has, can only come from a "
-                "backup, such builds also from an export.",
+                f"The store at {self._location.url} lost files of {names}. This sync reads the lists "
+                "again, and all builds created since the first lost day, within what the store "
+                "covers. Repeat imports that are lost. Earlier states of lists, and builds that the "
+                "service no longer has, can only come from a backup, such builds also from an export.",
                 stacklevel=6,
             )
 

@@ -133,16 +133,20 @@ def repair(location: Location) -> None:
 
 
 def restore(location: Location) -> list[str | None]:
-    """Restore tables whose log lost an entry. Return what is lost: `LAST_COMMIT`, lists, and days to request again."""
+    """Restore tables whose log lost an entry.
+
+    Return what is lost: days to request again, names of lists, and `LAST_COMMIT`.
+    """
     with store_errors("read", location):
         builds = _newest(location, "builds")
         is_damaged = builds is not None and _lost_entries(location, builds)
-        lost: list[str | None] = [LAST_COMMIT] if lost_entries.is_last_commit_lost(location, builds) else []
-    return [*(drop(location, {}) if is_damaged else []), *lost]
+        is_last_commit_lost = lost_entries.is_last_commit_lost(location, builds)
+    lost = drop(location, {}) if is_damaged else []
+    return [*lost, LAST_COMMIT] if is_last_commit_lost else lost
 
 
 def drop(location: Location, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
-    """Restore all tables without these files, which are paths by table. Return lost lists and days."""
+    """Restore all tables without these files, which are paths by table. Return what is lost."""
     lost: list[str | None] = []
 
     def run(transaction: _Transaction) -> CommitResult:
@@ -163,7 +167,7 @@ def _lost_entries(location: Location, builds: TableVersion) -> bool:
 
     state = SyncState.newest(builds)
     try:
-        state.checked(builds)  # also if it is newer than the state, because a checkpoint has what an entry lost
+        state.checked(builds)  # also if newer: a checkpoint has what an entry lost
         for name in {*state.contents} - {"builds"}:
             state.table(location, name, _newest(location, name))
     except (DeltaError, StoreFailed):
@@ -182,7 +186,8 @@ def clean(location: Location, keep: dt.timedelta) -> int:
             raise location.missing_store_error
         builds.files()  # checks where they are, before the first commit
         builds = _newest(location, "builds")
-        if builds is None or lost_entries.is_last_commit_lost(location, builds) or _lost_entries(location, builds):
+        is_last_commit_lost = lost_entries.is_last_commit_lost(location, builds)
+        if builds is None or is_last_commit_lost or _lost_entries(location, builds):
             raise StoreFailed(
                 f"The store at {location.url} cannot be cleaned, because its log lost an entry. Sync it first."
             )
@@ -267,7 +272,7 @@ class _Transaction(ExitStack):
         return self
 
     def restore(self, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
-        """Commit a version with the recorded files that are not damaged. Return lists and days of lost files."""
+        """Commit a version with the recorded files that are not damaged. Return what is lost."""
         lists: list[str | None] = []
         lost: set[str | None] = set()
         for name in [*self.state.versions, "builds"]:
