@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import deltalake
 import pyarrow.parquet as pq
 import pytest
 
 import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
-from buildframe.store import delta, transactions
+from buildframe.store import delta, lost_entries, transactions
 from buildframe.store.location import Location, one_line
+from buildframe.store.reader import id_of
 from buildframe.store.store import Store
 from buildframe.store.sync_state import Coverage, SyncState
-from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, stored_content
+from buildframe.store.table_contents import TableContents
+from tests.store.batches import (
+    PLAIN,
+    Build,
+    Killed,
+    StoredContent,
+    batch,
+    dies_at,
+    expected,
+    flaky,
+    moment,
+    stored_content,
+)
 
 TABLES = ("builds", "jobs", "flaky_tests")
 BEFORE = [Build(0, 1), Build(1, 1), Build(2, 1, day=1)]
@@ -74,7 +91,7 @@ def test_a_lost_entry_is_reported_and_its_files_are_restored(
     lose(second_entry(store, table))
     read = {"builds": store.builds, "jobs": store.jobs, "flaky_tests": store.flaky_tests}
     for call in (read[table], store.compact, store.clean):
-        with pytest.raises(StoreFailed, match=r"as after a partial copy|is not a log entry|cannot be cleaned"):
+        with pytest.raises(StoreFailed, match=r"as after a partial copy|as after a power cut|cannot be cleaned"):
             call()
     assert transactions.restore(Location.of(store.url, None)) == []
     assert stored_content(store) == expected(WHOLE)
@@ -101,7 +118,7 @@ def test_a_damaged_entry_is_named(store: Store, table: str) -> None:
     with pytest.raises(StoreFailed) as failed:
         store.jobs()
     message = str(failed.value)
-    assert f"{name} is not a log entry" in message
+    assert f"{name} is damaged, as after a power cut" in message
     assert "Kernel" not in message
     assert store.verify().damaged == {name: "is not a log entry"}
 
@@ -115,7 +132,7 @@ def test_a_backtrace_is_not_in_a_message() -> None:
 def test_an_entry_of_another_program_is_refused(store: Store, version: int) -> None:
     """Filling the gap before it would write an entry for each version."""
     log = second_entry(store, "builds").parent
-    (log / f"{version:020d}.json").touch()
+    (log / f"{version:020d}.json").write_text("{}\n")
     before = sorted(log.iterdir())
     with pytest.raises(StoreFailed, match=rf"builds/_delta_log/{version:020d}\.json .*Delete this file"):
         transactions.restore(Location.of(store.url, None))
@@ -209,6 +226,148 @@ def test_stores_without_this_record_are_opened(store: Store, monkeypatch: pytest
     assert stored_content(store) == expected([*WHOLE, Build(5, 4)])
     transactions.commit(location, PLAIN, batch([Build(6, 5)], 5))
     assert {name: table.rows for name, table in store._state().contents.items()} == {"builds": 7, "jobs": 14}
+
+
+# --- the last entry, and checkpoints
+
+
+@pytest.fixture(scope="module")
+def made_with_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """20 commits. Versions 19 of both tables have checkpoints; 20 is the last."""
+    folder = tmp_path_factory.mktemp("made") / "store"
+    for at in range(1, 21):
+        transactions.commit(Location.of(folder, None), PLAIN, batch([Build(at, at, day=at % 3)], at))
+    return folder
+
+
+def log_file(store: Store, table: str, version: int, suffix: str = "json") -> Path:
+    return Path(store.url, table, "_delta_log", f"{version:020d}.{suffix}")
+
+
+def numbered(last: int) -> StoredContent:
+    return expected(Build(at, at, day=at % 3) for at in range(1, last + 1))
+
+
+@pytest.mark.parametrize("lose", [empty, Path.unlink, cut, fill_with_zeros])
+@pytest.mark.parametrize("last", [19, 20])
+def test_a_lost_last_commit_is_reported_if_anything_of_it_is_left(
+    made_with_checkpoint: Path, tmp_path: Path, last: int, lose: Callable[[Path], None]
+) -> None:
+    """Only its entry says which rows it had. Of 19, the checkpoint still has its files."""
+    store = Store(shutil.copytree(made_with_checkpoint, tmp_path / "store"))
+    for version in range(last + 1, 21):
+        log_file(store, "builds", version).unlink()
+    lose(log_file(store, "builds", last))
+    location = Location.of(store.url, None)
+    is_seen = last == 19 or lose is not Path.unlink
+    if is_seen:
+        with pytest.raises(StoreFailed, match=r"sync it: a sync restores the newest version|Sync it first"):
+            store.clean()
+    assert transactions.restore(location) == ([transactions.LAST_COMMIT] if is_seen else [])
+    assert stored_content(store) == numbered(last - 1)
+    transactions.commit(location, PLAIN, batch([Build(99, 99)], 99))
+    assert stored_content(store) == numbered(last - 1) | expected([Build(99, 99)])
+    assert transactions.restore(location) == []
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-6] ^= 64  # the length of the footer
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+@pytest.mark.parametrize("lose", [cut, flip, Path.unlink])
+@pytest.mark.parametrize("table", ["builds", "jobs"])
+def test_a_lost_checkpoint_is_named_and_set_aside(
+    made_with_checkpoint: Path, tmp_path: Path, table: str, lose: Callable[[Path], None], is_cleaned: bool
+) -> None:
+    """A cleaning deletes the entries before it, so that only the record of the last commit names the files."""
+    store = Store(shutil.copytree(made_with_checkpoint, tmp_path / "store"))
+    lose(log_file(store, table, 19, "checkpoint.parquet"))
+    for version in range(19) if is_cleaned else ():
+        log_file(store, table, version).unlink()
+    name = "_last_checkpoint" if lose is Path.unlink else f"{19:020d}.checkpoint.parquet"
+    assert list(store.verify().damaged) == [f"{table}/_delta_log/{name}"]
+    assert transactions.restore(Location.of(store.url, None)) == []
+    assert stored_content(store) == numbered(20)
+
+
+def test_an_older_entry_that_is_cut_does_not_stop_a_cleaning(made_with_checkpoint: Path, tmp_path: Path) -> None:
+    """Its version is lost. Versions 6 to 18 have its rows only if its entry is read."""
+    store = Store(shutil.copytree(made_with_checkpoint, tmp_path / "store"))
+    for table in ("builds", "jobs"):
+        cut(log_file(store, table, 5))
+    assert store.clean("30d") == 0
+    assert stored_content(store) == numbered(20)
+    assert stored_content(Store(store.url, as_of=4)) == numbered(4)
+    with pytest.raises(StoreFailed, match="as after a partial copy"):
+        Store(store.url, as_of=6).builds()
+
+
+def test_an_entry_that_another_process_wrote_meanwhile_stays(store: Store) -> None:
+    """The gap was listed before."""
+    entries = second_entry(store, "builds"), log_file(store, "builds", 0)
+    before = [entry.read_bytes() for entry in entries]
+    for version in (2, 0):
+        lost_entries._fill(Location.of(store.url, None), "builds", PLAIN.schema("builds"), version)
+    assert [entry.read_bytes() for entry in entries] == before
+
+
+def test_an_entry_that_no_commit_of_builds_names_may_be_cut(store: Store) -> None:
+    """The power failed between the commits of jobs and builds."""
+    location = Location.of(store.url, None)
+    with contextlib.suppress(Killed), dies_at(1, of="commit"):
+        transactions.commit(location, PLAIN, batch([Build(5, 4)], 4))
+    cut(max(Path(store.url, "jobs", "_delta_log").glob("*.json")))
+    assert transactions.restore(location) == []
+    transactions.commit(location, PLAIN, batch([Build(5, 5)], 5))
+    assert stored_content(store) == expected([*WHOLE, Build(5, 5)])
+
+
+def test_a_day_that_another_program_changed_is_requested_again(store: Store) -> None:
+    deltalake.DeltaTable(Path(store.url, "builds")).delete("id = 'build-4'")
+    with pytest.raises(StoreFailed, match="other files, with 4 rows"):
+        store.builds()
+    assert transactions.restore(Location.of(store.url, None)) == ["2026-10-04"]
+    assert sorted(store.builds()["number"]) == [0, 1, 2, 3]
+
+
+def test_a_list_that_lost_its_last_state_is_reported(store: Store) -> None:
+    """The newest remaining file is written again, because a running sync may delete it."""
+    entries = second_entry(store, "flaky_tests"), log_file(store, "flaky_tests", 3)
+    delete_added_files(entries[1])
+    for entry in entries:
+        empty(entry)
+    before = {*Path(store.url, "flaky_tests").glob("*.parquet")}
+    assert transactions.restore(Location.of(store.url, None)) == ["flaky_tests"]
+    assert list(store.flaky_tests()["instances"]) == [2]
+    assert {Path(path) for path in store.files("flaky_tests")}.isdisjoint(before)
+
+
+def test_other_files_with_the_checksum_of_a_day_are_not_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 2 ** 14 lost files of a day with 18: the sum of its checksum and others is that of fewer files."""
+    empty(second_entry(store, "builds"))
+    recorded = store._state().contents["builds"]
+    select = TableContents.select
+
+    def select_none(contents: TableContents, day: str | None, *paths: Sequence[str]) -> list[str] | None:
+        return [] if day == "2026-10-01" else select(contents, day, *paths)
+
+    monkeypatch.setattr(TableContents, "select", select_none)
+    assert transactions.restore(Location.of(store.url, None)) == ["2026-10-01", "2026-10-03"]
+    assert recorded.rows == 5
+    assert stored_content(store) == expected(WHOLE)
+
+
+def test_a_restored_store_keeps_its_id_and_ignores_other_files(store: Store) -> None:
+    before = id_of(store)
+    second_entry(store, "builds").with_name(f"{0:020d}.json").unlink()
+    empty(second_entry(store, "jobs"))
+    Path(os.fsdecode(os.fsencode(store.url) + b"/jobs/day=2026-10-01/\xff.parquet")).touch()
+    assert transactions.restore(Location.of(store.url, None)) == []
+    assert id_of(store) == before
+    assert stored_content(store) == expected(WHOLE)
 
 
 def test_versions_of_a_concurrent_sync_are_not_compared(store: Store) -> None:

@@ -36,7 +36,15 @@ from buildframe.store.contained_paths import check_contained, check_log, delete_
 from buildframe.store.file_cache import FileCache
 from buildframe.store.files import flush
 from buildframe.store.location import Location, check_hard_links, import_deltalake, import_deltalake_for_use
-from buildframe.store.log_entries import LOG_FILE, LOG_FOLDER, DamagedEntry, damaged_entries, log_path
+from buildframe.store.log_entries import (
+    LOG_FILE,
+    LOG_FOLDER,
+    DamagedEntry,
+    damaged_entries,
+    is_damaged,
+    log_path,
+    named_files,
+)
 
 if TYPE_CHECKING:
     import deltalake
@@ -458,6 +466,8 @@ class TableVersion:
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as why:
             if isinstance(why, pa.ArrowException):  # of the disk or the object store
                 raise
+            if is_damaged(self.location.files(self.name), log_path(version)):
+                raise DamagedEntry(self.location, f"{self.name}/{log_path(version)}") from None
             raise StoreFailed(
                 f"The store at {self.location.url} is damaged: {self.name}/{log_path(version)} is not a log entry. "
                 "Restore that file from a backup."
@@ -470,9 +480,11 @@ class TableVersion:
         """
         needed = {file.path for file in TableVersion(self.location, self.name, first).files()}
         needed.update(file.path for file in self.files())  # a lost log entry may have added them
+        files = self.location.files(self.name)
         for version in range(first + 1, self.version + 1):
-            with self._reading_entry(version):
-                needed.update(unquote(action["path"]) for action in self._actions(version, "add"))
+            # What a lost entry added is in this version, or a later entry removes it.
+            with suppress(FileNotFoundError):
+                needed |= named_files(files, log_path(version))
         check_contained(self.location, self.name, needed)
         written = list_files(self.location, self.name)
         unneeded = [path for path, at in written.items() if at < before and path not in needed]
@@ -642,10 +654,10 @@ def _naming_damaged_entries(location: Location, table: str) -> Iterator[None]:
     except deltalake.exceptions.TableNotFoundError:
         raise
     except deltalake.exceptions.DeltaError:
-        damaged = damaged_entries(location.files(table))
-        if not damaged:
+        damaged = next(damaged_entries(location.files(table)), None)
+        if damaged is None:
             raise
-        raise DamagedEntry(location, f"{table}/{damaged[0]}") from None
+        raise DamagedEntry(location, f"{table}/{damaged}") from None
 
 
 def key_of(names: Sequence[str]) -> str:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from buildframe.errors import StoreFailed
 from buildframe.store import checksums
-from buildframe.store.contained_paths import check_contained
+from buildframe.store.contained_paths import check_contained, list_files
 from buildframe.store.delta import DataFile, TableChange, TableVersion, partition_folder
 from buildframe.store.location import Location
-from buildframe.store.log_entries import LOG_FOLDER, DamagedEntry, actions, damaged_entries, list_log, log_path
+from buildframe.store.log_entries import (
+    LOG_FILE,
+    DamagedEntry,
+    checkpoint_path,
+    damaged_entries,
+    has_entry,
+    is_damaged,
+    list_log,
+    list_versions,
+    log_path,
+    named_files,
+)
 from buildframe.store.table_contents import TableContents
 
-_FILES = ("add", "remove")  # actions that name a data file
 _MAX_GAP = 1_000  # versions that are missing in a row; more is an entry of another program
 
 
@@ -27,11 +38,32 @@ def newest_version(location: Location, name: str, schema: pa.Schema) -> TableVer
     """Open the newest version of a table as far as its log reaches. Repair a log that cannot be read."""
     from deltalake.exceptions import DeltaError
 
-    try:
-        return TableVersion.at(location, name)
-    except (DeltaError, DamagedEntry):
-        _repair_log(location, name, schema)
-        return TableVersion.at(location, name)
+    with suppress(DeltaError, DamagedEntry):
+        table = TableVersion.at(location, name)
+        if table is None or has_entry(location.files(name), table.version):
+            return table
+    _repair_log(location, name, schema)
+    return TableVersion.at(location, name)
+
+
+def is_last_commit_lost(location: Location, builds: TableVersion | None) -> bool:
+    """Whether the entry or checkpoint of the next version was set aside."""
+    version = 0 if builds is None else builds.version + 1
+    paths = [f"{path}.damaged" for path in (log_path(version), checkpoint_path(version))]
+    return any(found.is_file for found in location.files("builds").get_file_info(paths))
+
+
+def set_older_aside(location: Location, name: str, schema: pa.Schema) -> None:
+    """Set damaged entries of any age aside: Delta can then open later versions."""
+    files = location.files(name)
+    for version, entry in list_versions(files, ".json").items():
+        if is_damaged(files, entry.path):
+            _set_aside(location, name, entry.path)
+            _fill(location, name, schema, version)
+
+
+def _set_aside(location: Location, name: str, path: str) -> None:
+    location.files(name).move(path, f"{path}.damaged")
 
 
 def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
@@ -41,13 +73,15 @@ def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
     one, which creates the table.
     """
     files = location.files(name)
-    for path in damaged_entries(files):
-        files.move(path, f"{path}.damaged")
+    reached = max(list_versions(files, ".parquet"), default=0)  # entries before may be cleaned
+    # List them again each time, because another process may replace an entry meanwhile.
+    while (path := next(damaged_entries(files), None)) is not None:
+        _set_aside(location, name, path)
     entries, checkpoint = list_log(files)
     before = max(checkpoint, 0)
     missing: list[int] = []
     for version in sorted(entries):
-        if version - before > _MAX_GAP:
+        if version - max(before, reached) > _MAX_GAP:
             raise StoreFailed(
                 f"The store at {location.url} is damaged: {name}/{entries[version].path} has a version far beyond the "
                 f"one before it, {before}, so another program wrote it. Delete this file, or copy the store again."
@@ -55,11 +89,22 @@ def _repair_log(location: Location, name: str, schema: pa.Schema) -> None:
         missing += range(before, version)
         before = version + 1
     for version in missing:
-        with files.open_output_stream(log_path(version)):
-            pass
-    if entries and checkpoint < 0 and (0 not in entries or not entries[0].size):
-        with files.open_output_stream(log_path(0)) as file:
-            file.write(_first_entry(name, schema))
+        _fill(location, name, schema, version)
+
+
+def _fill(location: Location, name: str, schema: pa.Schema, version: int) -> None:
+    """Write an empty entry, or a first one that creates the table.
+
+    On a disk, an entry that appeared meanwhile stays.
+    """
+    data = b"" if version else _first_entry(name, schema)
+    if location.is_local:
+        path = Path(location.table_url(name), log_path(version))
+        with suppress(FileExistsError), path.open("xb") as file:
+            file.write(data)
+        return
+    with location.files(name).open_output_stream(log_path(version)) as sink:
+        sink.write(data)
 
 
 def _first_entry(name: str, schema: pa.Schema) -> bytes:
@@ -79,23 +124,55 @@ class Restoration:
     def run(self, damaged: Collection[str] = ()) -> None:
         """Add and remove files. Of days with lost files, keep each row once; `damaged` are paths not to use."""
         table = self.change.table
-        listed = table.files_by_day()
-        known = _paths_in_log(table)
         days = {*self.recorded.differing_days(TableContents.of(table.files()))}
         days |= {file.day for file in table.files() if file.path in damaged}
-        for day in sorted(days, key=lambda day: (day is None, day or "")):
-            on_disk = _files_on_disk(table, day)
-            own = [file for file in listed.get(day, []) if file.path in on_disk and file.path not in damaged]
-            own_paths = [file.path for file in own]
-            unlisted = sorted(on_disk - known - {*own_paths} - {*damaged}, reverse=True)  # newest first
-            paths = self.recorded.select(day, own_paths, unlisted)
-            files = None if paths is None else _described(table, day, paths, own)
-            if files is None:
-                single = (_described(table, day, [path], own) for path in [*own_paths, *reversed(unlisted)])
-                self._keep_what_is_left(day, [file for found in single for file in found or ()])
-            else:
-                self.change.added.extend(file for file in files if file not in own)
-                self.change.removed.extend(file for file in listed.get(day, []) if file not in files)
+        if not days:
+            return
+        in_order = sorted(days, key=lambda day: (day is None, day or ""))
+        written = list_files(table.location, table.name)
+        paths = [path for path in written if path.isascii()]  # as are all of the store
+        named = _paths_in_log(table, paths)
+        folders: defaultdict[str, set[str]] = defaultdict(set)
+        for path in paths:
+            if path.endswith(".parquet") and path not in damaged:
+                folders[path.rpartition("/")[0]].add(path)
+        for day in in_order:
+            self._restore_day(day, folders, named)
+        if self.lost_days or TableContents.of(self.change.files_after()) == self.recorded:
+            return
+        self.change.added.clear()  # other files, with the same checksum by chance
+        self.change.removed.clear()
+        for day in in_order:
+            self._restore_day(day, folders, named, is_lost=True)
+
+    def _restore_day(
+        self,
+        day: str | None,
+        folders: Mapping[str, set[str]],
+        named: Collection[str],
+        *,
+        is_lost: bool = False,
+    ) -> None:
+        """Restore the files of a day, or what is left of them.
+
+        Unlisted files that the log names were removed.
+        """
+        table = self.change.table
+        listed = table.files_by_day().get(day, [])
+        folder = partition_folder(table.schema, day)
+        check_contained(table.location, table.name, [f"{folder}file"])  # the folder may be a link
+        on_disk = folders.get(folder.rstrip("/"), set())
+        own = [file for file in listed if file.path in on_disk]
+        own_paths = [file.path for file in own]
+        unlisted = sorted(on_disk - {*named, *own_paths}, reverse=True)  # newest first
+        selected = None if is_lost else self.recorded.select(day, own_paths, unlisted)
+        files = None if selected is None else _described(table, day, selected, own)
+        if files is None:
+            single = (_described(table, day, [path], own) for path in [*own_paths, *reversed(unlisted)])
+            self._keep_what_is_left(day, [file for found in single for file in found or ()])
+        else:
+            self.change.added.extend(file for file in files if file not in own)
+            self.change.removed.extend(file for file in listed if file not in files)
 
     def _keep_what_is_left(self, day: str | None, intact: Sequence[DataFile]) -> None:
         """Keep the newest row of each id in these files, also in those that the log does not list."""
@@ -105,27 +182,18 @@ class Restoration:
             change.write_newest(day, intact)
             change.removed.extend(table.files_by_day().get(day, []))
             return
-        kept = [max(intact, key=lambda file: file.path)] if intact else []  # each commit of a list writes all of it
-        change.added.extend(file for file in kept if file not in table.files())
-        change.removed.extend(file for file in table.files() if file not in kept)
+        # Each commit of a list writes all of it.
+        newest = max(intact, key=lambda file: file.path, default=None)
+        if newest is not None and newest not in table.files():
+            change.write(change.read(newest))  # a running sync that wrote this file may delete it
+        change.removed.extend(file for file in table.files() if file != newest)
 
 
-def _files_on_disk(table: TableVersion, day: str | None) -> set[str]:
-    """Return the paths of the data files in the folder of a day."""
-    folder = partition_folder(table.schema, day).rstrip("/")
-    found = table.location.files(table.name).get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    paths = {file.path for file in found if file.is_file and file.path.endswith(".parquet")}
-    check_contained(table.location, table.name, paths)  # the folder may be a link
-    return paths
-
-
-def _paths_in_log(table: TableVersion) -> set[str]:
+def _paths_in_log(table: TableVersion, paths: Collection[str]) -> set[str]:
     """Return the paths that log entries name: an unlisted file of one of these was removed."""
     files = table.location.files(table.name)
-    found = files.get_file_info(fs.FileSelector(LOG_FOLDER))
-    entries = [file.path for file in found if file.path.endswith(".json")]
-    named = (action.get(kind) for path in entries for action in actions(files, path) if action for kind in _FILES)
-    return {unquote(str(file.get("path"))) for file in named if isinstance(file, dict)}
+    entries = (path for path in paths if LOG_FILE.match(path) and path.endswith(".json"))
+    return {path for entry in entries for path in named_files(files, entry)}
 
 
 def _described(

@@ -417,6 +417,8 @@ class StoreReader:
             newest = SyncState() if builds is None else SyncState.newest(builds)
             if builds is None or newest.as_of == NEVER:
                 raise self._location.missing_store_error
+            if self._as_of is None and builds.version > newest.version:
+                newest.checked(builds)  # a checkpoint has what a lost entry changed
             return newest if self._as_of is None else _state_as_of(self._as_of, builds, newest), builds
 
     def _table(self, name: str, state: SyncState, newest: TableVersion) -> TableVersion:
@@ -508,7 +510,8 @@ class StoreReader:
 
 def id_of(store: StoreReader) -> str:
     """Return the identity of a store, which it has from its first sync on, wherever its folder is moved."""
-    return store._open()[1].id
+    state, builds = store._open()
+    return state.store_id or builds.id
 
 
 def _with_period(tests: pd.DataFrame) -> pd.DataFrame:

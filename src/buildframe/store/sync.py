@@ -214,12 +214,14 @@ class Sync:
 
     def _restore(self) -> None:
         """Restore tables whose log lost an entry, so that this sync requests what is lost."""
-        days = transactions.restore(self._location)
-        if days:
-            names = ", ".join(day or "without created_at" for day in days)
+        lost = transactions.restore(self._location)
+        if lost:
+            names = ", ".join(name or "builds without created_at" for name in lost)
             warnings.warn(
-                f"The store at {self._location.url} lost files of {names}. This sync requests all builds created "
-                "since then again. Builds that the service no longer has can only come from a backup or an export.",
+                f"The store at {self._location.url} lost files of {names}. This sync reads the lists "
+                "again, and all builds created since the first lost day, within what the store "
+                "covers. Repeat imports that are lost. Earlier states of lists, and builds that the "
+                "service no longer has, can only come from a backup, such builds also from an export.",
                 stacklevel=6,
             )
 

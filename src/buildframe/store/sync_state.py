@@ -98,6 +98,9 @@ class SyncState:
 
     `is_simulated` is true if no clock need agree with `as_of`: it is that of a sandbox or of exported builds, or an
     earlier version of the package did not write this field.
+
+    `store_id` is the first id of the builds table, which gets another one if its first log entry is
+    lost. It is empty in commits of earlier versions.
     """
 
     version: int = -1
@@ -113,6 +116,7 @@ class SyncState:
     unique_ids: bool = False
     contents: Mapping[str, TableContents] = field(default_factory=dict)
     is_simulated: bool = True
+    store_id: str = ""
 
     @classmethod
     def newest(cls, builds: TableVersion) -> Self:

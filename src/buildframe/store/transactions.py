@@ -40,6 +40,9 @@ _YEAR_1 = Moment(1, 1, 1, tzinfo=dt.UTC)
 _MAX_ATTEMPTS = 100  # of one commit before it fails because of concurrent writers
 _RECOMPUTED_ROWS = 200_000  # rows of a table that one commit rewrites because of older computed columns
 
+LAST_COMMIT = "the last commit"
+"""In what `restore` returns: its entry is lost, and nothing says which rows it had."""
+
 _AddColumns = Callable[[pd.DataFrame], pd.DataFrame]
 
 
@@ -130,34 +133,43 @@ def repair(location: Location) -> None:
 
 
 def restore(location: Location) -> list[str | None]:
-    """Restore tables whose log lost an entry. Return the days that must be requested again, because files are lost."""
+    """Restore tables whose log lost an entry.
+
+    Return what is lost: days to request again, names of lists, and `LAST_COMMIT`.
+    """
     with store_errors("read", location):
-        if not _lost_entries(location):
-            return []
-    return drop(location, {})
+        builds = _newest(location, "builds")
+        is_damaged = builds is not None and _lost_entries(location, builds)
+        is_last_commit_lost = lost_entries.is_last_commit_lost(location, builds)
+    lost = drop(location, {}) if is_damaged else []
+    return [*lost, LAST_COMMIT] if is_last_commit_lost else lost
 
 
 def drop(location: Location, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
-    """Restore all tables without these files, which are paths by table. Return the days to request again."""
-    days: list[str | None] = []
+    """Restore all tables without these files, which are paths by table. Return what is lost."""
+    lost: list[str | None] = []
 
     def run(transaction: _Transaction) -> CommitResult:
-        days[:] = transaction.restore(damaged)
+        lost[:] = transaction.restore(damaged)
         return CommitResult(transaction.state)
 
     _commit_with_retries(location, Retention(), run, is_damaged=True)
-    return days
+    return lost
 
 
-def _lost_entries(location: Location) -> bool:
+def _newest(location: Location, name: str) -> TableVersion | None:
+    return lost_entries.newest_version(location, name, Retention().schema(name))
+
+
+def _lost_entries(location: Location, builds: TableVersion) -> bool:
     """Whether a table of the newest state does not have the recorded files."""
     from deltalake.exceptions import DeltaError
 
-    builds = lost_entries.newest_version(location, "builds", Retention().schema("builds"))
-    state = SyncState() if builds is None else SyncState.newest(builds)
+    state = SyncState.newest(builds)
     try:
-        for name in state.contents:
-            state.table(location, name, builds if name == "builds" else None)
+        state.checked(builds)  # also if newer: a checkpoint has what an entry lost
+        for name in {*state.contents} - {"builds"}:
+            state.table(location, name, _newest(location, name))
     except (DeltaError, StoreFailed):
         return True
     return False
@@ -173,10 +185,14 @@ def clean(location: Location, keep: dt.timedelta) -> int:
         if builds is None or SyncState.newest(builds).as_of == NEVER:
             raise location.missing_store_error
         builds.files()  # checks where they are, before the first commit
-        if _lost_entries(location):
+        builds = _newest(location, "builds")
+        is_last_commit_lost = lost_entries.is_last_commit_lost(location, builds)
+        if builds is None or is_last_commit_lost or _lost_entries(location, builds):
             raise StoreFailed(
                 f"The store at {location.url} cannot be cleaned, because its log lost an entry. Sync it first."
             )
+        for name in [*SyncState.newest(builds).versions, "builds"]:
+            lost_entries.set_older_aside(location, name, Retention().schema(name))
         now = _confirmed_now(builds)
         oldest = _oldest_readable(builds, keep, now)
         state = SyncState.newest(builds)
@@ -256,23 +272,27 @@ class _Transaction(ExitStack):
         return self
 
     def restore(self, damaged: Mapping[str, Collection[str]]) -> list[str | None]:
-        """Commit a version with the recorded files that are not damaged. Return the days of lost files."""
+        """Commit a version with the recorded files that are not damaged. Return what is lost."""
+        lists: list[str | None] = []
         lost: set[str | None] = set()
         for name in [*self.state.versions, "builds"]:
             table = self._builds if name == "builds" else self._newest(name)
             recorded = self.state.contents.get(name) or TableContents.of(table.files())
             restoration = lost_entries.Restoration(self._new_change(table), recorded)
             restoration.run(damaged.get(name, ()))
-            lost.update(restoration.lost_days if "day" in table.schema.names else ())
+            if "day" in table.schema.names:
+                lost.update(restoration.lost_days)
+            elif restoration.lost_days:
+                lists.append(name)
         state = self.state if not lost else replace(self.state, unique_ids=False)
         days = sorted(day for day in lost if day is not None)
         self._finish(state.read_again_from(days[0]) if days else state)
-        return [*days, *([None] if None in lost else [])]
+        return [*days, *([None] if None in lost else []), *lists]
 
     def _newest(self, name: str) -> TableVersion:
         """Open a table as the newest state lists it, or as far as its log reaches."""
         schema, version = self._retention.schema(name), self._versions[name]
-        table = lost_entries.newest_version(self._location, name, schema)
+        table = _newest(self._location, name)
         if table is None:
             return TableVersion.open_or_create(self._location, name, schema)
         self.state.check_columns(table)
@@ -499,7 +519,9 @@ class _Transaction(ExitStack):
         contents = {
             change.table.name: TableContents.of(change.files_after(), change.table.columns) for change in self._changes
         }
-        state = replace(state, versions=self._versions, contents={**self.state.contents, **contents})
+        store_id = self.state.store_id or self._builds.id
+        described = {**self.state.contents, **contents}
+        state = replace(state, versions=self._versions, contents=described, store_id=store_id)
         version = of_builds.table.commit(of_builds, state.to_json())
         written = sum(file.size for change in self._changes for file in change.added)
         return CommitResult(replace(state, version=version), builds, jobs, gone, written)
