@@ -120,7 +120,7 @@ def test_a_damaged_entry_is_named(store: Store, table: str) -> None:
     message = str(failed.value)
     assert f"{name} is damaged, as after a power cut" in message
     assert "Kernel" not in message
-    assert store.verify().damaged == {name: "is not a log entry"}
+    assert store.verify().damaged == {name: "is a damaged part of a log"}
 
 
 def test_a_backtrace_is_not_in_a_message() -> None:

@@ -355,7 +355,7 @@ class Store(StoreReader):
             except DamagedEntry as why:  # of the builds, so nothing says which files belong to the version
                 if drop:
                     raise
-                return VerifyResult(0, 0, {why.path: verification.NOT_AN_ENTRY})
+                return VerifyResult(0, 0, {why.path: verification.DAMAGED_LOG})
             result = verification.verify(self._location, state, to_drop=drop)
         if drop and not result.intact:
             damaged: dict[str, list[str]] = {}

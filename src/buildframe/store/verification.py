@@ -19,7 +19,7 @@ from buildframe.store.sync_state import SyncState
 from buildframe.store.table_contents import TableContents
 
 _WORKERS = 4
-NOT_AN_ENTRY = "is not a log entry"
+DAMAGED_LOG = "is a damaged part of a log"
 _NO_DAY = "without created_at"
 
 
@@ -107,7 +107,7 @@ def _open(location: Location, name: str, state: SyncState, damaged: dict[str, st
     try:
         table = None if version < 0 else TableVersion.at(location, name, version)
     except DamagedEntry as why:
-        damaged[why.path] = NOT_AN_ENTRY
+        damaged[why.path] = DAMAGED_LOG
         return None
     except DeltaError as why:
         damaged[f"{name}/_delta_log"] = _reason(location, why)
