@@ -47,6 +47,7 @@ class Ending:
         self.server = uvicorn_server(receiver.application(synced(folder), [SECRET]))
         self.server.config.timeout_graceful_shutdown = 0.2  # type: ignore[assignment]  # whole seconds by its types
         listening = socket.create_server(("127.0.0.1", 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # few responses fill it
         self._address = listening.getsockname()
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
