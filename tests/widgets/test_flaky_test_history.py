@@ -148,7 +148,7 @@ def test_an_unreadable_store_keeps_the_list(recorded: RecordedSuite, tmp_path: P
     for file in store.files("flaky_tests"):
         Path(file).write_bytes(b"PAR1, it says")
     board = board_of(recorded.ws, store)
-    assert f"No test history. The store at {folder} could not be read" in visible_text(board.store_status)
+    assert f"No test history. The store at {folder} is damaged: flaky_tests/" in visible_text(board.store_status)
     assert len(board.table.rows) == len(recorded.ws.flaky_tests("rspec", period="28days", progress=False))
     board.close()
 

@@ -137,12 +137,12 @@ def application(
     --------
     app : The same, configured by environment variables.
     """
+    with needs_extra("The webhook receiver", "receiver", "starlette"):
+        from buildframe.receiver.asgi import ReceiverApp
     if not isinstance(store, Store):
         raise BadInput(
             f"store is of type {type(store).__name__}. Pass buildframe.Store(...) with the path or URL of the store."
         )
-    with needs_extra("The webhook receiver", "receiver", "starlette"):
-        from buildframe.receiver.asgi import ReceiverApp
     inbox = Inbox(database_of(store, write_ahead), id_of(store))
     return ReceiverApp(StoreWriter(store, inbox, personal=personal, env=env, every=every), secrets, names)
 
