@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -220,11 +221,21 @@ def test_a_response_without_a_request_is_discarded_with_its_connection(
     assert ports[1] == ports[2]
 
 
+@contextmanager
+def threads_that_switch_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_no_other_thread_and_no_next_request_gets_a_response_without_a_request(
     scripted: Start,
 ) -> None:
     server = scripted(lambda handler: handler.wfile.write(FRAMED["length"] + UNREQUESTED))
-    with closing(Client(server.url, TOKEN)) as client, ThreadPoolExecutor(8) as pool:
+    with closing(Client(server.url, TOKEN)) as client, ThreadPoolExecutor(8) as pool, threads_that_switch_often():
         calls = [pool.submit(client.send, PIPELINES, RequestBudget()) for _ in range(200)]
         assert {call.result().body for call in calls} == {b'[{"id":"a1"}]'}
         broken = b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00"

@@ -139,17 +139,18 @@ class Sockets(httpcore.NetworkBackend):
 
 
 def body_pieces(received: httpx.Response) -> Iterator[bytes]:
-    """Yield the body as it arrives; then close its connection if more bytes came with it.
+    """Yield the body as it arrives; then give up its connection if more bytes came with it.
 
     They would be taken for the response to the next request. This is not `iter_raw`, after whose
-    last piece another thread may have the connection already.
+    last piece another thread may have the connection already. For the same reason the connection is marked as
+    failed, which httpcore never makes idle, and not only closed: a request in a closed one reads what came before.
     """
     stream: Any = received.stream
     yield from stream
     connection = stream._stream._httpcore_stream._stream._connection
     excess, _ = connection._h11_state.trailing_data
     if excess:
-        received.extensions["network_stream"].close()
+        connection._h11_state.send_failed()
 
 
 class _TimedStream(httpcore.NetworkStream):
