@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import pytest
+from tests.programs import require_program
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
 def chromium() -> str:
-    """Where it is; without it the test is skipped, or fails where all have to run."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
-        stop = pytest.fail if os.environ.get("CI") else pytest.skip
-        stop("there is no Chromium: apt-get install chromium")
-    return found
+    """Return its path; without it the test is skipped, or fails where all have to run."""
+    return require_program("chromium", "google-chrome", package="chromium")
 
 
 @contextmanager

@@ -36,6 +36,8 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
 
 LONGEST = ("test_site.py", "test_docs.py", "test_architecture.py", "test_schemathesis.py")
 SHARED = ("jupyter", "spark")
+FIRST_NOTEBOOK = "06_a_dashboard.ipynb"
+"""The notebook that runs in the first lane."""
 
 
 def read_documents(request: protocol.Request, response: Response) -> list[dict[str, Any]]:
@@ -69,10 +71,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> xdist_scopes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of Spark and the notebooks as slow. Run the longest first, so that no worker is left with one."""
+    """Mark all tests of Spark and all notebooks but one as long. Run the longest first: no worker is left with one."""
     for item in items:
-        if xdist_scopes.scope_of(item.nodeid) == "spark" or item.path.suffix == ".ipynb":
-            item.add_marker("slow")
+        is_other_notebook = item.path.suffix == ".ipynb" and item.path.name != FIRST_NOTEBOOK
+        if xdist_scopes.scope_of(item.nodeid) == "spark" or is_other_notebook:
+            item.add_marker("long")
     items.sort(key=lambda item: item.path.name not in LONGEST and xdist_scopes.scope_of(item.nodeid) not in SHARED)
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
 import warnings
 from functools import cache
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests import xdist_scopes
+from tests.programs import require_module, require_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,17 +43,11 @@ Large queries would take longer.
 """
 
 
-def has_java() -> bool:
-    """Return whether Spark can run here."""
-    return shutil.which("java") is not None or "JAVA_HOME" in os.environ
-
-
-def check_java() -> None:
-    """Skip the test without Java; in CI it fails."""
-    if not has_java():
-        if os.environ.get("CI"):
-            pytest.fail("There is no Java, which .ci/run installs.")
-        pytest.skip("needs Java 17 (apt-get install openjdk-17-jre-headless)")
+def require_spark() -> None:
+    """Skip the test if Spark cannot run here; in `.ci/run` it fails."""
+    require_module("pyspark", "spark")
+    if "JAVA_HOME" not in os.environ:
+        require_program("java", package="openjdk-17-jre-headless")
 
 
 def get_session(**settings: str) -> SparkSession:
@@ -68,7 +60,7 @@ def get_session(**settings: str) -> SparkSession:
 
 @cache
 def _start_session(**settings: str) -> SparkSession:
-    check_java()
+    require_spark()
     os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas >= 3", FutureWarning)
     from pyspark.sql import SparkSession

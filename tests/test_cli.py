@@ -25,7 +25,7 @@ from buildframe.cli import main
 from buildframe.workspace import Workspace
 from tests import worlds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parent.parent
 SCOPES = ["read_builds", "read_pipelines", "read_suites", "read_organizations"]

@@ -115,7 +115,7 @@ def test_the_diffs_of_the_guide_apply(topic: str, tmp_path: Path) -> None:
         apply(tmp_path, path, change)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("topic", MOST_PLACES)
 def test_the_change_of_the_guide_works(topic: str, project: Path) -> None:
     case = case_of(topic)

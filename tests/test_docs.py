@@ -44,7 +44,7 @@ def run(page: Path, example: Example) -> None:
         assert [line.rstrip() for line in printed.getvalue().splitlines()] == shown[1].splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", list(with_code()))
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -35,7 +35,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
 # --- images of the architecture ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_plan_shows_every_package_and_implies_every_import(make: Callable[[str], ModuleType]) -> None:
     architecture = make("architecture")
     image = architecture.packages()
@@ -59,7 +59,7 @@ def imports_by_grimp() -> set[tuple[str, str]]:
     return {(a[0], b[0]) for a, b in tops if a and b and a != b}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_arrows_of_the_plan_lead_down(make: Callable[[str], ModuleType]) -> None:
     architecture = make("architecture")
     rows = architecture.rows_of(architecture.layers(), architecture.imports())

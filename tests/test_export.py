@@ -77,7 +77,7 @@ TABLES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
 def test_the_same_comes_from_a_store_and_from_the_service(
     stores: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
@@ -95,7 +95,7 @@ def test_the_same_comes_from_a_store_and_from_the_service(
         assert re.search(rf"{window}; complete as of 2026-10-\d\dT[\d:.]+Z\n$", line)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ci")
 def test_the_command_runs_in_its_own_process(tmp_path: Path) -> None:
     run = subprocess.run(
@@ -109,7 +109,7 @@ def test_the_command_runs_in_its_own_process(tmp_path: Path) -> None:
     assert run.stdout.startswith(f"jobs.csv: {len(pd.read_csv(tmp_path / 'jobs.csv')):,} jobs of builds created from ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ci")
 def test_a_line_that_cannot_be_printed_does_not_change_the_status(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
@@ -131,7 +131,7 @@ def test_the_file_equals_the_rows_of_the_library(ci: Workspace, tmp_path: Path) 
     assert sorted(read["number"]) == sorted(builds["number"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("store", [None, "all", "ids"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_by_default_no_name_and_no_secret_is_written(
@@ -267,7 +267,7 @@ def test_a_column_that_a_store_lacks_is_refused(stores: dict[str, str], tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     ci: Workspace, stores: dict[str, str], tmp_path: Path
 ) -> None:
@@ -283,7 +283,7 @@ def test_a_store_that_does_not_reach_so_far_back_is_status_3(
     assert "INCOMPLETE" in exported(tmp_path / "b.csv", "jobs", "--store", own, status=3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_reports_until_when_it_is_complete(tmp_path: Path) -> None:
     with worlds.sandbox(builds=60, days=2) as ci:
         store = bf.Store(tmp_path / "s")
@@ -302,7 +302,7 @@ def test_a_store_reports_until_when_it_is_complete(tmp_path: Path) -> None:
     assert line.endswith(f"INCOMPLETE: the store is complete up to {whole.text()} only\n")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complete(
     ci: Workspace, tmp_path: Path
 ) -> None:
@@ -314,7 +314,7 @@ def test_a_pipeline_that_is_synced_further_back_than_its_organization_is_complet
     exported(tmp_path / "b.csv", "builds", "--from", "9d", "--store", store, status=3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")  # these are of earlier tests
 def test_what_the_service_cannot_list_completely_is_status_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -172,7 +172,7 @@ def test_words_are_found(text: str, words: list[str]) -> None:
     assert [word for _, word in private_words(text)] == words
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_private_words() -> None:
     found = [
         f"{name}:{line}: {word!r}; write: {PRIVATE_WORDS[word]}"
@@ -183,7 +183,7 @@ def test_no_private_words() -> None:
     assert found == [], "\n".join(found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_exceptions_are_needed() -> None:
     used = {name: {word for _, word in private_words(text)} for name, text in texts()}
     assert [(name, word) for name, words in ALLOWED.items() for word in words - used.get(name, set())] == []

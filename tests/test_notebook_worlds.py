@@ -23,7 +23,7 @@ CONCLUSIONS = {
 """What must be printed, by notebook. In the world of the saved outputs, `nbval` compares all of it."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", CONCLUSIONS)
 def test_a_notebook_concludes_that_nothing_stands_out(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -39,7 +39,7 @@ def test_each_has_a_docstring(name: str) -> None:
     assert not [one for one in public if callable(one) and not one.__doc__]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_is_loaded_at_first_use(name: str) -> None:
     code = f"import sys, buildframe as bf; assert 'pandas' not in sys.modules; print(bf.{name}.__name__)"

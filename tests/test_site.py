@@ -20,7 +20,7 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -150,7 +150,7 @@ names = st.sampled_from([TOKEN, SIGNATURE, SIGNATURE.encode(), "x-buildkite-toke
 values = st.from_regex(r"timestamp=\d{0,14},\s?signature=[0-9a-f]{60,64}") | anything
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.dictionaries(names, values) | st.lists(st.tuples(names, values)), st.binary())
 @example({SIGNATURE: f"timestamp={'9' * 12},signature={'0' * 64}"}, b"")
 def test_whatever_arrives_is_unverified_and_nothing_else(headers: Any, body: bytes) -> None:
@@ -258,7 +258,7 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(["event", "build", "job", "pipeline", "sender"]), json_values), st.binary())
 def test_a_body_is_read_or_malformed_and_nothing_else(document: dict[str, Any], junk: bytes) -> None:
     for body in (json.dumps(document).encode(), junk):

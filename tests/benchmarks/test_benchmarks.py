@@ -34,7 +34,7 @@ def test_the_world_is_the_same_each_time_and_another_by_another_seed() -> None:
     assert page != page_of(World(30, 30, seed=2))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_page_reads_as_json_normalize_reads_it_in_all_columns() -> None:
     page = page_of(World(200, 30))
     assert b" UTC" in page
@@ -52,7 +52,7 @@ def test_one_wrong_value_is_noticed(column: str) -> None:
     assert agreement.differences(page, builds, jobs, FETCHED_AT) == [f"jobs.{column}"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("rhythm", ["weekly", "even"])
 def test_the_server_lists_everything(rhythm: Rhythm) -> None:
     world = World(730, 2, rhythm)

@@ -54,7 +54,7 @@ def test_shares_of_survival_curves_are_the_inverse_of_percentiles() -> None:
     assert calibration_curves.share_lasting(DURATIONS["ties"], after) == pytest.approx(expected, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("part", calibration.PARTS)
 def test_each_part_is_a_table(part: str) -> None:
     names, *rows = calibration.PARTS[part](2)
@@ -62,7 +62,7 @@ def test_each_part_is_a_table(part: str) -> None:
     assert {len(row) for row in rows} == {len(names)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_plot_shows_observed_coverage_of_both_methods() -> None:
     worlds = calibration.observe_levels(20)
     figure = calibration.draw(worlds)

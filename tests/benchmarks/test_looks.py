@@ -14,7 +14,7 @@ from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
 from tests.benchmarks.looks import BEFORE, PLANTED, START, STATIONARY, World, Worlds, find_all_changes, measure_night
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("name", [name for name, world in STATIONARY.items() if not world.persists])

@@ -25,7 +25,7 @@ def test_the_day_is_one_and_whole(store: tuple[str, bf.Store]) -> None:
     assert builds["day"].nunique() == jobs["day"].nunique() == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_delivery_is_genuine_and_new(store: tuple[str, bf.Store]) -> None:
     folder, before = store
     bodies = receiving.bodies(before, builds=10, of_each=4)
@@ -37,7 +37,7 @@ def test_each_delivery_is_genuine_and_new(store: tuple[str, bf.Store]) -> None:
     assert before.version == bf.Store(folder).version, "each writes into a copy"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_receiver_takes_them(store: tuple[str, bf.Store]) -> None:
     bodies = receiving.bodies(store[1], builds=5, of_each=2)
     with receiving.copied(store[0]) as copy, receiving.receiver(copy) as url:

@@ -13,7 +13,7 @@ from buildframe.store.location import Location
 from tests.benchmarks import large, scaling
 from tests.benchmarks.year import JOBS, Frames
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 A_DAY = 1_500
 

@@ -11,7 +11,7 @@ import pytest
 from buildframe.store.location import Location
 from tests.benchmarks import storing, summaries, year
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 A_MONTH = 60
 

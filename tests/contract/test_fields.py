@@ -24,13 +24,13 @@ NEVER_A_VALUE = {
 """What no reading response shows: jobs that nobody took in time, and what only a pipeline made or archived here has."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_reading_operation_is_tested_here(responses: dict[str, list[Body]]) -> None:
     assert {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.method == "GET"} == set(READING)
     assert {name for name, items in responses.items() if items} == set(READING)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("operation", READING)
 def test_values_have_the_documented_types(met: dict[str, list[Seen]], operation: str) -> None:
     assert set().union(*map(find_violations, met[operation])) == set()

@@ -127,7 +127,7 @@ def test_a_short_sha_finds_nothing(narrow: Narrow, builds: list[Body]) -> None:
     narrow(lambda build: False, none=True, commit=builds[0]["commit"][:8])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_created_from_is_inclusive_and_created_to_exclusive(narrow: Narrow, builds: list[Body]) -> None:
     on_the_second = [build for build in builds if stamp(build["created_at"]).microsecond == 0]
     bound = middle(on_the_second, "created_at")  # in microseconds, whatever precision the service stores

@@ -53,7 +53,7 @@ def test_every_operation_of_the_document_is_called() -> None:
     assert CALLS.keys() == golden.OPERATIONS.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("operation", golden.OPERATIONS)
 def test_it_succeeds_with_the_documented_status_and_shape(world: Service, passed: Place, operation: str) -> None:
     result, response = called(world, prepare_place(world, passed, operation), operation)

@@ -53,7 +53,7 @@ def shown(line: str) -> str:
     return re.sub(r"\x1b_bk;t=\d+\x07|\x1b\[[\d;]*m", "", line)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_builds_by_its_paging(sandbox: Sandbox, client: Buildkite) -> None:
     everything = paged(client.builds().list_all)
     assert len(everything) > 200
@@ -65,7 +65,7 @@ def test_all_builds_by_its_paging(sandbox: Sandbox, client: Buildkite) -> None:
     assert [build["id"] for build in paged(few.builds().list_all_for_pipeline, "acme", "web")] == of_web
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_builds_by_its_filters(client: Buildkite) -> None:
     builds = client.builds()
     everything = paged(builds.list_all)
@@ -88,7 +88,7 @@ def test_builds_by_its_filters(client: Buildkite) -> None:
     assert_lists(channel, meta_data={"channel": "stable"})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_times_with_an_unencoded_plus(client: Buildkite) -> None:
     """It writes `+00:00` into the query as it is, which arrives as a blank."""
     bound = dt.datetime(2026, 10, 29, 12, tzinfo=dt.UTC)

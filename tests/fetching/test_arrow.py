@@ -82,7 +82,7 @@ def test_a_text_that_is_no_timestamp_is_an_error(text: str) -> None:
         arrow.timestamps(["2026-11-01T09:30:00.123Z", text])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(documents_of(Build, ("id",)), max_size=4), st.data())
 def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[dict[str, Any]], data: Any) -> None:
     jobs = documents_of(Job, ("id",))
@@ -98,7 +98,7 @@ def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[di
     assert (job_frame["fetched_at"] == AT).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
 def test_frames_of_other_tables_contain_the_values_sent(table: str, data: Any) -> None:
@@ -137,7 +137,7 @@ def test_all_forms_of_an_author_in_one_page() -> None:
 tags = st.none() | st.lists(st.sampled_from(["queue=a", "queue=b", "os=mac"]), max_size=2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags)))
 def test_the_queue_is_derived_for_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
     sent = [{"id": "j", "type": t, "agent_query_rules": rules, "agent": {"meta_data": meta}} for t, rules, meta in jobs]

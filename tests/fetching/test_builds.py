@@ -29,7 +29,7 @@ def same(left: pd.DataFrame, right: pd.DataFrame) -> None:
 # --- equal frames for any number of workers ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [4, 8])
 def test_any_number_of_workers_returns_equal_frames(ci: Workspace, workers: int) -> None:
     alone, together = ci.history(workers=1), ci.history(workers=workers)
@@ -38,7 +38,7 @@ def test_any_number_of_workers_returns_equal_frames(ci: Workspace, workers: int)
         same(left, right)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 def test_selected_columns_equal_those_of_a_full_listing(ci: Workspace, workers: int) -> None:
     builds, jobs = ci.history(workers=workers)
@@ -58,7 +58,7 @@ def test_builds_are_newest_first_and_jobs_follow_their_builds(workers: int) -> N
     assert list(jobs["id"]) == [f"j{n}-{i}" for n in range(700, 0, -1) for i in range(n % 3)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 def test_builds_are_newest_first_if_the_list_is_out_of_order(workers: int) -> None:
     """Each build is listed up to 4 s from its place, so pages overlap in time. The frame is in order nevertheless."""
@@ -204,7 +204,7 @@ def test_attrs_of_an_incomplete_frame_are_saved_and_loaded(tmp_path: Path) -> No
     pd.testing.assert_frame_equal(back, frame)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_attrs_report_the_waits_for_a_quota() -> None:
     with bf.sandbox(builds=60, days=2, quota=Quota(user=2, window=1.0)) as ws:
         attrs = [ws.builds(state=state).attrs for state in ("passed", "failed", "canceled", "running", "scheduled")]

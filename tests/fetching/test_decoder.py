@@ -18,7 +18,7 @@ from buildframe.http import protocol, response
 from buildframe.spec import TABLES, Build, Job, Moment, Resource
 from tests.records import AT, OTHERS, documents_of, visible
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 REQUEST = protocol.request_for(spec.list_builds, "acme")
 HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}

@@ -22,7 +22,7 @@ from buildframe.workspace import Workspace
 from buildframe.workspace.build_queries import History
 from tests import worlds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 FAULTS = (
     Fault("limited", route="list_builds", rate=0.05, seconds=1),

@@ -268,7 +268,7 @@ def without_cells(frame: pd.DataFrame, rows: pd.Series, columns: set[str]) -> pd
     return frame.assign(**{name: frame[name].mask(rows) for name in columns & set(frame)})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.data(), st.lists(documents_of(Build, ("id",)), min_size=1, max_size=3, unique_by=lambda one: one["id"]))
 def test_any_value_in_any_field_costs_nothing_but_itself(data: Any, clean: list[dict[str, Any]]) -> None:
     """All other cells are those of the same page without the odd values, which the fast decoder reads."""
@@ -297,7 +297,7 @@ def test_any_value_in_any_field_costs_nothing_but_itself(data: Any, clean: list[
     pd.testing.assert_frame_equal(odd_jobs, jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
 def test_any_value_in_any_field_of_another_table(table: str, data: Any) -> None:

@@ -47,7 +47,7 @@ def arrived(draw: st.DrawFn) -> list[Batch]:
     return draw(st.permutations(batches))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(arrived())
 def test_builds_are_newest_first_and_jobs_follow_their_builds(batches: list[Batch]) -> None:
     ordered = list(newest_first(list(batches)))

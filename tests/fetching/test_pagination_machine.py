@@ -18,7 +18,7 @@ from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 from tests.in_memory_service import SECOND, Build, InMemoryService, at
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 GAPS = st.one_of(  # many builds of one timestamp, a steady rate, and quiet times
     st.sampled_from([0, 0, 0, 0, 0, 1, 999, 61 * SECOND]),

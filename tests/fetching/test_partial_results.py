@@ -61,7 +61,7 @@ FAILURES = [
 NAMES = ["gone", "failing", "refusing", "garbled", "limiting"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
 def test_the_error_describes_the_failure_and_the_progress(
@@ -89,7 +89,7 @@ def test_an_error_of_the_first_response_has_no_note() -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
 @pytest.mark.parametrize("created_from", [None, 600.0])
@@ -127,7 +127,7 @@ def test_a_service_that_stops_ends_a_partial_listing() -> None:
     assert "No response from" in frame.attrs["why"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_partial_jobs_are_returned_with_their_builds() -> None:
     with listing(BUILDS, after_request(5, hang_up)) as service:
         builds, jobs = service.connected().history(partial=True)
@@ -138,7 +138,7 @@ def test_partial_jobs_are_returned_with_their_builds() -> None:
     assert sorted(whole["id"]) == sorted(job["id"] for each in BUILDS for job in each["jobs"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"number":1}]')])
 def test_a_partial_listing_with_one_failing_time_range_can_be_completed(refusal: Responder) -> None:
     """Requests from the time of the oldest build get a wrong response."""
@@ -153,7 +153,7 @@ def test_a_partial_listing_with_one_failing_time_range_can_be_completed(refusal:
         assert is_all(completed(frame, service))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Incomplete")
 def test_a_page_that_cannot_be_converted_is_a_remaining_time_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is raised when rows become a table, after the pagination has counted the page as read."""
@@ -179,7 +179,7 @@ def test_a_page_that_cannot_be_converted_is_a_remaining_time_range(monkeypatch: 
 # --- limits set by the user -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("most", [1, 3, 8])
 def test_a_listing_that_used_up_its_requests_can_be_completed(workers: int, most: int) -> None:
@@ -206,7 +206,7 @@ def hanging() -> Iterator[Any]:
     assert gave_up == [], "the client waited for the response"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
     with listing(BUILDS, hanging) as service:
@@ -224,7 +224,7 @@ def test_a_deadline_ends_the_request_for_the_time_of_the_service(hanging: Any) -
         service.connected().builds(created_from="60d", deadline="1s", partial=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_listing_ends_if_the_quota_resets_after_the_deadline(workers: int) -> None:
     used_up = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")

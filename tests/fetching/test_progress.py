@@ -22,7 +22,7 @@ from buildframe.workspace import Workspace
 from tests.conftest import hang_up, says
 from tests.listing import Responder, evenly, listing
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BUILDS = evenly(1500, every=40)
 

@@ -18,7 +18,7 @@ from tests.conftest import says
 from tests.listing import PATH, TOKEN, Listing, Responder, build, listing
 from tests.random_lists import SECOND, listed, may_be_hidden
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SEEDS = int(os.environ.get("LISTINGS", "1500"))
 

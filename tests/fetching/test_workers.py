@@ -180,7 +180,7 @@ def test_a_response_after_an_interrupt_changes_nothing(monkeypatch: pytest.Monke
     assert is_found_or_left(read)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupt_waits_for_a_response_that_is_being_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.0)
     begun, interrupted = threading.Event(), threading.Event()
@@ -251,7 +251,7 @@ def test_a_listing_inside_a_running_loop() -> None:
     assert (len(frame), said) == (1200, "went on")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_listings_in_threads_of_a_loop() -> None:
     async def main() -> list[Any]:
         return await asyncio.gather(*(asyncio.to_thread(ws.builds, workers=2) for _ in range(3)))
@@ -261,7 +261,7 @@ def test_listings_in_threads_of_a_loop() -> None:
     assert [len(frame) for frame in frames] == [1200] * 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shared", [True, False])
 def test_concurrent_threads_get_their_own_results(shared: bool) -> None:
     with listing(BUILDS) as service:
@@ -283,7 +283,7 @@ def test_concurrent_threads_get_their_own_results(shared: bool) -> None:
     assert sum(frame.attrs["requests"] for frame in frames) == len(service.requests)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failing_listing_does_not_disturb_others_of_the_same_workspace() -> None:
     def override(number: int, query: dict[str, str]) -> Responder | None:
         return says(b"{}", 401) if query.get("branch") == "broken" and "created_to" in query else None

@@ -53,7 +53,7 @@ def test_a_misspelt_option_is_refused_with_the_right_name(
     assert server.requests == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("owner", "name"), METHODS)
 def test_a_value_of_another_type_is_refused(server: Scripted, tmp_path: Path, owner: type, name: str) -> None:
     for option in options_of(getattr(owner, name)):

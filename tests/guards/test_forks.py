@@ -108,7 +108,7 @@ def list_for(ws: Workspace, slug: str) -> None:
         assert list(ws.pipeline(slug).builds(progress=False)["id"]) == [slug]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parent_and_child_get_what_each_requested(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(slug_of))
     ask_for(ws, "web", 2)  # over a connection that stays open
@@ -118,7 +118,7 @@ def test_parent_and_child_get_what_each_requested(scripted: Callable[..., Script
         joined()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_listings_too(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(one_build))
     list_for(ws, "web")
@@ -127,7 +127,7 @@ def test_listings_too(scripted: Callable[..., Scripted]) -> None:
     joined()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_by_multiprocessing(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(slug_of))
     ask_for(ws, "web", 2)
@@ -140,7 +140,7 @@ def test_by_multiprocessing(scripted: Callable[..., Scripted]) -> None:
         assert process.exitcode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_while_other_threads_are_in_a_request(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(slug_of))
     stop, wrong = threading.Event(), list[str]()
@@ -185,7 +185,7 @@ def test_a_child_of_a_child(scripted: Callable[..., Scripted]) -> None:
     in_child(parent)()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_locks_that_another_thread_held_are_free_in_the_child(scripted: Callable[..., Scripted]) -> None:
     ws = connected(scripted(one_build))
     list_for(ws, "web")
@@ -302,7 +302,7 @@ def test_a_stopped_server_is_unreachable_while_a_child_lives() -> None:
             os.close(descriptor)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_that_was_used_says_that_it_cannot_go_on_in_a_child(tmp_path: Path) -> None:
     store = bf.Store(tmp_path / "ci")
     with bf.sandbox(builds=20, days=2) as ws:

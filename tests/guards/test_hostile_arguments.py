@@ -41,7 +41,7 @@ DEEP = nested(100_000)
 STRANGE = [Unprintable(), DEEP, {"a": DEEP}, pd.NA, NUMBERS, NUMBERS[1], np.array([1, 2]), CIRCLE]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: type(value).__name__)
 def test_any_value_of_any_option_is_refused_as_bad_input(server: Scripted, tmp_path: Path, value: Any) -> None:
     for owner, name in METHODS:

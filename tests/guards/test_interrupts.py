@@ -25,7 +25,7 @@ from tests import preloaded
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Listing, Responder, evenly, listing
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BUILDS = evenly(1500, every=40, jobs=1)
 LONGEST = 60  # seconds until a child that does not end is a failure; each should take some two

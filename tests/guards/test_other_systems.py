@@ -38,7 +38,7 @@ with ReportFolder(Path("reports")).lock():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_module_works_without_what_only_posix_has(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_POSIX]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
@@ -59,7 +59,7 @@ def test_a_folder_without_links_is_refused_before_a_report_is_written(
         pytest.fail("a report would be written")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_prints_on_a_terminal_that_lacks_signs(tmp_path: Path) -> None:
     """Such as one with a code page of Windows."""
     code = (

@@ -138,7 +138,7 @@ def test_addresses_with_a_password_or_a_signature(call: Callable[[Workspace], An
     fails(lambda: call(bf.connect("acme", base_url=URL)), bf.BadInput)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "link",
     [
@@ -274,7 +274,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
     return kept
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("secrets", [SECRET, [f"{SECRET} "], [SECRET, ""], [SECRET, 5], [[SECRET]]])
 def test_the_receiver_refuses_secrets(store: bf.Store, secrets: Any) -> None:
     fails(lambda: receiver.application(store, secrets))
@@ -299,7 +299,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert SECRET not in "".join(capsys.readouterr())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_when_something_unforeseen_fails(
     store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

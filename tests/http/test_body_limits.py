@@ -83,7 +83,7 @@ def test_the_jobs_of_builds_are_limited_in_lists_and_records(item: bytes) -> Non
         protocol.read_record(fetched, Response(200, HEADERS, build))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_values_of_any_kind_are_limited() -> None:
     nested = b'[{"id":"b1","meta_data":[' + b",".join([b"1"] * 10_000_001) + b"]}]"
     response = Response(200, HEADERS, nested)

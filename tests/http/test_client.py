@@ -218,7 +218,7 @@ def test_an_invalid_token_is_refused_before_anything_is_sent(token: str | None) 
         bf.connect("acme", base_url="https://api.example.com", token=token)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [

@@ -53,7 +53,7 @@ def in_pieces(body: bytes, size: int = 1000) -> Iterator[bytes]:
     return (body[at : at + size] for at in range(0, len(body), size))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ask", "n_requests"),
     [

@@ -51,7 +51,7 @@ def simulated_requests(draw: st.DrawFn) -> SimulatedRequests:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(simulated_requests(), st.floats(0, 60))
 @settings(deadline=None, max_examples=300)
 def test_at_most_one_request_is_refused_per_window(simulated: SimulatedRequests, start: float) -> None:
@@ -60,7 +60,7 @@ def test_at_most_one_request_is_refused_per_window(simulated: SimulatedRequests,
     assert simulated.state.seconds_until_free(simulated.ended_at + 3600.0) == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(simulated_requests(), st.sampled_from([0.05, 0.3]))
 @settings(deadline=None, max_examples=100)
 def test_all_requests_succeed_within_the_limit_although_responses_are_lost(
@@ -333,7 +333,7 @@ def test_the_rate_limiter_and_the_client_do_not_show_the_token(scripted: Start) 
     assert TOKEN not in repr(shown)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eight_threads_of_three_clients_respect_the_limit_of_a_real_server() -> None:
     with Sandbox(builds=60, days=3, quota=SandboxQuota(user=30, window=1.5)) as sandbox:
         token = Token(sandbox.token())

@@ -46,13 +46,13 @@ def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> A
     return None if sent is None else json.loads(sent)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(builds)
 def test_any_build_is_sent_unchanged(properties: dict[str, Any]) -> None:
     assert body(spec.create_build, "acme", "web", **properties) == properties
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(steps), st.lists(texts), st.none() | st.uuids().map(str))
 def test_any_pipeline_is_sent_unchanged(steps: list[Any], tags: list[str], template: str | None) -> None:
     properties = PIPELINE | {"steps": steps, "tags": tags, "pipeline_template_uuid": template}
@@ -131,7 +131,7 @@ def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
         protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, **given)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -54,7 +54,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_requests_succeed_although_one_response_in_three_is_bad() -> None:
     with (
         Sandbox(builds=60, days=3, faults=FAULTS) as sandbox,

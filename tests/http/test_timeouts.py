@@ -83,7 +83,7 @@ def ends_soon() -> Iterator[None]:
     assert not left  # a server's own threads are named so
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_slow_response_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
     server, budget = scripted(DRIPPING[kind]), RequestBudget()
@@ -95,7 +95,7 @@ def test_a_slow_response_ends_at_the_time_limit(scripted: Start, kind: str) -> N
     assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 2 s."]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DRIPPING)
 def test_a_request_that_timed_out_is_sent_again(scripted: Start, kind: str) -> None:
     server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
@@ -122,7 +122,7 @@ def test_the_time_limit_applies_to_each_request_separately(scripted: Start) -> N
         assert [listed(client) for _ in range(4)] == [[]] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_logs_have_their_own_time_limit(scripted: Start) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.7)
@@ -203,7 +203,7 @@ def test_a_slow_tls_handshake_ends_at_the_time_limit() -> None:
         assert not client._sockets._shaking_hands
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("piece", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_a_slow_proxy_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     with listener(drip_bytes(piece=piece)) as where:
@@ -225,7 +225,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", answer)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_addresses_of_a_host_share_the_time_limit_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = [f"127.0.0.{n}" for n in range(1, 31)]
     with ExitStack() as stack:
@@ -442,7 +442,7 @@ def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["builds", "pipelines"])
 def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: str) -> None:
     file, url = tmp_path / "out.parquet", scripted(DRIPPING["body"]).url
@@ -452,7 +452,7 @@ def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: 
     assert not file.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sync_ends_at_its_deadline_and_reports_that_nothing_was_committed(scripted: Start, tmp_path: Path) -> None:
     url = scripted(DRIPPING["headers"]).url
     run = command("sync", str(tmp_path / "ci"), "--deadline", "1s", BUILDFRAME_URL=url)

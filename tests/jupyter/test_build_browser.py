@@ -16,7 +16,7 @@ from buildframe.sandbox_server import SCOPES
 from tests import worlds
 from tests.jupyter.lab import Lab, Page, write_notebook
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CELL = """import pathlib, time
 import buildframe as bf

@@ -16,7 +16,7 @@ from tests import worlds
 from tests.jupyter.lab import Lab, Page, write_notebook
 from tests.widgets.test_unblock_form import STEPS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 SETUP = """import buildframe as bf

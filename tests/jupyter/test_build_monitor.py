@@ -12,7 +12,7 @@ from buildframe.workspace import Workspace
 from tests import worlds
 from tests.jupyter.lab import Lab, Page, write_notebook
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CELL = """import buildframe as bf
 from buildframe import widgets

@@ -21,7 +21,7 @@ from tests.widgets.widget_helpers import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_a_dashboard.ipynb"
 OF_VOILA = "https://cdn.jsdelivr.net/npm/@fortawesome/"

@@ -20,7 +20,7 @@ from tests.jupyter.lab import Lab, Page, voila, write_notebook
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 START = dt.datetime(2026, 11, 2, tzinfo=dt.UTC)
 OF_VOILA = "https://cdn.jsdelivr.net/npm/@fortawesome/"  # style sheets of Voila's own page

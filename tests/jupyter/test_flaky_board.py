@@ -17,7 +17,7 @@ from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests.jupyter.lab import Lab, Page, write_notebook
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CELL = """import buildframe as bf
 from buildframe import widgets

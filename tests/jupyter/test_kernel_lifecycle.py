@@ -19,7 +19,7 @@ from tests import worlds
 from tests.jupyter.lab import READY, Lab, Page, write_notebook
 from tests.widgets.widget_helpers import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CELLS = (
     """import os, threading

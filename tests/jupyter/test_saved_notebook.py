@@ -19,7 +19,7 @@ from tests.jupyter.lab import Lab, Page, write_notebook
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CELLS = (
     """import buildframe as bf

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests import worlds
 from tests.jupyter.lab import Lab, Page, write_notebook
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 CELL = """import pandas as pd

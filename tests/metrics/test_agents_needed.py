@@ -103,7 +103,7 @@ def waits_of(jobs: pd.DataFrame) -> np.ndarray:
     return metrics.queue_time(jobs).dt.total_seconds().to_numpy()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_row_is_the_queue_with_so_many_agents() -> None:
     needed = metrics.agents_needed(*queue(5), "default", within="2min", target=0.8)
     assert {4, 5, 6, 7} <= {*needed["agents"]}
@@ -121,7 +121,7 @@ def test_each_row_is_the_queue_with_so_many_agents() -> None:
     assert needed.attrs["smallest_with_margin"] == needed["agents"][needed["low"] >= 0.8].min() > smallest
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_price_is_the_time_of_all_agents() -> None:
     builds, jobs = queue(5)
     needed = metrics.agents_needed(builds, jobs, "default")
@@ -157,7 +157,7 @@ def test_jobs_that_newer_builds_cancel_missed_the_limit() -> None:
     assert needed.attrs["smallest"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_predictions_say_how_far_off_the_replay_is() -> None:
     needed = metrics.agents_needed(*queue(5), "default")
     assert {"error", "fleet", "gap_share"} <= {*needed.attrs}
@@ -186,7 +186,7 @@ def test_a_queue_in_which_no_job_was_ready_has_no_rows() -> None:
     assert (none.attrs["within_s"], none.attrs["target"], none.attrs["today"]) == (300, 0.95, None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_queue_of_several_organizations_is_refused() -> None:
     builds, jobs = queue(5, 20)
     names = ["acme", "other"] * 10

@@ -64,7 +64,7 @@ def test_a_column_of_seconds_without_timestamps_is_censored_too(engine: str) -> 
     assert result["n_censored"].isna().all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", EVERYWHERE)
 def test_trends_changes_and_change_points_leave_them_out(engine: str) -> None:
     frame = builds()

@@ -91,7 +91,7 @@ def test_a_branch_red_from_its_first_known_outcome_may_have_been_so_before():
     assert outages(builds("cfpf"), branch="main")["start_unknown"].tolist() == [True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
 def test_an_outage_that_is_open_or_whose_start_is_unknown_is_censored(engine):
     """Red at first (until 20, unknown since when), red from 30 to 40, red from 50 on."""
@@ -257,7 +257,7 @@ def jobs_of_builds() -> pd.DataFrame:
     return metrics.with_seconds(frame.astype(texts | dict.fromkeys(["soft_failed", "retried"], "boolean")))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
 def test_the_step_that_failed_first(engine):
     frame = builds("pffpcfpf", id=pd.Series([f"b{i}" for i in range(8)], dtype="str"))
@@ -352,7 +352,7 @@ def naive_outages(outcomes: list[tuple[float, int, bool, str]]) -> list[list[flo
     return found + ([[begun[0][1], begun[-1][1], len(begun), 0, 6000 - begun[0][0]]] if begun else [])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(drawn_builds, st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
 def test_outages_by_the_naive_definition_in_whatever_order(drawn, random):
@@ -369,7 +369,7 @@ def test_outages_by_the_naive_definition_in_whatever_order(drawn, random):
     assert (later["failed_at"] >= found["recovered_at"].shift().loc[later.index]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(drawn_builds, st.integers(0, 100), st.integers(1, 50))
 @settings(max_examples=75, deadline=None)
 def test_red_time_minute_by_minute(drawn, start, length):
@@ -389,7 +389,7 @@ def test_red_time_minute_by_minute(drawn, start, length):
         assert found.loc[pipeline, ["commits", "red_commits"]].tolist() == [len(within), sum(within)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(drawn_builds, st.lists(st.integers(0, 101), max_size=4, unique=True).map(sorted))
 @settings(max_examples=15, deadline=None)
 def test_slices_add_up_to_the_whole_which_is_the_time_of_its_outages(drawn, cuts):

@@ -247,7 +247,7 @@ def span(rows: list[dict]) -> tuple[set[int], set[int], set[int]] | None:
     return whole & ran, held, whole - ran - held
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=30)
 @given(drawn_jobs, st.randoms())
 def test_against_the_plain_definitions(rows, random):
@@ -270,7 +270,7 @@ def test_against_the_plain_definitions(rows, random):
         assert measured[build_times.idle_time][build] == (None if idle is None else len(idle))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=40)
 @given(drawn_jobs)
 def test_idle_blocked_and_running_time_make_up_the_span(rows):

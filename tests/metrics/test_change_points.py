@@ -16,7 +16,7 @@ from tests.metrics.test_commit_search import HISTORIES, counts
 from buildframe import metrics
 from buildframe.errors import BadInput
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
 UTC = "datetime64[us, UTC]"

@@ -79,7 +79,7 @@ def levels(*parts: tuple[int, float]) -> np.ndarray:
     return np.concatenate([np.full(days, level) for days, level in parts])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("last", [3, 4])
 def test_a_late_change_that_is_not_certain_leaves_certain_ones(last: int) -> None:
     """The last days alone cannot be certain, and are not taken for correlated days."""
@@ -98,7 +98,7 @@ def test_a_burst_is_as_certain_wherever_it_lies(first: int) -> None:
     assert np.median([one.p for one in found]) < 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_correlated_days_make_the_search_more_careful() -> None:
     found = [search(Series(correlated(60, 0.6, seed), np.ones(60))) for seed in range(30)]
     assert np.mean([bool(one.changes) for one in found]) < 0.5  # three of four without the correction
@@ -106,14 +106,14 @@ def test_correlated_days_make_the_search_more_careful() -> None:
     assert np.mean([one.inflation > 1.5 for one in found if one.changes]) > 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_long_series_is_searched_for_short_segments() -> None:
     days = 1500
     series = Series(noise(days) + 3 * ((np.arange(days) >= 700) & (np.arange(days) < 730)), np.ones(days))
     assert [change.at for change in search(series).changes] == pytest.approx([700, 730], abs=1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_clearer_change_has_a_lower_p_value() -> None:
     p = [search(Series(noise(60) + size * (np.arange(60) >= 30), np.ones(60))).p for size in (0.5, 1.5, 2.0, 3.0)]
     assert p == sorted(p, reverse=True)
@@ -135,7 +135,7 @@ def test_few_days_of_failures_are_not_clearer_than_the_orders_that_separate_them
     assert change_search.fewest_days(28, 5.4e-6 / 0.8) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["split", "segment"])
 def test_p_values_beyond_all_shuffles_are_right(kind: str) -> None:
     """Against a hundred times as many shuffles; a factor of four either way is a tenth of the clarity."""

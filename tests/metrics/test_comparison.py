@@ -114,7 +114,7 @@ def test_groups_share_how_days_spread():
     assert sizes[-1] < 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(counted, min_size=2, max_size=20), st.floats(0.5, 0.999))
 def test_effective_sizes_never_exceed_the_rows(days, confidence):
     hits, sizes = zip(*days, strict=True)
@@ -276,7 +276,7 @@ def test_a_change_is_found_and_signed():
     assert faster["p50_change_low_s"] == pytest.approx(-slower["p50_change_high_s"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
 def test_a_p_value_belongs_to_its_interval(made):
     random = np.random.default_rng(8)
@@ -311,7 +311,7 @@ def with_day_effects(days: int, groups: int, random: np.random.Generator, rate: 
     return frame.assign(blocked=pd.array([False] * len(frame), "boolean"), x_s=random.lognormal(3, 0.5, len(frame)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("days", "days_before"), [(1, 28), (7, 7), (28, 28)])
 def test_p_values_are_as_small_by_chance_as_they_say(days, days_before):
     """Of 400 comparisons with day effects; 3.5 standard deviations above the level would be a lie."""
@@ -393,7 +393,7 @@ OPEN = as_jobs(seconds(*[60] * 100, *[1e6] * 30), np.array([1e6] * 100 + [7200] 
 """100 jobs that waited a minute, and 30 that have waited for two hours."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("made", [pd.DataFrame, pl.from_pandas, duckdb.from_df], ids=["pandas", "polars", "duckdb"])
 def test_of_a_percentile_that_is_censored_a_lower_bound_is_known(made):
     started = as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))

@@ -214,7 +214,7 @@ rows = st.lists(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=75, deadline=None)
 @given(rows)
 def test_it_is_what_a_naive_loop_finds_and_sums_to_queue_time_exactly(drawn):
@@ -310,7 +310,7 @@ def test_a_planted_monopolizer_comes_first_for_everyone_who_waits(seed):
     assert others[f"p{planted}"].sum() > others.drop(columns=f"p{planted}").sum().max()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_nothing_planted_no_pipeline_stands_out():
     shares = []
     for seed in range(10):

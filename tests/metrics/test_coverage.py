@@ -22,7 +22,7 @@ WORLDS = 300
 LEAST = {"queue (M/M/3, load .83)": {0.5: 0.88, 0.9: 0.7}}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.0, 0.1], ids=["all ended", "censored"])
 @pytest.mark.parametrize("name", DURATIONS)
 def test_percentiles(name: str, share: float) -> None:

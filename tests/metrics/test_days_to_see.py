@@ -33,7 +33,7 @@ def smallest(frame: pd.DataFrame, of: Any = "x_s", **options: Any) -> float:
     return float(metrics.days_to_see(frame, of, **options)["smallest_change"].iloc[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_larger_changes_of_steadier_days_show_sooner() -> None:
     by_size = [days(builds(0.1), change) for change in (0.02, 0.2, 0.4, 1.0)]
     assert by_size == sorted(by_size, reverse=True)
@@ -45,7 +45,7 @@ def test_larger_changes_of_steadier_days_show_sooner() -> None:
     assert days(builds(0.1), -0.3) < np.inf
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("change", [0.1, 0.3, -0.2])
 def test_a_change_as_large_as_the_smallest_shows_within_a_period(change: float) -> None:
     frame = builds(0.1)
@@ -66,7 +66,7 @@ def test_a_thousand_quantiles_stand_for_many_rows(monkeypatch: pytest.MonkeyPatc
     assert found == pytest.approx(smallest(frame), rel=0.02)  # a step of the searched changes is that large
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_without_a_value_do_not_count_and_few_days_say_nothing() -> None:
     frame = builds(0.1)
     row = metrics.days_to_see(frame.assign(x_s=frame["x_s"].mask(frame.index < 12)), "x_s").iloc[0]

@@ -36,7 +36,7 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("summary", "engine", "kind"), cases(OF_JOBS, ROWS_OF_JOBS))
 def test_of_jobs(summary: str, engine: str, kind: str) -> None:
     result = OF_JOBS[summary](frame_on(engine, "jobs", kind))
@@ -95,7 +95,7 @@ def test_columns_of_nulls_without_a_type_are_as_those_with_one(summary: str) -> 
     assert_same(of[summary](untyped), expected_of(of[summary], table, "none"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_session_of_another_zone_changes_nothing() -> None:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'America/New_York'")
@@ -108,7 +108,7 @@ def test_a_session_of_another_zone_changes_nothing() -> None:
     assert by_time["build_created_at"].dtype == "datetime64[us, UTC]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [*ENGINES, "spark"])
 def test_of_flaky_tests(engine: str) -> None:
     with bf.sandbox(builds=1, days=1) as ci:
@@ -135,7 +135,7 @@ def test_the_order_of_rows_never_matters(summary: str) -> None:
     assert_same(OF_JOBS[summary](shuffled), expected_of(OF_JOBS[summary], "jobs", "many"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_timestamps_replace_missing_columns_of_seconds() -> None:
     jobs = jobs_of("many")
     for engine in ENGINES.values():

@@ -29,7 +29,7 @@ def names() -> dict[str, Any]:
     return {"pd": pd, "metrics": metrics, **frames}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", metrics.__all__)
 def test_examples_run(name: str, names: dict[str, Any]) -> None:
     function = getattr(metrics, name)

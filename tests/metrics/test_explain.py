@@ -92,7 +92,7 @@ def test_contributions_add_up(by: str | list[str] | None) -> None:
 SEGMENTS = st.tuples(st.integers(0, 8), st.integers(0, 3), st.sampled_from("abc"), st.integers(-3, 10**7))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(SEGMENTS, min_size=1, max_size=30), st.lists(SEGMENTS, min_size=1, max_size=30), st.randoms())
 @settings(max_examples=30)
 def test_contributions_add_up_whatever_the_segments(one: list, other: list, random: object) -> None:
@@ -137,7 +137,7 @@ def branches(seed: int, shares: tuple[float, float], days: int, slower: float = 
     return frame.assign(branch=is_new.astype(int).astype(str))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("shares", "days"), [((0.3, 0.6), 7), ((0, 0.2), 1), ((0, 1), 7), ((0.1, 0.9), 1)])
 def test_other_shares_of_equal_groups_are_not_notable(shares: tuple[float, float], days: int) -> None:
     covered, alarms = [], 0
@@ -150,7 +150,7 @@ def test_other_shares_of_equal_groups_are_not_notable(shares: tuple[float, float
     assert alarms <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_interval_of_a_share_contains_its_effect() -> None:
     """Branch 1 takes 50 s longer, and has 30 % of the builds before, 60 % after: it adds 0.3 * 50 * (1 - 0.45) s."""
     covered = []
@@ -189,7 +189,7 @@ def test_every_engine_gives_the_same(engine: str) -> None:
     pd.testing.assert_frame_equal(result, expected, check_exact=False, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("days", [7, 1])
 def test_intervals_hold_and_nothing_is_notable_without_a_change(days: int) -> None:
     covered, alarms = [], 0
@@ -202,7 +202,7 @@ def test_intervals_hold_and_nothing_is_notable_without_a_change(days: int) -> No
     assert alarms <= 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("days", [7, 1])
 def test_the_slower_step_is_the_most_certain(days: int) -> None:
     found = sum(

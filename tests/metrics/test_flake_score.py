@@ -40,7 +40,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("world", WORLDS)
 def test_intervals_contain_nine_of_ten_rates_and_probabilities_beat_rates_and_bounds(world: str) -> None:
     results = []
@@ -53,7 +53,7 @@ def test_intervals_contain_nine_of_ten_rates_and_probabilities_beat_rates_and_bo
     assert score < min(raw, wilson)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_hold_for_few_steps() -> None:
     """They account for not knowing what the steps have in common; the best prior of each draw contains fewer."""
     random = np.random.default_rng(1)
@@ -68,7 +68,7 @@ def test_intervals_hold_for_few_steps() -> None:
     assert np.mean(covered) >= 0.87
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_many_steps_alike_the_posterior_is_that_of_their_common_rate() -> None:
     """Beta-binomial conjugacy: with a known prior, the mean is (a + x) / (a + b + n)."""
     random = np.random.default_rng(2)
@@ -80,7 +80,7 @@ def test_with_many_steps_alike_the_posterior_is_that_of_their_common_rate() -> N
     np.testing.assert_allclose(mean[usual], (10 + failures[usual]) / 250, rtol=0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_rate_is_that_of_attempts_whatever_the_number_of_retries() -> None:
     """Failures that are retried once flip p / (1 + p) of the commits that pass; the rate is p."""
     for retries in (1, 3):
@@ -95,7 +95,7 @@ def test_the_rate_is_that_of_attempts_whatever_the_number_of_retries() -> None:
         assert row["high"] - row["low"] < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_flaky_step_among_many_steady_ones_is_not_drawn_to_them() -> None:
     steady = [pd.DataFrame({"step_key": f"s{i}", "commit": range(200), "failed": False}) for i in range(60)]
     e2e = pd.DataFrame({"step_key": "e2e", "commit": range(200), "failed": np.arange(200) % 8 == 0})
@@ -168,7 +168,7 @@ def test_red_builds_are_builds_and_not_failures(way: str) -> None:
     assert scores["red_builds"].to_dict() == {"e2e": 3, "lint": 1, "docs": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_a_step_that_never_passed_has_no_rate_and_no_influence(way: str) -> None:
     """Broken at each commit, with two attempts: a regression, not a flake. Other steps are estimated as without it."""
@@ -184,7 +184,7 @@ def test_a_step_that_never_passed_has_no_rate_and_no_influence(way: str) -> None
     pd.testing.assert_frame_equal(scores.head(1), alone)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_suspected_flakes_failed_once_between_two_commits_that_passed(way: str) -> None:
     failing = {2, 5, 6, 9, 11}
@@ -216,7 +216,7 @@ def in_storm(place: str, passing: int) -> pd.DataFrame:
     return attempts(*storm, *passed, *again, *calm, {"commit": 3, "failed": True}, {"commit": 3, "attempt": 1})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 @pytest.mark.parametrize("place", ["queue", "agent_id"])
 def test_storms_are_left_out_and_counted(way: str, place: str) -> None:
@@ -228,7 +228,7 @@ def test_storms_are_left_out_and_counted(way: str, place: str) -> None:
     assert calm["flaky"].sum() == 7
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 @pytest.mark.parametrize("place", ["queue", "agent_id"])
 def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str, place: str) -> None:
@@ -245,7 +245,7 @@ def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str, place: str) 
     assert stormy["step"].tolist() == [f"s{i}" for i in range(6)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_scores_count_shards_and_flips_count_commits(way: str) -> None:
     jobs = WAYS[way](attempts(*({"commit": 1, "parallel_group_index": i} for i in range(3))))
@@ -260,7 +260,7 @@ def test_few_failing_steps_are_no_storm(way: str) -> None:
     assert metrics.flake_score(WAYS[way](few))["n_storm"].sum() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_a_single_broken_commit_is_no_storm(way: str) -> None:
     """All six steps fail at one commit, in two builds, while the queue runs nothing else."""
@@ -288,7 +288,7 @@ def count_stormy(way: str, *groups: dict[str, Any]) -> int:
     return int(metrics.flake_score(WAYS[way](attempts(*listed, *again)))["n_storm"].sum())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> None:
     """A third of the steps of a queue is no storm of the queue, but all steps of an agent are one of the agent."""
@@ -298,7 +298,7 @@ def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> No
     assert count_stormy(way, *calm, *({"agent_id": name, "steps": 2, "failing": 2} for name in "cde")) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_limits_of_storms(way: str) -> None:
     """More than 80 % of at least 5 steps, in one half hour of the clock."""
@@ -313,7 +313,7 @@ def test_limits_of_storms(way: str) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_way
 def test_a_storm_is_found_among_many_periods_in_which_half_of_the_attempts_fail(way: str) -> None:
     suspicious = [{"agent_id": "a", "steps": 10, "failing": 5, "after": 60 * k} for k in range(25)]
@@ -335,7 +335,7 @@ def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) ->
     assert row[["outcomes", "flaky", "undecided", "deterministic", "n_without_commit"]].tolist() == [3, 0, 1, 1, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "world"),
     [*(("duckdb", world) for world in WORLDS), ("polars, lazy", "half retried"), ("polars", "planned")],
@@ -345,7 +345,7 @@ def test_engines_agree(engine: str, world: str) -> None:
     assert_same(metrics.flake_score(WAYS[engine](jobs), branch="main"), metrics.flake_score(jobs, branch="main"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_equal_steps_are_ordered_by_key() -> None:
     """Their posteriors can differ in the last digits, because sums of matrices depend on the place of a row."""
     for steps, commits in ((5, 7), (5, 31), (17, 20), (33, 31)):
@@ -354,7 +354,7 @@ def test_equal_steps_are_ordered_by_key() -> None:
         assert scores["step"].is_monotonic_increasing
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_attempts_at_one_commit_count_as_five() -> None:
     others = [{"commit": i} for i in range(60)]
     often = [{"commit": 99, "failed": k < 16, "attempt": k} for k in range(20)]

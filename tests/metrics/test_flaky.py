@@ -150,7 +150,7 @@ lists = st.lists(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(lists, lists, st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
 def test_each_test_is_there_once_whatever_the_order(now, then, random):

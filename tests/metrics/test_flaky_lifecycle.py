@@ -270,7 +270,7 @@ def readings(draw: st.DrawFn) -> list[dict[str, tuple[int, float, float | None]]
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(readings())
 def test_two_lists_and_their_history_agree(lists):
     """The board of the last list and the one before names the same tests resolved, and as coming back just then."""

@@ -178,7 +178,7 @@ def test_what_one_retry_makes_of_a_rate_of_attempts():
     assert row["high"] - row["low"] < 0.03
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_dtypes_hold_whatever_the_rows(way):
     for summary in (flips, outcomes_by_commit):
@@ -241,7 +241,7 @@ def naive_verdict(hows: list[str]) -> str:
     return "infrastructure" if {"lost", "refused"} & set(hows) else "passed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(st.lists(one, max_size=14), st.sampled_from(WAYS), st.randoms(use_true_random=False))
 def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, way, random):

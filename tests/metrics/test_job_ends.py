@@ -158,7 +158,7 @@ def test_a_run_without_finished_at_ends_with_its_build(way):
     assert area(metrics.concurrency(way(without)), "running") == FETCHED - 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_in_spark_it_is_the_same():
     jobs = frame(
         job("expired", runnable_at=0),

@@ -225,7 +225,7 @@ CASES = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @CASES
 @settings(deadline=None, max_examples=40)
 @given(rows=drawn_jobs, random=st.randoms())
@@ -243,7 +243,7 @@ def test_each_moment_against_the_definition(summary, name, intervals, rows, rand
     assert_frame_equal(summary(frame(*rows)), result)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @CASES
 @settings(deadline=None, max_examples=40)
 @given(rows=drawn_jobs, edges=st.lists(st.integers(-3, 22), min_size=2, max_size=2, unique=True))
@@ -261,7 +261,7 @@ def test_it_integrates_to_the_time_spent_and_slices_add_up(summary, name, interv
         assert level(found, "a", minutes) == covering
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=60)
 @given(drawn_jobs)
 def test_utilization_against_the_definition(rows):

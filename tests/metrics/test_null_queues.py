@@ -35,7 +35,7 @@ def test_percentiles_of_queue_time_have_no_group_of_jobs_that_do_not_queue(of: A
     assert known["queue"].fillna("null").tolist() == ["default", "macos", "null"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", EVERYWHERE)
 def test_other_summaries_of_queue_times_have_none_either(engine: str) -> None:
     frame = jobs()
@@ -54,7 +54,7 @@ def test_run_times_and_dependency_waits_of_other_jobs_stay() -> None:
     assert of_own["queue"].isna().sum() == 1  # a custom metric may measure other jobs
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", EVERYWHERE)
 def test_retries_and_failures_are_those_of_script_jobs(engine: str) -> None:
     frame, made = jobs(), EVERYWHERE[engine]

@@ -182,7 +182,7 @@ def test_rows_belong_to_the_bucket_of_a_chosen_column():
 stamps = st.integers(-3, 12) | st.none()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["script", "trigger"]), *[stamps] * 4), max_size=12))
 def test_it_counts_what_a_loop_counts(drawn):

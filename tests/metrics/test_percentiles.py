@@ -73,7 +73,7 @@ def test_censored_rows_of_each_metric(metric, begun, ended):
     assert metrics.percentiles(frame, of=metric)[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_percentile_wants_a_row_beyond_it():
     for p, least in ((0.95, 20), (0.5, 2), (0.99, 100), (0.05, 20), (0.999, 1000), (0.75, 4), (0.9, 10)):
         column = f"p{100 * p:g}_s"
@@ -154,7 +154,7 @@ def test_the_method_is_that_of_numpy(method):
     assert result.loc[0, names].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(rows, st.sampled_from(get_args(Method)), st.sampled_from([0.05, 0.25, 0.5, 0.9]))
 def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
@@ -169,7 +169,7 @@ def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
         assert row.n_negative == (seconds < 0).sum()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(rows, st.randoms(use_true_random=False))
 def test_the_order_of_rows_never_matters(drawn, random):
@@ -178,7 +178,7 @@ def test_the_order_of_rows_never_matters(drawn, random):
         assert_frame_equal(metrics.percentiles(frame, by=by), metrics.percentiles(shuffled, by=by))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_rows_and_groups_take_no_long_time():
     random = np.random.default_rng(1)
     frame = waits(0).loc[[0] * 300_000].assign(build=random.integers(0, 60_000, 300_000))

@@ -43,7 +43,7 @@ def test_many_groups_are_ranked_some_at_a_time(kind: str, by: Any, made: Any, mo
     assert_same(result, metrics.percentiles(jobs, of=metrics.run_time, by=by, q=(0.25, 0.5, 0.95)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("made", "by"),
     [*((in_duckdb, by) for by in (None, "queue", "build_id")), (in_spark, None), (in_spark, "build_id")],

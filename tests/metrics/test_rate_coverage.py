@@ -63,7 +63,7 @@ def test_every_pass_leaves_an_interval_below_one():
     assert ((summary["low"] < metrics.wilson(summary["n"], summary["n"])[0]) & (summary["high"] == 1)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("correlation", CORRELATIONS)
 def test_flake_rates_of_commits(correlation):
     """Commits flip more on some days, as when an agent is overloaded."""

@@ -28,7 +28,7 @@ def test_wilson_of_arrays_and_of_nothing():
     assert high[2] == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.integers(1, 10**6), st.data(), st.floats(0.01, 0.999))
 def test_wilson_holds_the_rate_mirrors_and_grows(n, data, confidence):
     x = data.draw(st.integers(0, n))
@@ -94,7 +94,7 @@ def test_missing_columns_are_named(name):
         metrics.success_rate(builds(["passed"]).drop(columns=name))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(STATES), st.booleans())))
 def test_order_never_matters_and_counts_add_up(drawn):

@@ -96,7 +96,7 @@ def test_naive_times_are_refused(engine: str) -> None:
             OF_JOBS[summary](made(naive))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_frames_of_arrow_types_are_as_those_fetched(tmp_path: Any) -> None:
     metrics.with_seconds(JOBS).to_parquet(tmp_path / "jobs.parquet")
     read = pd.read_parquet(tmp_path / "jobs.parquet", dtype_backend="pyarrow")

@@ -14,7 +14,7 @@ from metric_frames import START, UTC, at
 from buildframe import metrics
 from buildframe.errors import BadInput
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 WEEKS = [6, 6, 6, 7, 10, 13, 16, 22, 23]
 GOING_ON = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]

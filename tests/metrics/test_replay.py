@@ -130,7 +130,7 @@ def erlang_c(load: float, agents: int) -> float:
     return last / (sum(terms) + last)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("agents", [3, 5])
 def test_waits_agree_with_erlang(agents: int) -> None:
     """The tolerance is four standard errors, from the means of 25 spans of time; the formulas hold exactly."""
@@ -144,7 +144,7 @@ def test_waits_agree_with_erlang(agents: int) -> None:
         assert abs(means.mean() - truth) < 4 * error
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_month_of_the_sandbox_is_predicted_from_half_of_its_days() -> None:
     builds, jobs = true_dependencies.month(1)
     again, jobs_again = metrics.replay(builds, jobs)
@@ -223,7 +223,7 @@ def test_frames_that_cannot_be_replayed_are_refused() -> None:
         metrics.replay(builds.to_dict(), jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_without_queues_wait_as_recorded() -> None:
     with bf.sandbox(builds=200, days=4) as ci:
         builds, jobs = ci.history(include_retried_jobs=True, progress=False)

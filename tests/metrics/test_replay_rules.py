@@ -209,7 +209,7 @@ def many(n: int, every: float, run: float, **other: Any) -> tuple[list[Row], lis
     return builds, [job("unit", t, t, t + run, f"b{i}", created_at=t, **other) for i, t in enumerate(at)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_load_leaves_out_or_copies_whole_builds() -> None:
     builds, jobs = many(300, 3600, 60)
     builds.append(build("again", 100, 160, rebuilt_from_id="b0", branch="x0"))
@@ -254,7 +254,7 @@ def waits_of_week(agents: np.ndarray, seed: int = 0) -> tuple[pd.DataFrame, pd.D
     return metrics.replay(builds, jobs.astype({"agent_id": "str"}), agents={"q": agents})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fleet_that_follows_the_hours_is_recognized() -> None:
     hours = np.where((np.arange(168) % 24 >= 8) & (np.arange(168) % 24 < 18), 3, 2)
     builds, jobs = waits_of_week(hours)
@@ -296,7 +296,7 @@ def test_the_agent_of_a_lost_job_stays_away() -> None:
     assert [start for (start,) in seconds(faster, "started").values()] == [0, 15, 130, 145, 160, 175]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_error_is_that_of_the_other_half_of_the_days() -> None:
     """On odd days there are half as many agents, so each half predicts the other badly."""
     hours = np.where(np.arange(168) // 24 % 2 == 0, 3, 2)

@@ -9,7 +9,7 @@ from tests.metrics import reruns, true_dependencies
 from buildframe import metrics
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fewer_agents_and_a_faster_step_are_predicted() -> None:
     recorded = true_dependencies.month(1)
     agents = {queue: max(n - 1, 1) for queue, n in reruns.count_agents(recorded[1]).items()}

@@ -193,7 +193,7 @@ def naive(drawn: list[dict[str, object]]) -> dict[object, list[int]]:
     return counts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(many, st.sampled_from([lambda frame: frame, *ENGINES.values()]), st.randoms(use_true_random=False))
 def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, engine, random):

@@ -116,7 +116,7 @@ def random_graph(random: np.random.Generator, runs: int = 20) -> tuple[pd.DataFr
     return frame.assign(**usual, **{GROUP: 0}), frame.set_index("id")["before"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_predecessors_in_random_graphs_of_twenty_runs_are_right():
     random, right = np.random.default_rng(7), []
     for _ in range(40):
@@ -129,7 +129,7 @@ def test_predecessors_in_random_graphs_of_twenty_runs_are_right():
     assert np.mean(right) >= 0.985
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_predecessors_and_binding_pairs_of_the_sandbox_are_right():
     months = [true_dependencies.month(seed)[1] for seed in SEEDS]
     truths = [true_dependencies.true_predecessors(jobs) for jobs in months]

@@ -140,7 +140,7 @@ def test_twenty_manual_retries_of_66_minutes_each_take_1320_minutes(shape: str, 
     assert spent.to_dict() == {"manual_retry": 1320, "retry": 250, "run": 25, "unknown": 330}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_retries():
     repeated = job("unit", 0, 1, 10, state="failed", id="unit 1", retried_in_job_id="unit 2", retry_type="automatic")
     again = job("unit", 12, 15, 30, id="unit 2", created_at=12)
@@ -180,7 +180,7 @@ def test_a_limit_of_concurrency():
     assert segments(70, *own, *others)[1] == ("unknown", "deploy", 51)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_limit_of_concurrency_of_a_first_step():
     """Without steps before, a job waits for the limit from the creation of its build."""
     own, other = job("deploy", 60.9, 62, 70), job("deploy", 0, 1, 60, id="a deploy", build_id="a")
@@ -255,7 +255,7 @@ def test_of_jobs_that_run_at_an_upload_it_is_the_one_that_always_does():
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_thousands_of_uploads_in_a_build_need_little_memory():
     """Each job is added while half of all others run: as pairs, they would need 50 MB."""
     n = 2000
@@ -269,7 +269,7 @@ def test_thousands_of_uploads_in_a_build_need_little_memory():
     assert ledger["duration_s"].sum() == 2 * n
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_missing_timestamps_are_unknown():
     assert segments(20, job("test", None, 5, 20)) == [("unknown", "test", 5), ("run", "test", 15)]
     assert segments(20, job("test", 2, None, 20)) == [("setup", "test", 2), ("unknown", "test", 18)]
@@ -332,7 +332,7 @@ def drawn_frames(builds: list[Any], jobs: list[Any]) -> tuple[pd.DataFrame, pd.D
     return frames([build(finished, id=id, created_at=created) for id, created, finished in times], rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=50)
 @given(drawn_builds, drawn_jobs, st.randoms(use_true_random=False))
 def test_seconds_always_add_up_in_any_order_of_rows(builds: list[Any], jobs: list[Any], random: Any):
@@ -360,7 +360,7 @@ DAMAGES: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_seconds_add_up_in_a_damaged_month(damage: str):
     builds, jobs = month(1)
@@ -374,7 +374,7 @@ def test_seconds_add_up_in_a_damaged_month(damage: str):
     pd.testing.assert_frame_equal(metrics.time_ledger(builds.sample(frac=1, random_state=3), shuffled), ledger)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_chain_of_a_build_alone_is_nearly_that_of_its_pipeline():
     builds, jobs = month(1)
     for of_jobs, least in ((jobs, 0.995), (with_errors(jobs), 0.98)):
@@ -400,7 +400,7 @@ def on_engine(engine: str, *frames: pd.DataFrame) -> tuple[Any, ...]:
 KINDS = ("many", "few", "none", "all null")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [*((engine, kind) for engine in ENGINES for kind in KINDS), ("spark", "many"), ("spark", "all null")],
@@ -414,7 +414,7 @@ def test_engines_give_the_same(engine: str, kind: str):
     assert found.attrs == expected.attrs
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pipelines_are_divided_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(group_map, "MAX_ROWS", 7)
     builds, jobs = as_stored(builds_of("many")), as_stored(jobs_of("many"))
@@ -426,7 +426,7 @@ def test_pipelines_are_divided_one_after_the_other(monkeypatch: pytest.MonkeyPat
         pd.testing.assert_frame_equal(found, metric(builds, jobs))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [group_map.MAX_ROWS, 1])
 def test_jobs_of_another_pipeline_than_their_build_are_not_on_its_chain(monkeypatch: pytest.MonkeyPatch, rows: int):
     monkeypatch.setattr(group_map, "MAX_ROWS", rows)

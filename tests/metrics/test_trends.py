@@ -160,7 +160,7 @@ def test_missing_columns_are_named(name):
         metrics.trend(builds(["2026-03-01"]).drop(columns=name))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.integers(0, 4 * 10**14), min_size=1, max_size=20),

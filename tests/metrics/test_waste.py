@@ -62,7 +62,7 @@ def test_each_class_by_hand():
     assert minutes(frame) == [51, 10 + 6, 4, 1 + 2 + 1, 7 + 7, 1 + 2 + 2 + 8]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_a_failure_of_a_build():
     for failed, after in (
         ({"state": "failed"}, 3),
@@ -249,7 +249,7 @@ def naive(of_builds: list[dict], of_jobs: list[dict]) -> dict[object, list[int]]
     return parts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=35, deadline=None)
 @given(
     st.lists(builds, min_size=5, max_size=5),

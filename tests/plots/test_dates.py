@@ -59,7 +59,7 @@ def test_one_time_has_one_tick():
     assert RoundTimeLocator(5).tick_values(20_000.0, 20_000.0) == [20_000.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_figure_of_a_month_has_days_and_not_one_hour():
     with mpl.rc_context({"figure.figsize": (3.5, 2.6)}):
         one, many = concurrency(a_month_of_jobs()), plots.concurrency(a_month_of_jobs(3))[-1]
@@ -69,7 +69,7 @@ def test_a_small_figure_of_a_month_has_days_and_not_one_hour():
         assert ax.xaxis.get_major_formatter().get_offset() in ("2026", "2026-Mar", "2026-Apr")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("width", [8, 9])
 def test_an_axes_of_two_has_days(width):
     _, axes = plt.subplots(1, 2, figsize=(width, 3), layout="constrained")

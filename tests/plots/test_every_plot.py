@@ -173,7 +173,7 @@ def ugly_frame(plot):
     return jobs(len(names), name=names, queue=names, pipeline="$\\frac{")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "plot", [concurrency, plots.flaky_board, plots.flips, queue_depth, plots.step_times, plots.time_spent,
              plots.timeline], ids=lambda plot: plot.__name__,
@@ -259,7 +259,7 @@ def test_a_label_is_wrapped_within_a_word_only_if_no_word_ends_near_its_middle()
     assert wrap_label("x" * 30, 15) == "x" * 15 + "\n" + "x" * 15
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_of_long_names_have_two_lines():
     jobs_of_two = pd.concat([flipping(4).assign(pipeline=name.split(" / ")[0]) for name in _LONG[::4]])
     frame = jobs_of_two.assign(step_key=[f"integration-tests-{name[5:]}-with-postgres" for name in jobs_of_two["name"]])
@@ -273,7 +273,7 @@ def test_rows_of_long_names_have_two_lines():
         }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_names_of_steps_are_whole_in_cells_of_a_wide_figure():
     frame = pd.concat(
         [flipping(1).assign(name=f"step {k}", pipeline=f"p{k}", step_key="integration") for k in range(3)]
@@ -314,7 +314,7 @@ def test_a_branch_without_builds_is_named_with_the_nearest_one():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_threshold_of_flake_scores_does_not_lead_through_a_label():
     ax = laid_out(plots.flake_scores(flipping(8, 70), threshold=0.3))
     at_line = ax.transData.transform((30, 0))[0]

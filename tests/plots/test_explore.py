@@ -176,7 +176,7 @@ DRAW = """async ([code, points]) => {
 """Draw the explorer in a page of its own, with the state that a kernel sends."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_offers_only_what_it_can_do() -> None:
     code = base64.b64encode((Path(plots.__path__[0]) / "explorer.js").read_bytes()).decode()
     urls = ["https://ci.example.com/1"] * 60
@@ -255,7 +255,7 @@ except ImportError as why:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_anywidget_is_an_extra() -> None:
     assert not imported_by("import buildframe.plots") & {"anywidget", "ipywidgets"}
     run = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)

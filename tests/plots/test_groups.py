@@ -57,7 +57,7 @@ def test_groups_that_are_cells_are_all_shown(plot):
     assert not any("not shown" in text.get_text() for text in axes[0].figure.texts)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend])
 def test_up_to_three_groups_have_a_band(plot):
     each = [pd.concat([builds(2, 40, pipeline=f"p{k}") for k in range(n)], ignore_index=True) for n in (3, 4)]
@@ -66,7 +66,7 @@ def test_up_to_three_groups_have_a_band(plot):
     assert ["band" in note(ax) for ax in drawn] == [True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_groups_have_the_colors_and_the_line_width_that_the_user_chose():
     chosen = {"axes.prop_cycle": cycler(color=["#111111", "#222222"]), "lines.linewidth": 5}
     for plot in (plots.trend, plots.duration_trend, plots.success_trend, plots.distribution):
@@ -110,7 +110,7 @@ def _quoted(text: str) -> list[str]:
     return re.findall(r"`(\w+)`", text)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("plot", [agents_needed, leverage])
 def test_days_of_predictions_have_the_time_zone(plot):
     frame = queued()

@@ -27,7 +27,7 @@ def is_inside(ax: plt.Axes) -> bool:
     return all(box.x0 >= 0 and box.x1 <= ax.figure.bbox.x1 and box.y1 <= ax.figure.bbox.y1 for box in boxes)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_legend_of_many_groups_counts_those_for_which_it_has_no_room():
     ax = laid_out(plots.trend(of_pipelines(50), by="pipeline", top=50))
     assert is_inside(ax)
@@ -117,7 +117,7 @@ def test_a_legend_never_cuts_a_number(width):
         assert line.endswith(("2 min 30 s", *map(str, range(6)), "more", "not seen to end")), text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_words_of_a_plot_are_not_shortened_in_its_legend():
     with mpl.rc_context(PAPER):
         ax = laid_out(agents_needed(queued()))

@@ -211,13 +211,13 @@ def test_image_timeline_of_a_chain():
     return wordless(plots.timeline, chain_of_each_kind())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @image
 def test_image_timeline_of_a_thousand_jobs():
     return wordless(plots.timeline, thousand_jobs(), height=8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @image
 def test_image_on_a_dark_ground():
     with plt.style.context("dark_background"):
@@ -290,7 +290,7 @@ def test_image_time_ledger():
     return wordless(plots.time_ledger, pd.concat(many, ignore_index=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(mpl.__version_info__ < (3, 11), reason="its texts are two pixels lower in an older matplotlib")
 @image
 def test_image_small_multiples():

@@ -130,7 +130,7 @@ def check(figure: plt.Figure) -> None:
             assert not any(box.overlaps(area) for other, area in areas.items() if other is not ax)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layout", "four"),
     [
@@ -148,7 +148,7 @@ def test_dashboards_have_room_for_all(four, layout):
     check(figure)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("layout", "draw"), [*zip(itertools.cycle(EACH_LAYOUT), DRAWN)])
 def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
     figure, ax = plt.subplots(figsize=(6, 4), layout=layout)
@@ -156,7 +156,7 @@ def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
     check(figure)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("draw", DRAWN)
 def test_a_column_of_a_paper_has_room_for_the_plot_and_its_texts_also_in_files_of_few_dots(draw):
     figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
@@ -196,7 +196,7 @@ def test_rows_with_ugly_names_keep_apart_in_a_column_of_a_paper(draw):
     assert len(labels(ax)) > 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("layout", "draw"), [*zip(itertools.cycle([None, *EACH_LAYOUT[:2]]), DRAWN)])
 def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
     figure, ax = plt.subplots(figsize=(3, 2), layout=layout)
@@ -207,7 +207,7 @@ def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
     assert title(ax) or ax.texts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_axes_in_a_part_of_a_figure_stay_in_it():
     figure = plt.figure(figsize=(12, 8))
     left, right = figure.subfigures(1, 2)
@@ -231,7 +231,7 @@ def test_the_note_counts_rows_that_are_not_shown():
     assert f"the {120 - len(labels(ax))} steps not shown" in note(ax).replace("\n", " ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_names_from_right_to_left_leave_the_words_beside_them_in_place():
     name = "\u05e9\u05dc\u05d5\u05dd"
     frame = flipping(1).assign(name=name, queue=name)

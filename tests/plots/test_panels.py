@@ -79,7 +79,7 @@ def test_limits_are_those_of_all_cells_and_inner_labels_are_hidden():
     assert axes[2].get_ylim() == (0, 60)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_col_and_row_are_a_matrix_and_its_empty_cells_say_so():
     frame = builds(pipeline=["api", "web"] * 30, branch=["main"] * 30 + ["topic", "main"] * 15)
     axes = plots.success_trend(
@@ -100,7 +100,7 @@ def test_rows_and_columns_of_a_matrix_are_those_that_meet():
     assert (len(chosen), len(others)) == (4, 4)  # a fourth column that has a row of its own
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_groups_with_most_rows_have_cells_and_the_others_are_counted():
     small = builds(1, each=3, pipeline="small")
     many = pd.concat([of_pipelines(13, days=1, each=5), small], ignore_index=True)
@@ -141,7 +141,7 @@ def test_a_title_of_the_user_replaces_that_of_the_plot():
     assert axes[0].figure.texts[0].get_text() == "Mine"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_title_names_pipeline_branch_and_period():
     assert scope(plots.trend(builds())) == ["web", "main", "10 to 12 Mar 2026"]
     several = builds(pipeline=["api", "web", "docs"] * 20, branch=["main", "topic"] * 30)
@@ -291,7 +291,7 @@ def test_names_of_cells_keep_what_distinguishes_them():
     assert ["-api-" in axes[0].get_title(loc="left"), "-web-" in axes[1].get_title(loc="left")] == [True, True]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_whose_duration_never_began_have_no_cell():
     never = jobs(4, queue=None, type="waiter", started_at=at(*[None] * 4), finished_at=at(*[None] * 4))
     axes = plots.trend(pd.concat([never, jobs(4)]), of=metrics.run_time, col="queue")

@@ -77,7 +77,7 @@ def test_small_axes_have_fewer_groups():
     assert figure.bbox.padded(1).contains(*ax.get_tightbbox().min)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_any_name_is_drawn():
     names = UGLY * 4
     n = len(names)

@@ -71,7 +71,7 @@ def test_trend_marks_the_bucket_that_is_not_over():
     assert note(ax).endswith("; 1 not finished")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_trend_marks_changes_with_their_sizes_and_their_intervals_in_the_zone():
     times = ["2026-03-10T23:00Z", "2026-03-09T23:00Z", "2026-03-12T23:00Z"]
     stamps = dict(zip(["at", "at_low", "at_high"], map(pd.Timestamp, times), strict=True))
@@ -90,7 +90,7 @@ def test_trend_marks_changes_with_their_sizes_and_their_intervals_in_the_zone():
         plots.duration_trend(builds(), changes=pd.DataFrame({"x": [1]}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_size_of_a_change_stays_legible_in_a_figure_that_is_darkened():
     frame = builds(20)
     frame.loc[200:, "finished_at"] += pd.Timedelta(30, "min")
@@ -115,7 +115,7 @@ def test_trend_has_no_95th_percentile_where_there_are_too_few():
     assert len(marks(plots.duration_trend(one_full_day, freq="1D"), "p95")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_groups_have_a_color_each_and_cells_share_their_axes():
     two = pd.concat([builds(pipeline="web"), builds(pipeline="api", branch="trunk")], ignore_index=True)
     ax = plots.duration_trend(two, by="pipeline")
@@ -244,7 +244,7 @@ def test_distribution_is_the_share_that_took_at_most_so_long():
     assert ax.get_xlim()[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_distribution_puts_a_row_at_the_moment_of_the_split_after_it():
     frame = builds(days=2, each=20)
     frame.loc[[3, 25, 26], "finished_at"] = pd.NaT
@@ -290,7 +290,7 @@ def cells(ax) -> dict[tuple[int, int], str]:
             for text in ax.texts if text.get_transform() == ax.transData}  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hours_hold_the_percentile_over_all_weeks():
     n = 40
     week = [60 * 9 + k % 20 + (7 * 1440 if k >= 20 else 0) for k in range(n)]  # Tuesday, 9 h, two weeks
@@ -319,7 +319,7 @@ def test_hours_with_too_few_jobs_are_dots_and_those_that_never_started_are_count
     assert few.texts[0].get_text() == "No hour of the week has enough jobs for a percentile of 0.95."
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_first_bucket_inside_which_builds_begin_is_not_complete_and_its_point_is_where_builds_are():
     late = builds(days=13).assign(created_at=lambda rows: rows["created_at"] + pd.Timedelta(3, "D"))
     for plot, label in (

@@ -30,7 +30,7 @@ def remembering(ci: Workspace) -> Remembering:
     return Remembering(ci)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", plots.__all__)
 def test_an_example_runs(name: str, remembering: Remembering) -> None:
     names = {"ci": remembering, "metrics": metrics, "pd": pd, "plots": plots}

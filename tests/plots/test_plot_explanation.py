@@ -68,7 +68,7 @@ def test_equal_sides_are_unchanged():
     assert title(explain(segments())).endswith(" longer")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_note_says_if_builds_have_not_ended():
     ledger, text = segments(), "builds that have not ended are not counted"
     assert text not in note(explain(ledger))

@@ -32,7 +32,7 @@ def under(axes: np.ndarray) -> list[str]:
     return [next(text.get_text() for text in ax.texts if getattr(text, "xy", None) == (0, 1)) for ax in axes]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_queue_has_a_row_of_axes_and_those_with_most_jobs_come_first():
     frame = jobs(6, queue=["a", "b", "b", "b", "c", "c"], started_at=at(1, 2, 3, 4, 5, 6), finished_at=at(*[20] * 6))
     axes = plots.concurrency(frame)

@@ -29,7 +29,7 @@ def test_title_and_note_say_the_result():
     assert note(ax) == "error budget: 0 % used; 1 undecided"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_budget_falls_by_the_misses_of_each_bucket():
     ax = objective(builds(days=2, each=20), within="19m", target=0.8)  # 2 of 40 miss, 8 may
     assert budget(ax) == pytest.approx([1, 1 - 1 / 8, 1 - 2 / 8])

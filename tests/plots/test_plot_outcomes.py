@@ -41,7 +41,7 @@ def test_success_on_a_branch_counts_its_builds_only_and_shows_its_outages():
     assert [round(x - DAY, 6) for x, _ in marks(ax, "still failing")] == [2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_success_on_default_branches():
     two = pd.concat([builds(pipeline="web"), builds(pipeline="api", branch="trunk")], ignore_index=True)
     pipelines = pd.DataFrame({"slug": ["api", "web"], "default_branch": ["trunk", "main"], "organization": "acme"})
@@ -61,7 +61,7 @@ def test_the_ten_pipelines_broken_for_longest_have_a_lane():
     assert "2 pipelines not shown" in note(ax)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_days_of_success_begin_in_the_zone():
     late = builds(days=1, created_at=at(*[1430] * 20), finished_at=at(*[1435] * 20))
     ax = plots.success_trend(late, freq="1D", tz="Europe/Berlin", branch="main")
@@ -74,7 +74,7 @@ def cells(ax) -> list[list[int | None]]:
     return [[None if np.ma.is_masked(one) else int(one) for one in row] for row in mesh.get_array()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_flips_are_cells_of_steps_and_commits():
     ax = plots.flips(flipping(3, 6))
     assert labels(ax) == ["step 0  (6 / 6)", "step 1  (3 / 6)", "step 2  (2 / 6)"]
@@ -117,7 +117,7 @@ def test_flips_show_the_worst_shard_and_leave_empty_what_did_not_run():
     assert cells(ax) == [[None, 5], [5, None]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_flips_show_the_latest_commits_and_count_the_others():
     ax = plots.flips(flipping(1, 70))
     assert ax.get_xlim() == (0, 60)

@@ -97,7 +97,7 @@ def test_the_pipeline_must_be_clear():
         plots.step_graph(jobs.drop(columns="pipeline"), jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jobs_of_other_pipelines_do_not_count():
     web = chains()
     api = web.assign(pipeline="api", build_id=web["build_id"] + "x", id=web["id"] + "x", name=web["name"] + " of api")
@@ -125,7 +125,7 @@ def with_long_dependencies() -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_line_crosses_a_box():
     ax = step_graph(with_long_dependencies())
     paths = drawn_lines(ax).get_paths()

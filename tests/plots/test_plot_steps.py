@@ -25,7 +25,7 @@ def test_steps_are_ordered_by_their_largest_value_and_counted():
     assert plots.step_times(early).get_xlim()[0] <= -300
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_with_too_few_runs_are_hollow_and_the_rest_is_announced():
     frame = jobs(60, name=[f"step {k % 10}" for k in range(60)])
     ax = plots.step_times(frame, top=4)

@@ -84,7 +84,7 @@ def test_timeline_refuses_several_builds():
         plots.timeline(frame)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("steps", "hidden"), [(5, False), (400, True)])
 def test_timeline_of_many_jobs_is_labeled_by_step_without_overlap(steps, hidden):
     shards = {
@@ -129,7 +129,7 @@ def blocked(states: list[str], unblocked: list[float | None], **columns: object)
                 **stamps | columns)  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_timeline_shows_a_block_step_over_the_gap_in_which_nothing_ran():
     ax = plots.timeline(blocked(["unblocked"], [19]))
     assert bars(ax, "blocked") == [(3, 19, 1)]
@@ -165,7 +165,7 @@ def test_timeline_distinguishes_names_that_differ_only_in_their_emoji():
     assert labels(plots.timeline(jobs(2, name=[":fire: test", ":boom: test"]))) == ["test · fire", "test · boom"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_title_has_the_time_of_creation_in_the_zone():
     assert scope(plots.timeline(jobs(2))) == ["10 Mar 2026 00:00 (UTC)"]
     assert scope(plots.timeline(jobs(2), tz="Asia/Tokyo")) == ["10 Mar 2026 09:00 (Asia/Tokyo)"]
@@ -175,7 +175,7 @@ def test_the_title_has_the_time_of_creation_in_the_zone():
             plots.timeline(jobs(2), title=own, tz="Mars/Phobos")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_timeline_of_a_thousand_jobs_is_not_hatched():
     frame = jobs(1000, state=["failed", "passed"] * 500, name=[f"step {k % 30}" for k in range(1000)])
     ax = plots.timeline(frame)
@@ -216,7 +216,7 @@ def test_the_critical_chain_leads_through_a_retry_by_a_person_a_block_step_and_a
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_chain_is_that_of_the_ledger():
     frame = chain_of_each_kind()
     builds = pd.DataFrame({"id": ["b"], "pipeline": "web", "number": [41], "branch": "main", "state": "passed",
@@ -243,7 +243,7 @@ def test_a_build_that_has_not_ended_has_no_chain():
     assert "critical chain" not in legend(plots.timeline(jobs(2, finished_at=at(3, None), state=["passed", "running"])))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_gap_behind_a_limit_of_concurrency_needs_the_ledger_of_other_builds():
     first = jobs(2, id=["p", "q"], name=["a", "b"], build_id="a", created_at=at(-9, -9), build_created_at=at(-9, -9),
                  runnable_at=at(-8, -4), started_at=at(-8, -4), finished_at=at(-4, 10))  # fmt: skip

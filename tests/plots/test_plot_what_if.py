@@ -26,7 +26,7 @@ from buildframe import metrics, plots
 from buildframe.errors import BadInput
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_upper_part_has_shares_and_the_lower_one_waits():
     rows = queued()
     needed = metrics.agents_needed(builds_of(rows), rows, "default", target=0.9)
@@ -47,7 +47,7 @@ def test_the_price_is_below_each_number():
     assert texts[:3] == ["1\n24 h", "2\n48 h", "3\n72 h"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_notes_say_how_far_off_the_replay_is():
     rows = queued()
     assert note(drawn(agents_needed, queued).ax).endswith(
@@ -59,7 +59,7 @@ def test_notes_say_how_far_off_the_replay_is():
         assert note(draw(one_day)).replace("\n", " ").endswith("error of the replay unknown: it needs two days")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_target_that_no_number_meets_is_said():
     ax = agents_needed(queued().assign(runnable_at=lambda rows: rows["runnable_at"] - pd.Timedelta(9, "min")))
     assert title(ax) == "default: no number of agents starts 90 % of jobs within 5 min"
@@ -99,7 +99,7 @@ def test_small_axes_have_fewer_steps():
     figure.draw_without_rendering()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_any_name_is_drawn():
     rows = queued(3 * len(UGLY))
     rows = rows.assign(name=UGLY * 3, queue="$\\frac{<script>" * 9)

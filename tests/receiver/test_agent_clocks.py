@@ -20,7 +20,7 @@ from tests.receiver.running_receiver import SECRET, equal, receiver
 from tests.store.batches import Build, moment
 from tests.store.scripted_service import Body, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

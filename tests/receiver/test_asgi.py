@@ -156,7 +156,7 @@ def test_where_too_many_bytes_wait_the_service_is_to_come_again(
     assert len(states(store)) == 1 + statuses.count(204), "what waits is written in the end"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("limit", "many"), [("BATCH_SIZE", 2), ("BATCH_BYTES", 2 * size(0) + 10)])
 def test_not_all_that_waits_is_written_at_once(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, limit: str, many: int
@@ -279,7 +279,7 @@ def test_no_delivery_is_lost_to_an_error_that_passes(store: bf.Store, monkeypatc
     assert len(states(store)) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_failed_is_tried_again_only_after_the_wait_and_once_more_in_the_end(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

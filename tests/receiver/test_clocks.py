@@ -29,7 +29,7 @@ def from_the_future(service: Service, build: Body) -> webhooks.Event:
     return webhooks.parse(delivery(service, build, AHEAD), received_at=service.now + AHEAD)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ws: Workspace, tmp_path: Path) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
@@ -44,7 +44,7 @@ def test_it_holds_up_no_sync_and_moves_no_mark(service: Service, ws: Workspace, 
     equal(ws, store)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_later_deliveries_count_after_that_sync(service: Service, ws: Workspace, tmp_path: Path) -> None:
     build, store = service.add(1, "running", jobs="running"), bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
@@ -57,7 +57,7 @@ def test_later_deliveries_count_after_that_sync(service: Service, ws: Workspace,
     assert store.jobs()["fetched_at"].tolist() == [service.now]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_that_comes_while_a_sync_reads_stays_until_the_next(
     service: Service, ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

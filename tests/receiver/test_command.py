@@ -17,7 +17,7 @@ from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, equal
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_what_waits_is_written_when_it_is_ended(tmp_path: Path) -> None:

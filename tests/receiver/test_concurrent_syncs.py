@@ -8,7 +8,7 @@ import pytest
 
 from tests.receiver import concurrent_syncs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_together_they_come_to_equal_the_service(tmp_path: Path) -> None:

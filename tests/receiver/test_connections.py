@@ -17,7 +17,7 @@ from buildframe.receiver import asgi
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, Served, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HALF = [
     b"",

@@ -493,7 +493,7 @@ def test_a_full_disk_is_a_503_and_the_receiver_recovers_without_a_delivery(
     assert len(states(store)) == 1 + refused.count(204)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_the_store_has_already_is_replayed_without_a_trace(tmp_path: Path) -> None:
     """The receiver died between the store's commit and the removal."""
     store, kept = synced(tmp_path / "store"), tmp_path / "kept"
@@ -507,7 +507,7 @@ def test_what_the_store_has_already_is_replayed_without_a_trace(tmp_path: Path) 
     assert store.jobs().equals(before)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_was_received_is_replayed_as_it_was_received(tmp_path: Path) -> None:
     stores = [synced(tmp_path / name) for name in ("one", "two")]
     with serving(receiver.application(stores[0], [SECRET], every=3600)) as served:
@@ -519,7 +519,7 @@ def test_what_was_received_is_replayed_as_it_was_received(tmp_path: Path) -> Non
     assert one.sort_values("id", ignore_index=True).equals(two.sort_values("id", ignore_index=True))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_any_instant_the_store_gets_all_that_was_answered(tmp_path: Path) -> None:
     chance, store = random.Random(20), synced(tmp_path)
     answered: Counter[str] = Counter()
@@ -573,7 +573,7 @@ def bodies() -> Iterator[list[bytes]]:
     receiver.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("personal", [False, True])
 @pytest.mark.parametrize("env", [False, True])
 def test_the_store_keeps_the_same_of_it(bodies: list[bytes], personal: bool, env: bool) -> None:

@@ -34,7 +34,7 @@ def started(service: Service, number: int, slug: str) -> Event:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_they_are_not_requested_and_stay(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
@@ -48,7 +48,7 @@ def test_they_are_not_requested_and_stay(service: Service, ws: Workspace, tmp_pa
     assert store.builds(columns=["gone_at"])["gone_at"].isna().tolist() == [True] * 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_once_their_pipeline_is_seen_they_are_as_others(service: Service, ws: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
     store.sync(ws, since="1d", progress=False)
@@ -62,7 +62,7 @@ def test_once_their_pipeline_is_seen_they_are_as_others(service: Service, ws: Wo
     assert not found["is_open"].any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("was_synced_alone", [True, False])
 def test_those_of_a_deleted_pipeline_are_gone(
     service: Service, ws: Workspace, tmp_path: Path, was_synced_alone: bool

@@ -13,7 +13,7 @@ from buildframe.workspace import Workspace
 from tests.receiver.running_receiver import equal, line, receiver
 from tests.store.user_actions import People
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STEP = dt.timedelta(minutes=6)
 

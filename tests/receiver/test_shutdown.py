@@ -22,7 +22,7 @@ from tests.leaks import shown_of
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 REFUSED = b"HTTP/1.1 503 Service Unavailable"
 TOKEN = f"X-Service-Token: {SECRET}\r\n"

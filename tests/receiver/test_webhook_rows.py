@@ -59,7 +59,7 @@ LATE_AND_TWICE = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("order", range(len(LATE_AND_TWICE)))
 def test_the_order_in_which_they_come_changes_nothing(tmp_path: Path, order: int, at_once: bool) -> None:
@@ -69,7 +69,7 @@ def test_the_order_in_which_they_come_changes_nothing(tmp_path: Path, order: int
     assert states(store)["build-1/0"] == "passed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_events_without_changes_create_no_version(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     first = store.receive([of_job(5)])
@@ -78,7 +78,7 @@ def test_events_without_changes_create_no_version(tmp_path: Path) -> None:
     assert store.receive([]).version == first.version
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_late_one_after_a_sync_does_no_harm(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     synced(tmp_path, Build(1, at=60), at=60)
@@ -87,7 +87,7 @@ def test_a_late_one_after_a_sync_does_no_harm(tmp_path: Path) -> None:
     assert states(store) == {"build-1": "passed", "build-1/0": "passed", "build-1/1": "passed"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sync_replaces_earlier_events(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     store.receive([of_job(30), of_job(30, 7), event("build.finished", state="failed", finished_at=stamp(31))])
@@ -97,7 +97,7 @@ def test_a_sync_replaces_earlier_events(tmp_path: Path) -> None:
     assert not store.builds(columns=["is_open"])["is_open"].any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_events_during_a_sync_stay_and_its_rows_are_added(tmp_path: Path) -> None:
     store = synced(tmp_path)
     store.receive([of_job(40, 0), event("build.failing", state="failing", failing_at=stamp(41))])
@@ -115,7 +115,7 @@ def test_events_during_a_sync_stay_and_its_rows_are_added(tmp_path: Path) -> Non
     assert store.builds(columns=["is_open"])["is_open"].all(), "so that the next sync requests it"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_of_the_second_in_which_a_sync_read_a_build_its_jobs_are_as_read(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     store.receive([of_job(20, 0, state="failed"), of_job(21, 1, state="failed")])
@@ -136,7 +136,7 @@ def test_if_only_a_job_changed_its_build_is_requested_too(tmp_path: Path, more: 
     assert tuple(build) == ("passed", True, True, moment(second))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_of_before_it_was_gone_does_not_bring_it_back(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     synced(tmp_path, at=60, gone=[RUNNING])
@@ -238,7 +238,7 @@ def test_one_value_that_fits_no_column_holds_no_other_up(tmp_path: Path) -> None
     assert (result.builds, result.jobs, result.left_out) == (8, 8, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_names_and_variables_are_stored_only_on_request(tmp_path: Path) -> None:
     store = synced(tmp_path)
     store.receive([event(started_at=stamp(5))])
@@ -262,7 +262,7 @@ def test_a_store_that_was_never_synced_is_refused(tmp_path: Path) -> None:
 # --- then and now
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_past_is_as_syncs_left_it(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING)
     result = store.receive([of_job(30, state="passed")])
@@ -272,7 +272,7 @@ def test_the_past_is_as_syncs_left_it(tmp_path: Path) -> None:
     assert states(bf.Store(tmp_path, as_of=moment(60)))["build-1/1"] == "passed"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compacting_keeps_the_mark_of_webhook_updates(tmp_path: Path) -> None:
     store = synced(tmp_path, RUNNING, Build(3, at=0))
     for second in range(5):
@@ -282,7 +282,7 @@ def test_compacting_keeps_the_mark_of_webhook_updates(tmp_path: Path) -> None:
     assert "build-5" not in states(bf.Store(tmp_path, as_of=moment(0)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_others_may_write_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, true, late = synced(tmp_path, RUNNING), TableVersion.commit, []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from buildframe.report.content import Finding, Report, Verdict
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from tests.conftest import Scripted, says
+from tests.programs import require_program
 
 NOW = pd.Timestamp("2026-10-26T08:00Z")
 NOTHING = Measurements(**{name: pd.DataFrame() for name in Measurements.__dataclass_fields__})
@@ -132,8 +132,8 @@ def test_sentences_that_do_not_fit_are_counted(many: int, length: int) -> None:
     assert head.startswith("CI of acme")
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="it is what posts")
 def test_curl_posts_the_message_as_documented(tmp_path: Path, scripted: Callable[..., Scripted]) -> None:
+    require_program("curl", package="curl")
     made = body(report(findings=["büro is slower"]))
     (tmp_path / "chat.json").write_text(json.dumps(made))
     hook = scripted(says(b"ok"))

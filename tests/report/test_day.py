@@ -18,7 +18,7 @@ from buildframe.formatting import format_whole_seconds
 from buildframe.report import day
 from tests import worlds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 DAY = pd.Timestamp("2026-10-28", tz="UTC")
 READ_ROWS = day.read_rows

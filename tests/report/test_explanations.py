@@ -56,7 +56,7 @@ def explanation(rows: list[tuple[float, float, bool]]) -> pd.DataFrame:
 SIDE = st.floats(-5, 20_000)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.lists(st.tuples(SIDE, SIDE, st.booleans()), min_size=1, max_size=15))
 def test_rows_and_sentences_add_up_as_they_are_shown(rows: list[tuple[float, float, bool]]) -> None:
     table = explanation(rows)
@@ -129,7 +129,7 @@ def reports(request: Any) -> Iterator[list[Report]]:
         ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_planted_changes_are_named(reports: list[Report]) -> None:
     assert any("(run)" in one.why for report in reports for one in report.findings)
     for report in reports:
@@ -138,7 +138,7 @@ def test_planted_changes_are_named(reports: list[Report]) -> None:
             assert (change > 0) == (sum(PLANTED.get(pipeline, (change,))) > 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sentences_headlines_tables_and_files_agree(reports: list[Report]) -> None:
     for report in reports:
         explained = report.measurements.explanation
@@ -171,7 +171,7 @@ def test_sentences_headlines_tables_and_files_agree(reports: list[Report]) -> No
             assert speed.headline == first.headline
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_means_are_those_of_the_builds_that_the_reported_change_compares(reports: list[Report]) -> None:
     for report in reports:
         builds = report.builds[(report.builds["state"] == "passed") & ~report.builds["blocked"]]
@@ -194,7 +194,7 @@ def test_means_are_those_of_the_builds_that_the_reported_change_compares(reports
             assert rows["change_s"].sum() == pytest.approx(wall[after].mean() - wall[before].mean())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "days"),
     [
@@ -220,7 +220,7 @@ def test_both_sides_of_the_reported_change_are_explained(reports: list[Report], 
     assert spans.to_numpy().tolist() == [[ago(each) for each in days]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_findings_on_steps_and_queues_do_not_contradict_a_cause(reports: list[Report]) -> None:
     for report in reports:
         explained = report.measurements.explanation
@@ -233,7 +233,7 @@ def test_findings_on_steps_and_queues_do_not_contradict_a_cause(reports: list[Re
             assert waiting[queue] in set(rows["change_s"] > 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_shows_what_the_time_went_to(reports: list[Report], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("buildframe.report.page.render_plots", lambda report: [])
     report = next(one for one in reports if one.measurements.explanation["notable"].any())

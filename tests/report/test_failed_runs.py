@@ -38,7 +38,7 @@ from tests.report.child import (
     stored,
 )  # fmt: skip
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 KILLS = int(os.environ.get("KILLS", "4"))
 GOOD = "2026-10-20T060000Z"

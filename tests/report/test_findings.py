@@ -23,7 +23,7 @@ from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
 from tests.report.reports import Month, nothing, read_month, report_of_month
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
 WEEK = Period.last(MONDAY, 7)

@@ -164,7 +164,7 @@ with ReportFolder(sys.argv[1]).lock():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_second_run_fails_and_names_the_process_that_holds_the_lock(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True) as other:
         try:

@@ -210,7 +210,7 @@ def test_verdicts_name_each_group(report: Report) -> None:
     assert found["gone"] == "unknown"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("without_drawing")
 def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
     html, text = page.render(report), page.summary(report)
@@ -234,7 +234,7 @@ def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
     assert any("| missed |" in row for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +261,7 @@ def test_without_objectives_and_rates_the_page_has_neither(small_report: Report)
     assert len(plain.measurements.objectives.columns) == len(plain.measurements.cost.columns) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_is_reported_with_a_file_of_objectives(tmp_path: Path) -> None:
     content = read(stored()[0], 3, thresholds=file(tmp_path, WHOLE))
     assert {*content.measurements.objectives["objective"]} == {"jobs start", "fast"}

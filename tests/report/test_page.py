@@ -26,7 +26,7 @@ from buildframe.report.plots import HEIGHT, WIDTH, EmbeddedPlot
 from tests.chromium import launched
 from tests.report.reports import VERDICTS, Viewer, made, nothing, opened, report_of_month
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 WHY = (
     "The listing of builds stopped at Mon 19 Oct 2026, 08:15 UTC: 503 Service Unavailable.",

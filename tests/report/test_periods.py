@@ -45,7 +45,7 @@ def test_a_midnight_may_be_skipped_or_repeated_by_clock_changes(tz):
     assert np.all(np.diff(starts.to_numpy("datetime64[us]")) >= np.timedelta64(23, "h"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     st.datetimes(pd.Timestamp("2000-01-01"), pd.Timestamp("2040-01-01")),
     st.integers(1, 90),

@@ -28,7 +28,7 @@ from buildframe.report.plots import DARK, HEIGHT, LIGHT, WIDTH, EmbeddedPlot, re
 from tests.report.reports import kept
 from tests.report.untrusted import UNTRUSTED
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

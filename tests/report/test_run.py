@@ -36,7 +36,7 @@ from tests.report.child import (
     stored,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (INFO|WARNING|ERROR) .+")
 AS_OF = "2026-10-30T150000Z"

@@ -17,9 +17,10 @@ import yaml
 import buildframe as bf
 from buildframe.workspace import Workspace
 from tests import worlds
+from tests.programs import require_program
 from tests.report.child import ROOT, WITHOUT_PLOTS, WORLD, at, measured, patched, stored
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 DOC = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
@@ -189,9 +190,9 @@ def test_old_reports_are_deleted_except_the_newest(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "reports").iterdir()} == {names[1], "latest", "notes"}
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze: apt install systemd")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """All but where the program is, and the user, which are not on this machine."""
+    require_program("systemd-analyze", package="systemd")
     service = block("ini", "[Service]").replace("/opt/buildframe/.venv/bin/buildframe", str(BIN / "buildframe"))
     (tmp_path / "buildframe-report.service").write_text(service.replace("User=buildframe\n", ""))
     (tmp_path / "buildframe-report.timer").write_text(block("ini", "[Timer]"))

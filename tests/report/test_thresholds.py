@@ -233,7 +233,7 @@ def measurements() -> Measurements:
     return report_of_month("2026-10-30T15:00Z").measurements
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_verdicts_of_the_sandbox_agree_with_the_tables(tmp_path: Path, measurements: Measurements) -> None:
     limits = Thresholds.read(
         file(tmp_path, '[queue_time]\n"*" = "1m"\n[success_rate]\n"*" = 0.9\n[wall_time]\n"*" = 0\n')

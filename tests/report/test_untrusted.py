@@ -78,7 +78,7 @@ def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "render_plots", lambda report: [])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("without_plots")
 def test_each_untrusted_text_is_put_into_every_field(report: Report) -> None:
     assert len(set(UNTRUSTED)) >= 50
@@ -86,7 +86,7 @@ def test_each_untrusted_text_is_put_into_every_field(report: Report) -> None:
     assert [field for field in FIELDS if f"harmless {field}" not in html] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("texts", GROUPS, ids=lambda texts: " ".join(ascii(text[:20]) for text in texts))
 def test_the_page_shows_untrusted_text_as_text(
     report: Report, viewer: Viewer, harmless: Counter[str], texts: Sequence[str], monkeypatch: pytest.MonkeyPatch
@@ -180,7 +180,7 @@ def test_only_web_addresses_become_links(address: str | None) -> None:
     assert web_link(address) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("without_plots")
 def test_right_to_left_names_do_not_reorder_the_sentence(report: Report, browser: Browser) -> None:
     page, _ = opened(browser, render(with_text(report, "\u05e9\u05dc\u05d5\u05dd")))

@@ -13,7 +13,7 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.spec import Moment
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_history_that_ends_at_midnight_has_its_days() -> None:
     with Sandbox(builds=40, days=2, until="2026-10-30") as sandbox:
         assert sandbox.clock.now() == Moment(2026, 10, 30, tzinfo=dt.UTC)
@@ -27,7 +27,7 @@ def test_truths_lie_within_the_history() -> None:
         assert (weekend.truth.slower_steps, weekend.truth.broken_branches) == ((), ())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_progress_grows_to_the_whole(tmp_path) -> None:
     shares: list[float] = []
     with Sandbox(tmp_path / "world.sqlite", builds=200, days=4, on_progress=shares.append):

@@ -27,7 +27,7 @@ from buildframe.store.transactions import SyncBatch
 from tests.simulation.disk import Died, Disk
 from tests.store.batches import PLAIN, Build, StoredContent, batch, expected, flaky, stored_content
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 WAYS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "death": None}
 OLD = [Build(key, at=0, jobs=(0,)) for key in range(3)]

@@ -10,7 +10,7 @@ from buildframe.http import protocol
 from tests.simulation import listings, syncs
 from tests.simulation.__main__ import many
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_listings_keep_their_promises() -> None:

@@ -92,7 +92,7 @@ def test_a_type_is_not_read_while_another_thread_builds_it() -> None:
     assert run_fresh(SLOW) == (0, ["1", "1"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_threads_of_fresh_processes_read_every_resource_at_once() -> None:
     for _ in range(6):  # without the lock, 3 of 10 crash
         assert run_fresh(THREADS) == (0, ["8"])

@@ -69,7 +69,7 @@ JSON = st.recursive(
 FIELDS = [field.name for field in spec.fields_of(spec.Build) if field.name != "id"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=6))
 def test_any_json_in_any_field_is_read(document: dict[str, Any]) -> None:
     build = build_of(msgspec.json.encode({"id": "b1", **document}))

@@ -25,7 +25,7 @@ from buildframe.workspace import Workspace
 from tests.store.scripted_service import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 Skew = Callable[[int], float]
 """The hours by which the Date of each response of a sync is ahead, by its number."""

@@ -19,7 +19,7 @@ from buildframe.store.sync_state import Coverage, SyncState
 from tests import preloaded
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, moment, stored_content
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STEPS = 6
 

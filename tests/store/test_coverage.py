@@ -11,7 +11,7 @@ from buildframe.spec import Moment
 from buildframe.store import sync
 from tests.store.scripted_service import BUILDS, NOW, PIPELINES, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def numbers(store: bf.Store) -> list[int]:

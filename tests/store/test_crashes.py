@@ -25,7 +25,7 @@ from buildframe.store.store import Store
 from tests import preloaded
 from tests.store.batches import PLAIN, Build, StoredContent, batch, expected, flaky, stored_content
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parent.parent.parent
 TABLES = ("builds", "jobs", "flaky_tests")

@@ -83,7 +83,7 @@ def test_texts_come_back_by_every_reader(tmp_path: Path, text: str) -> None:
     assert undone(by_duckdb[0][0] or "") == whole
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("a'\"=-;,\t\r\n ＝\u200b\0é") | st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
 def test_any_texts_come_back_and_none_runs(tmp_path: Path, values: list[str]) -> None:

@@ -22,7 +22,7 @@ from buildframe.store.store import Store
 from buildframe.store.sync_state import SyncState
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, stored_content
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PERSONAL = Retention(personal=True)
 

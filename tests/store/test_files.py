@@ -94,7 +94,7 @@ columns = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.data(),
@@ -242,7 +242,7 @@ for k in range(10_000):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "t.parquet"
     for pause in (0.0, 0.01, 0.02, 0.03, 0.05):

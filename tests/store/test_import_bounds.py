@@ -323,7 +323,7 @@ print(int(peak.split()[1]) // 1024, result.builds, len(result.skipped))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such file")
 @pytest.mark.parametrize(
     ("inner", "imported"),

@@ -25,7 +25,7 @@ from tests import worlds
 from tests.store.batches import dies_at
 from tests.store.test_privacy import occurring
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECRETS = {"SESAME_KEY", "open-sesame-4711"}
 ALL = {"personal": True, "env": True, "progress": False}

@@ -33,7 +33,7 @@ def store(synced: Path, tmp_path: Path) -> Store:
     return Store(shutil.copytree(synced, tmp_path / "history"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_service_with_an_organization_of_that_name_is_refused(ci: Workspace, store: Store) -> None:
     before = store.builds()
     with (
@@ -46,13 +46,13 @@ def test_another_service_with_an_organization_of_that_name_is_refused(ci: Worksp
     assert store.sync(ci, since="2d", progress=False).complete
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_world_at_another_address_is_no_stranger(store: Store) -> None:
     with bf.sandbox(builds=60, days=3) as again:
         assert store.sync(again, since="2d", progress=False).gone == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pipeline_that_its_organizations_syncs_did_not_see_is_fetched_whole(
     ci: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +84,7 @@ WRITING = ("{}", "EXPLAIN ANALYZE {}", "PREPARE p AS {}; EXECUTE p", "SELECT 1; 
 """Ways to run a statement that overwrites a file of the store, which DuckDB may read."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
@@ -116,7 +116,7 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypat
     pd.testing.assert_frame_equal(store.jobs(), jobs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(duckdb.__version__ < "2", reason="DuckDB 1 creates a type for a PIVOT, which is refused")
 def test_sql_runs_pivots(store: Store) -> None:
     counts = store.jobs()["state"].value_counts().to_dict()
@@ -130,7 +130,7 @@ def test_sql_runs_pivots(store: Store) -> None:
         assert row == counts
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "query",
     [
@@ -144,7 +144,7 @@ def test_sql_lists_all_tables(store: Store, query: str) -> None:
     assert store.sql("FROM query_table('jo' || 'bs')").equals(store.sql("FROM jobs"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_lost_file_affects_only_queries_of_its_table(store: Store) -> None:
     Path(store.files("jobs")[0]).unlink()
     assert store.sql("SELECT count(*) AS n FROM Builds")["n"].item() == len(store.builds())
@@ -153,7 +153,7 @@ def test_a_lost_file_affects_only_queries_of_its_table(store: Store) -> None:
     assert "LINE 1" not in str(failed.value)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["it's", "a [b] c"])
 def test_sql_reads_any_folder_and_files_that_lack_columns(ci: Workspace, tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / name)
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
         store.jobs()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_slug_of_two_organizations_is_ambiguous(ci: Workspace, store: Store) -> None:
     globex = Workspace(ci._client, "globex")
     globex.pipeline("site").update(slug="web")

@@ -151,7 +151,7 @@ def many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(location.url)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_day_of_many_files_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = many_files(tmp_path, monkeypatch)
     before = stored_content(store)
@@ -161,7 +161,7 @@ def test_a_day_of_many_files_is_restored(tmp_path: Path, monkeypatch: pytest.Mon
     assert stored_content(store) == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_of_unlisted_files_are_kept_if_another_file_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +384,7 @@ def test_versions_of_a_concurrent_sync_are_not_compared(store: Store) -> None:
     assert stored_content(store) == expected([*WHOLE, Build(5, 4)])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sync_reads_lost_days_again(tmp_path: Path) -> None:
     store = bf.Store(tmp_path)
     with bf.sandbox(builds=60, days=3) as ci:

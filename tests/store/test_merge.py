@@ -57,7 +57,7 @@ def test_jobs_updated_since_are_later_than_the_fetch(read: dict[int, int], jobs:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), AT), unique_by=lambda one: one[0]), min_size=1, max_size=3))
 def test_each_build_comes_from_the_last_listing_that_contains_it(listings: list[list[tuple[int, int]]]) -> None:
@@ -75,7 +75,7 @@ def test_each_build_comes_from_the_last_listing_that_contains_it(listings: list[
     assert sorted(jobs["id"]) == sorted(f"{id}/{job}" for id, (_, number) in wanted.items() for job in (number, 7))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)), max_size=6))
 def test_a_list_is_kept_as_it_changes(readings: list[dict[str, int]]) -> None:

@@ -32,7 +32,7 @@ from tests.conftest import Scripted, says
 from tests.receiver.deliveries import of_job, states, synced
 from tests.store.batches import PLAIN, Build, batch, expected, flaky, stored_content
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECRET = "an+invented/secret=that=is=nobodys"
 OPTIONS = {

@@ -73,7 +73,7 @@ def as_read(found: pa.Table, like: pd.DataFrame, key: list[str]) -> pd.DataFrame
     return plain.astype(like.dtypes).sort_values(key, ignore_index=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_another_program_reads_what_the_store_reads(folder: Path, reader: Any, table: str) -> None:
@@ -109,7 +109,7 @@ def test_a_folder_holds_rows_that_are_no_longer_valid(folder: Path) -> None:
     assert rows["id"].duplicated().any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])
 def test_summaries_run_inside_the_engine_on_the_tables(folder: Path, engine: str) -> None:
     store = bf.Store(folder)

@@ -10,7 +10,7 @@ import buildframe as bf
 from buildframe.cli import main
 from tests.store.scripted_service import BUILDS, PIPELINES, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

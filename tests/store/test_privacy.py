@@ -11,7 +11,7 @@ import pytest
 
 import buildframe as bf
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECRETS = {"SESAME_KEY", "open-sesame-4711", "a-line-of-secrets"}
 AUTHOR = {"Wanda Wanderer", "wanda@example.com"}

@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Location:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("start", [None, "2026-10-14T00:00:00Z", "2026-10-14T11:30:00.000001Z"])
 @pytest.mark.parametrize("end", [None, "2026-10-20T00:00:00Z", "2026-10-20T14:45:00Z", "2026-10-14T23:59:59Z"])
 def test_a_range_has_the_rows_that_lie_in_it(place: Location, start: str | None, end: str | None) -> None:
@@ -63,7 +63,7 @@ def test_the_first_and_the_last_build_bound_a_range(place: Location) -> None:
     assert sorted(found["created_at"]) == created[20:30].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_has_no_time_is_in_no_range_but_in_the_whole(place: Location) -> None:
     store = bf.Store(place.url)
     assert "timeless" in set(store.builds()["id"])

@@ -75,7 +75,7 @@ def own_fields(frame: pd.DataFrame) -> pd.DataFrame:
 # --- the same as a fetch
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["builds", "jobs"])
 def test_all_that_is_stored_is_what_a_fetch_gives(filled: Filled, name: str) -> None:
     stored, there = getattr(filled.store, name)(), fetched(filled.ci, name)
@@ -89,7 +89,7 @@ def test_the_order_is_newest_first(filled: Filled) -> None:
     assert filled.store.jobs()["build_created_at"].is_monotonic_decreasing
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(hours=st.tuples(st.integers(0, 150), st.integers(0, 150)).filter(lambda ends: ends[0] != ends[1]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_time_range_equals_the_listing_of_the_service(filled: Filled, hours: tuple[int, int]) -> None:
@@ -117,7 +117,7 @@ def test_columns_beyond_a_fetch_are_those_of_the_metrics(filled: Filled) -> None
     assert builds["gone_at"].isna().all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "summary",
     [
@@ -157,7 +157,7 @@ def test_a_pipeline_that_was_never_seen_is_an_error_that_helps(filled: Filled) -
         filled.earlier.builds(pipeline="handbook")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_store_of_one_pipeline_knows_its_names_from_its_builds(filled: Filled, tmp_path: Path) -> None:
     with bf.sandbox(builds=60, days=2) as ci:
         store = bf.Store(tmp_path)
@@ -179,7 +179,7 @@ def test_a_store_of_one_pipeline_knows_its_names_from_its_builds(filled: Filled,
 # --- what was then
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_earlier_version_is_what_it_was(filled: Filled) -> None:
     then = filled.earlier
     assert then.version == filled.between
@@ -306,7 +306,7 @@ except error:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit"])
 def test_an_interrupt_ends_a_query(filled: Filled, error: str) -> None:
     ended = preloaded.run(INTERRUPTED, [str(filled.folder), error], os.environ, 60)
@@ -347,7 +347,7 @@ def test_options_of_an_object_store_are_not_shown() -> None:
     assert "hush" not in f"{vars(store)}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_compacted_it_reads_the_same_from_fewer_files_and_cleaned_of_what_nobody_names(
     filled: Filled, tmp_path: Path
 ) -> None:
@@ -374,14 +374,14 @@ def loaded_by(statement: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_packages_of_the_store_are_loaded_at_first_use() -> None:
     loaded = "print(sorted({'deltalake', 'duckdb'} & set(sys.modules)))"
     assert loaded_by(f"bf.connect('a', token='a-test-token'); bf.Store; {loaded}") == "[]\n"
     assert loaded_by(f"bf.Store('none'); {loaded}") == "['deltalake']\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("package", ["deltalake", "duckdb"])
 def test_without_the_extra_it_is_named(filled: Filled, package: str) -> None:
     said = loaded_by(f"sys.modules[{package!r}] = None; bf.Store({str(filled.folder)!r}).sql('SELECT 1')")

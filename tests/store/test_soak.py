@@ -7,7 +7,7 @@ import pytest
 import buildframe as bf
 from tests.store.soak import Soak
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_a_store_that_is_synced_by_processes_that_are_killed_comes_to_equal_the_service(tmp_path):

@@ -19,7 +19,7 @@ import buildframe as bf
 from buildframe import metrics
 from buildframe.store import transactions
 from buildframe.store.location import Location
-from tests import spark_session
+from tests import programs, spark_session
 from tests.store.batches import PLAIN, Build, batch, flaky
 
 if TYPE_CHECKING:
@@ -313,12 +313,12 @@ def test_without_the_extra_it_is_named() -> None:
 # --- the Spark of the tests
 
 
-@pytest.mark.parametrize(("ci", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
-def test_for_want_of_java_tests_are_skipped_but_in_ci(
-    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: type[BaseException]
+@pytest.mark.parametrize(("required", "outcome"), [("", pytest.skip.Exception), ("true", pytest.fail.Exception)])
+def test_for_want_of_java_tests_are_skipped_unless_programs_are_required(
+    monkeypatch: pytest.MonkeyPatch, required: str, outcome: type[BaseException]
 ) -> None:
-    for name, value in {"PATH": "", "CI": ci}.items():
+    for name, value in {"PATH": "", programs.REQUIRED: required}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(outcome, match="Java"):
+    with pytest.raises(outcome, match="no java"):
         spark_session._start_session.__wrapped__()

@@ -15,7 +15,7 @@ import buildframe as bf
 from buildframe.spec import Moment
 from tests.store.scripted_service import BUILDS, NOW, PIPELINES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 OPEN = "scheduled,running,failing,canceling"
 

@@ -27,7 +27,7 @@ from buildframe.store.sync_state import SyncState
 from buildframe.store.transactions import SyncBatch
 from tests.store.batches import PLAIN, Build, StoredContent, at_instant, batch, dies_at, expected, flaky, stored_content
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 RETENTIONS = st.sampled_from([PLAIN, Retention(personal=True), Retention(env=True)])
 INSTANTS = st.tuples(st.integers(0, 40), st.just("")) | st.tuples(st.integers(0, 7), st.just("commit"))

@@ -20,6 +20,7 @@ from buildframe.errors import BadInput, StoreFailed
 from buildframe.store.location import Location
 from buildframe.store.store import Store
 from buildframe.store.sync_state import _checksum
+from tests.programs import require_program
 from tests.store.batches import Build, expected, stored_content
 from tests.store.test_damage import _log, make_older, sync
 
@@ -330,15 +331,15 @@ except StoreFailed as why:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not (shutil.which("cc") and os.name == "posix"), reason="needs a C compiler")
+@pytest.mark.long
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_file_system_without_hard_links_is_named(top: Path, is_new: bool) -> None:
     """As on FAT: the C library refuses links, which the Delta package makes, too."""
+    compiler = require_program("cc", package="gcc")
     source = top / "without_links.c"
     source.write_text(WITHOUT_LINKS)
     library = source.with_suffix(".so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     folder = top / "new" if is_new else top / "ours"
     environment = {**os.environ, "LD_PRELOAD": str(library)}
     command = [sys.executable, "-c", SYNC, str(folder)]

@@ -116,7 +116,7 @@ def test_updates_of_canceled_tasks_are_dropped_and_closed_runners_start_nothing(
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_results_are_delivered_on_the_loop_and_a_click_that_waited_is_refused() -> None:
     threads: list[int] = []
 

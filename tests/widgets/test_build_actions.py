@@ -54,7 +54,7 @@ def rebuilt(live: Workspace, build: spec.Build) -> list[int]:
     return sorted(made[made["rebuilt_from"] == build.number]["number"].tolist())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cancel_asks_for_confirmation_and_focuses_the_safe_answer(live: Workspace, focused: list[str]) -> None:
     build = in_state(live, "running")
     of, buttons = live.pipeline(build.pipeline.slug), widgets.actions(build, live)

@@ -22,7 +22,7 @@ from tests import worlds
 from tests.conftest import Scripted, says
 from tests.widgets.widget_helpers import displayed_rows, visible_text, wait_for, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

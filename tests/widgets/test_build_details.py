@@ -60,7 +60,7 @@ def selected_job(detail: BuildDetails) -> list[Any]:
     return detail.jobs.rows[detail.jobs.selected]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_properties_as_text_and_links(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail, build = show(BuildDetails(live), slug, number), live.pipeline(slug).build(number)
@@ -79,7 +79,7 @@ def test_properties_as_text_and_links(live: Workspace) -> None:
     assert ("href", build.web_url) in [pair for _, found in html_tags(made.properties.value) for pair in found.items()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_blocked_build_is_unfinished(live: Workspace) -> None:
     builds = live.builds(progress=False)
     blocked = builds[builds["blocked"]].iloc[0]
@@ -88,7 +88,7 @@ def test_a_blocked_build_is_unfinished(live: Workspace) -> None:
     assert f"took {so_far} so far, blocked" in visible_text(detail.properties)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_unfinished_build_shows_its_time_and_can_be_refreshed(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "running"))
     assert "so far" in visible_text(detail.properties)
@@ -99,7 +99,7 @@ def test_an_unfinished_build_shows_its_time_and_can_be_refreshed(live: Workspace
     assert "As of2026-10-30 15:03:00 UTC" in visible_text(detail.properties)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_failed_jobs_come_first_and_a_log_is_a_region_of_text(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "failed"))
     assert (detail.jobs.selected, selected_job(detail)[0]) == (0, "failed")
@@ -123,7 +123,7 @@ def test_failed_jobs_come_first_and_a_log_is_a_region_of_text(live: Workspace) -
     assert detail.log_view.value == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_job_titles_contain_kind_and_notes(live: Workspace) -> None:
     jobs = live.jobs(created_from="30d", progress=False)
     for kind, message in (("manual", "block step: "), ("trigger", "trigger: ")):
@@ -144,7 +144,7 @@ def test_job_titles_contain_kind_and_notes(live: Workspace) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_selected_job_stays_selected_after_a_refresh(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "running"))
     detail.jobs.selected = 3
@@ -155,7 +155,7 @@ def test_the_selected_job_stays_selected_after_a_refresh(live: Workspace) -> Non
     assert selected_job(detail)[1] == name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_canceling_updates_the_properties(live: Workspace) -> None:
     changed: list[spec.Build] = []
     detail = show(BuildDetails(live, on_change=changed.append), *in_state(live, "running"))
@@ -168,7 +168,7 @@ def test_canceling_updates_the_properties(live: Workspace) -> None:
     assert [one.state for one in changed] == ["canceled"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_buttons_are_disabled_while_another_build_loads(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "running"))
     assert not detail.actions.cancel.disabled
@@ -184,7 +184,7 @@ def test_buttons_are_disabled_while_another_build_loads(live: Workspace) -> None
     assert (visible_text(detail.status), detail.actions.rebuild.disabled) == ("", False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_missing_build_and_a_failing_server(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail = show(BuildDetails(live), slug, 99_999)
@@ -249,7 +249,7 @@ def test_text_of_the_service_is_escaped(shared: tuple[Scripted, BuildDetails], h
     assert is_shown(detail.body) or 'role="alert"' in detail.status.value
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_saved_state_contains_no_markup(scripted: Start) -> None:
     detail = detail_of(scripted, text="<!--<script>")
     assert "‹!--‹script>" in detail.log_button.description
@@ -259,7 +259,7 @@ def test_saved_state_contains_no_markup(scripted: Start) -> None:
     assert "<script" not in state
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: None) -> None:
     refusal = says(b"{}", 429, Retry_After="1")
     detail, texts = detail_of(scripted, refusal, says(b'{"message": "No"}', 404), refusal, says(b"the log")), []
@@ -275,7 +275,7 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: N
     assert texts[1].startswith("Loading the log of a text #1 …Waiting 1 s: ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_outcome_of_an_action_is_shown_after_another_build_was_selected(live: Workspace) -> None:
     slug, number = in_state(live, "running")
     detail, gate, cancel = show(BuildDetails(live), slug, number), threading.Event(), PipelineWorkspace.cancel
@@ -299,7 +299,7 @@ def test_the_timeline_of_an_unfinished_build_counts_waiting_jobs(live: Workspace
     assert "not runnable yet" in visible_text(show(BuildDetails(live), *in_state(live, "running")).timeline)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_time_of_a_finished_build_adds_up_by_kind(live: Workspace) -> None:
     slug, number = in_state(live, "passed")
     detail, build = show(BuildDetails(live), slug, number), live.pipeline(slug).build(number)
@@ -335,7 +335,7 @@ def test_a_log_is_plain_text(scripted: Start, log: str, shown: str) -> None:
     assert log_of(detail_of(scripted, says(log.encode()))) == f"Log of a text #1\n{shown}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_long_log_shows_its_end_and_the_total_length(scripted: Start) -> None:
     log = "\n".join(f"\x1b[3{n % 8}mline {n}\x1b[0m" for n in range(50_000))
     message = log_of(detail_of(scripted, says(log.encode())))
@@ -383,7 +383,7 @@ def test_colors_are_those_of_the_style_sheet(scripted: Start) -> None:
     assert spans == {"bf-fg-2": "✓", "bf-ansi-bold bf-fg-1": "FAILED", "bf-fg-1": "red", "bf-bg-4": "blue ground"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hostile_color_is_no_error(scripted: Start) -> None:
     """Python refuses to parse so many digits, and `²` is a digit for `str.isdigit`."""
     for color in ("9" * 5000, "²", "38;5", "38;2;1", ";" * 60):
@@ -414,7 +414,7 @@ def test_the_page_of_a_job_is_linked_if_it_is_on_the_web(scripted: Start) -> Non
         assert [tag for tag, _ in html_tags(detail.log_view.value)].count("a") == links
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_pipeline_works_as_workspace_and_closing_leaves_no_thread(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail = show(BuildDetails(live.pipeline(slug)), slug, number)
@@ -425,7 +425,7 @@ def test_a_pipeline_works_as_workspace_and_closing_leaves_no_thread(live: Worksp
     assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_invalid_arguments_are_named(live: Workspace) -> None:
     with pytest.raises(TypeError, match="actde"):
         BuildDetails(live, actde=print)

@@ -33,7 +33,7 @@ def newest_first(browser: BuildBrowser) -> list[int]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_are_added_per_page_and_sent_once(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_sizes, messages, assignments = [], [], []
     with_rows = build_list.with_rows
@@ -104,7 +104,7 @@ def test_a_build_loaded_twice_shows_its_latest_state_in_its_place() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_incomplete_list_says_why() -> None:
     listing = BuildList("all builds")
     metadata = {"complete": False, "as_of": None, "note": None, "why": "the list is out of order"}

@@ -122,7 +122,7 @@ def test_a_build_is_followed_to_its_end_with_few_requests(
     assert (monitor.actions.cancel.disabled, monitor.actions.rebuild.disabled) == (True, False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cancel_and_the_confirmation_outlives_a_refresh(live: Workspace, monitor: BuildMonitor) -> None:
     number = number_of(monitor)
     assert monitor.actions.layout.display == "none"
@@ -147,7 +147,7 @@ def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspac
     assert f"web #{number}" in visible_text(monitor.properties)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_unreachable_server_that_comes_back(tmp_path: Path) -> None:
     with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db") as ci:
         ci.sandbox.push("web")

@@ -37,7 +37,7 @@ def inside(widget: Any) -> Iterator[Any]:
         yield from inside(child)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_name_of_ipywidgets_is_overridden(ci: Workspace) -> None:
     """A method such as `_send` or an attribute such as `log` would break it without an error."""
     boxes = [widgets.BuildBrowser(ci), widgets.BuildMonitor(ci), widgets.FlakyBoard(ci, "rspec")]

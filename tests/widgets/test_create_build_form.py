@@ -385,7 +385,7 @@ def test_text_is_escaped(shared: tuple[Scripted, CreateBuildForm], hostile: str)
     assert all(map(is_safe, shown))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_invalid_arguments_are_named(live: Workspace) -> None:
     with pytest.raises(TypeError, match="actde"):
         CreateBuildForm(live, actde=print)

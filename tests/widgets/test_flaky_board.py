@@ -118,7 +118,7 @@ def test_owners_without_names(ci: Workspace) -> None:
     board.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_documented_steps_have_a_price(ci: Workspace) -> None:
     (steps,) = re.findall(r"step=(\[.*?\])\)", (Path(__file__).parents[2] / "docs" / "widgets.md").read_text())
     jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
@@ -129,7 +129,7 @@ def test_the_documented_steps_have_a_price(ci: Workspace) -> None:
     assert _describe_price(jobs, ["Specs taxes"]).endswith("so its price is unknown. Did you mean specs-taxes?")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_price_of_a_step(ci: Workspace) -> None:
     jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
     scores = metrics.flake_score(jobs)
@@ -170,7 +170,7 @@ def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
     ] == [test["web_url"]]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
     branches = ci.builds(progress=False)["branch"].unique()
     lists = ((branch, ci.flaky_tests("rspec", period="28days", branch=branch, progress=False)) for branch in branches)
@@ -285,7 +285,7 @@ def test_missing_values_are_shown_as_such(scripted: Callable[..., Scripted]) -> 
     board.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> None:
     tests = [
         {
@@ -366,7 +366,7 @@ def test_invalid_arguments_are_named(
         FlakyBoard(arguments[0] or ci, arguments[1], **more)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_unknown_names_and_no_organization(ci: Workspace) -> None:
     with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
         FlakyBoard(ci, "rspec", brnach="main")

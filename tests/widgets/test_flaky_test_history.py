@@ -22,7 +22,7 @@ from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
 from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 class RecordedSuite(NamedTuple):

@@ -86,7 +86,7 @@ def rgb(color: str) -> list[float]:
     return [int(long[index : index + 2], 16) / 255 for index in (0, 2, 4)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_states_are_readable_in_both_themes_of_jupyterlab(theme: Any) -> None:
     mix = r"color-mix\(in srgb, var\(--bf-state-color\), var\(--jp-content-font-color0, #000\) (\d+)%"

@@ -12,7 +12,7 @@ from buildframe import widgets
 from buildframe.errors import MissingExtra
 from tests.test_architecture import imported_by
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 WITHOUT = """
 import sys

@@ -178,7 +178,7 @@ def test_a_build_of_zero_length_has_an_axis() -> None:
     assert page.count("bf-timeline-tick") >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("hostile", UNTRUSTED)
 def test_text_is_escaped(hostile: str) -> None:
     text = hostile.encode("utf-8", "replace").decode()  # no column holds half a character

@@ -127,7 +127,7 @@ def test_a_step_that_the_configuration_does_not_have_accepts_any_fields(live: Wo
     assert live.pipeline("gate").build(1).meta_data == {"reason": "why not"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_token_that_reads_no_pipelines_can_unblock(live: Workspace, detail: BuildDetails) -> None:
     token = live.sandbox.token(["read_builds", "write_builds"])
     ws = bf.connect("acme", base_url=live.sandbox.url, token=token)

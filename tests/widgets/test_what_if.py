@@ -82,7 +82,7 @@ def test_inputs_begin_at_what_was_recorded_and_change_nothing(shown: WhatIf) -> 
     assert [one[1] for one in shown.table.rows] == ["all builds", "web", "default", "upload"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_predictions_are_those_of_a_replay(shown: WhatIf) -> None:
     shown.agents["default"].value = 2
     wait_for(shown._tasks)
@@ -97,7 +97,7 @@ def test_predictions_are_those_of_a_replay(shown: WhatIf) -> None:
     assert visible_text(shown.status).startswith("2 agents in default, load 120 %, web / test takes 80 %.")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_skipped_steps_and_reset(shown: WhatIf) -> None:
     shown.skipped.value = (("web", "test"),)
     wait_for(shown._tasks)
@@ -126,7 +126,7 @@ def test_the_error_of_the_replay_is_beside_each_group(shown: WhatIf) -> None:
     assert [one[6:] for one in table if one[1] == "default"] == [["−10 %", ""]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_chosen_build_is_drawn_before_and_after_on_one_scale(shown: WhatIf) -> None:
     assert shown.build.options[0][0] == "web #59"
     shown.build.value = "b20"
@@ -148,7 +148,7 @@ def test_the_chosen_build_is_drawn_before_and_after_on_one_scale(shown: WhatIf) 
     assert "after: the build is not among those of this load." in visible_text(shown.timelines)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_last_request_wins_and_no_stale_result_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """One change is replaced before it starts, one while it runs, and one while it waits for that."""
     monkeypatch.setattr(what_if, "_DELAY", 0.01)
@@ -231,7 +231,7 @@ def test_every_input_has_a_label_that_screen_readers_read(shown: WhatIf) -> None
     assert all(isinstance(each, ipywidgets.Widget) and each.description for each in inputs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fleet_that_changes_by_hour_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     original = scenario.prepare
 
@@ -247,7 +247,7 @@ def test_a_fleet_that_changes_by_hour_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert widget.scenario == scenario.UNCHANGED
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", UNTRUSTED[:6])
 def test_names_are_shown_as_text(name: str) -> None:
     widget = widgets.WhatIf(*record(10, name, name))

@@ -10,7 +10,7 @@ from buildframe import widgets
 from buildframe.workspace import Workspace
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", widgets.__all__)
 def test_an_example_runs(name: str, ci: Workspace) -> None:
     names = {"ci": ci, "widgets": widgets}

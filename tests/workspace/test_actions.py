@@ -128,7 +128,7 @@ LOST: dict[str, Callable[..., None]] = {
 REFUSED = {401: bf.Unauthorized, 403: bf.Forbidden, 404: bf.NotFound, 410: bf.ServiceError, 422: bf.Invalid}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(ACTIONS) - {"cancel_build"}))
 @pytest.mark.parametrize("fault", LOST)
 def test_an_action_whose_response_is_lost_is_never_sent_again(scripted: Start, name: str, fault: str) -> None:

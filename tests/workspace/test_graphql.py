@@ -104,7 +104,7 @@ def test_a_response_with_data_and_errors_raises_an_error(scripted: Start) -> Non
     assert len(server.requests) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "of_query", "of_mutation"),
     [

@@ -44,7 +44,7 @@ FORMS: dict[str, Callable[[Workspace, Any], Any]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_a_blocked_step_is_unblocked_once(acme: Workspace, form: str) -> None:
     row = waiting(acme)

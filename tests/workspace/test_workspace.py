@@ -25,7 +25,7 @@ def names(table: str) -> list[str]:
     return [column.name for column in TABLES[table]]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_builds_and_jobs_of_an_organization(ci: Workspace) -> None:
     builds, jobs = ci.history()
     assert list(builds) == names("builds")
@@ -40,7 +40,7 @@ def test_builds_and_jobs_of_an_organization(ci: Workspace) -> None:
     assert (builds["fetched_at"] == ci.sandbox.clock.now()).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_builds_jobs_and_history_return_the_same_rows(ci: Workspace) -> None:
     history = ci.history()
     pd.testing.assert_frame_equal(ci.jobs(), history.jobs)
@@ -86,7 +86,7 @@ def test_one_build_as_a_record(ci: Workspace) -> None:
     assert "Build(id=" in repr(build)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_retried_jobs_are_included_by_default(ci: Workspace) -> None:
     jobs = ci.jobs()
     last = ci.jobs(include_retried_jobs=False)
@@ -128,7 +128,7 @@ def test_the_pipeline_column_is_filled_if_pipelines_are_excluded(ci: Workspace) 
     assert list(lean["pipeline"]) == list(ci.builds()["pipeline"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_extra_columns_by_path_and_raw_records(ci: Workspace) -> None:
     extra = {"repo": "pipeline.repository", "again": "number"}
     builds, jobs = ci.history(extra=extra, job_extra={"of": "build.message", "step_uuid": "step.id"}, raw=True)
@@ -191,7 +191,7 @@ def test_wrong_tokens_and_unknown_names_raise_an_error(ci: Workspace) -> None:
         ci.pipeline("web").build(10**9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_listing_is_complete_while_hundreds_of_builds_arrive(workers: int) -> None:
     """The clock does not advance, so all new builds have the timestamp of the newest build of the first response."""
@@ -250,7 +250,7 @@ def test_history_does_not_warn(ci: Workspace) -> None:
         ci.history(created_from="2d")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_of_the_same_name_in_two_pipelines_are_drawn_separately(ci: Workspace) -> None:
     axes = plots.step_times(ci.jobs(), top=200)
     labels = {label.get_text().split("  (")[0] for label in axes.get_yticklabels()}

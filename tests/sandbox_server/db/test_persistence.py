@@ -18,7 +18,7 @@ from buildframe.errors import BadInput, BuildframeError, MissingExtra
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.simulation.simulator import Simulator
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TINY = {"builds": 60, "days": 2, "seed": 5}
 HOUR = dt.timedelta(hours=1)

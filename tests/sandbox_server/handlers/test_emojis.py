@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EMOJIS = "/organizations/acme/emojis"
 

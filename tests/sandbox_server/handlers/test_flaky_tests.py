@@ -160,7 +160,7 @@ def test_the_history_goes_on_with_the_clock(api_client):
         assert sum(test["last_resolved_at"] is not None for test in before.values()) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_time_has_the_same_history_however_it_was_reached(api_client):
     histories = []
     for steps in (1, 12):
@@ -173,7 +173,7 @@ def test_the_same_time_has_the_same_history_however_it_was_reached(api_client):
     assert histories[0] == histories[1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), number=st.integers(0, 21))
 def test_flakes_are_recorded_after_they_happened_and_resolved_before_the_next(seed, number):

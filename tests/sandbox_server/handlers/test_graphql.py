@@ -314,7 +314,7 @@ fragment F on __Field {aliased("name")}
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("query", [NESTED, INLINE, OWN])
 def test_aliases_in_nested_fragments_are_counted(graph, query):
     assert len(query) < 2100

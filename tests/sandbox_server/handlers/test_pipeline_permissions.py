@@ -28,7 +28,7 @@ def outcome(response):
     return response.status_code, response.json()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_who_may_not_edit_creates_no_pipeline(http, viewer):
     for body in (NEW | {"name": "Not mine"}, {}):
         assert outcome(viewer.post(f"{ORGANIZATION}/pipelines", json=body)) == FORBIDDEN

@@ -75,7 +75,7 @@ def test_pages_of_every_shape(spoilt, http):
     assert happened(spoilt) == [2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_latency_delays_the_response_and_leaves_it_as_it_is(spoilt, http):
     before = ids(http.get(BUILDS))
     spoilt.fault(Fault("latency", seconds=1, times=2))
@@ -93,7 +93,7 @@ def test_limited_is_a_429_with_the_limits_headers_and_body(spoilt, http):
     assert int(response.headers["RateLimit-User-Remaining"]) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_exhausted_responds_once_and_then_refuses_until_the_reset(spoilt, http):
     spoilt.fault(Fault("exhausted", seconds=1.5, times=1))
     last = http.get(BUILDS)
@@ -203,7 +203,7 @@ def under_way(http, path):
     return {build["number"] for build in http.get(path).json() if build["state"] in ("running", "scheduled", "failing")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("n", [1, 2])
 def test_finish_lets_some_of_the_requested_builds_end(n):
     with Sandbox(builds=120, days=2, seed=11) as sandbox:
@@ -265,7 +265,7 @@ def test_nothing_arrives_where_no_branch_is_built(spoilt, http):
 # --- actions whose response or request is lost ---
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["reset", "cut", "garbage", "status"])
 @pytest.mark.parametrize("before", [False, True])
 def test_an_action_is_done_unless_the_request_is_lost(spoilt, http, kind, before):
@@ -315,7 +315,7 @@ def test_every_route_can_be_met(spoilt, http, route):
     assert http.get("/organizations/acme/nothing").status_code == 404
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_share_and_the_order_are_the_same_every_time():
     drawn = []
     for _ in range(2):

@@ -27,7 +27,7 @@ def got(sandbox: Sandbox, path: str, token: str, host: str) -> httpx.Response:
     return httpx.get(f"{sandbox.url}{path}", headers={"Authorization": f"Bearer {token}", "Host": host})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(
     "host",

@@ -33,7 +33,7 @@ def body_of(operation):
     return operation["requestBody"]["content"]["application/json"]["schema"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_is_valid():
     OpenAPIV31SpecValidator(DOCUMENT).validate()
 

@@ -134,7 +134,7 @@ def test_a_page_past_the_end_is_empty_however_far(api, page):
     assert (response.status_code, response.json()) == (200, [])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pages_beyond_the_deepest_are_refused(api):
     with Sandbox(builds=150, days=2, deepest=60) as sandbox:
         deep = type(api)(sandbox)

@@ -25,7 +25,7 @@ from buildframe.sandbox_server.handlers.routes import ROUTES, query_graphql
 from buildframe.spec import Endpoint
 from tests import worlds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]

@@ -12,7 +12,7 @@ from buildframe.sandbox_server import Patience, Sandbox
 from buildframe.sandbox_server.db import outbox
 from tests.sandbox_server.webhook_receiver import SECRET, TINY, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 NOBODY = "http://127.0.0.1:9/"
 NEVER = Patience(attempts=1000, wait=1e12, timeout=600)

@@ -21,7 +21,7 @@ from buildframe.errors import BadInput
 from buildframe.sandbox_server import Patience, Sandbox
 from tests.sandbox_server.webhook_receiver import SECRET, TINY, settled
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOUR = dt.timedelta(hours=1)
 PIPELINES = {"acme": "web", "globex": "site"}

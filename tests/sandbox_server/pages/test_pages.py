@@ -102,7 +102,7 @@ def content_type_of(url: str) -> str:
     return "text/plain; charset=utf-8" if "/deliver/" in url else "text/html; charset=utf-8"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_url_in_every_response_works(sandbox, sandbox_api):
     responses = responses_of_reads(sandbox, sandbox_api) | responses_of_writes(sandbox, sandbox_api)
     no_body = {endpoint.name for endpoint in spec.ENDPOINTS if endpoint.success == 204}
@@ -125,7 +125,7 @@ def test_every_url_in_every_response_works(sandbox, sandbox_api):
     assert len(seen_by_pattern) > 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_responses_contain_no_foreign_urls(sandbox, sandbox_api):
     responses = responses_of_reads(sandbox, sandbox_api)
     assert list(urls_in(responses, "http://buildframe.invalid")) == []

@@ -126,7 +126,7 @@ def test_what_is_no_push_is_refused(sandbox_api, address, sent):
 values = st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(ref=values | st.just("refs/heads/a"), after=values | st.just(SHA), head=values)
 def test_any_report_is_read_or_refused(ref, after, head):
     with contextlib.suppress(HttpError):

@@ -73,7 +73,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_was_answered_is_there_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "world.sqlite"
     command = [sys.executable, "-c", SCRIPT, str(path)]

@@ -267,7 +267,7 @@ def with_needs(steps: list[PipelineStep], place: int) -> st.SearchStrategy[Pipel
     return needs.map(lambda chosen: msgspec.structs.replace(steps[place], needs=chosen))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(STEPS)
 @settings(max_examples=200, deadline=None)
 def test_yaml_written_gives_the_steps_again(steps: tuple[PipelineStep, ...]) -> None:

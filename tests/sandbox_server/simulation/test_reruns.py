@@ -82,7 +82,7 @@ def test_more_agents_shorten_queue_times_and_leave_run_times(default: pd.DataFra
     assert macos["queued"].mean() > 5 * macos["queued_changed"].mean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_faster_step_runs_for_exactly_its_share(default: pd.DataFrame) -> None:
     both = passed_in_both(default, jobs_of(run_scale={"e2e": 0.5}))
     is_scaled = both["step"] == "e2e"
@@ -91,7 +91,7 @@ def test_a_faster_step_runs_for_exactly_its_share(default: pd.DataFrame) -> None
     assert ((both["ran"] / 2).round() == both["ran_changed"])[is_scaled].all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_schedule_limits_the_agents_of_each_hour() -> None:
     macos = jobs_of(agents={"macos": WEEK}).query("queue == 'macos'")
     number = macos["agent"].str[-2:].astype(int)
@@ -100,7 +100,7 @@ def test_a_schedule_limits_the_agents_of_each_hour() -> None:
     assert set(number) == set(range(1, 7))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_job_of_ephemeral_agents_has_an_agent_of_its_own_that_boots_first(default: pd.DataFrame) -> None:
     macos = jobs_of(agents={"macos": EphemeralAgents(8, boot="2m")}).query("queue == 'macos'")
     assert macos["agent"].is_unique
@@ -158,7 +158,7 @@ def get(ci: Workspace, path: str) -> Any:
     return ci.get(f"/organizations/acme/{path}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_file_continues_with_its_agents(tmp_path: Path) -> None:
     world: dict[str, Any] = {"builds": 80, "days": 2, "agents": {"macos": EphemeralAgents(WEEK), "default": WEEK}}
     hour = dt.timedelta(hours=1)

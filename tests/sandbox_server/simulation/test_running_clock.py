@@ -17,7 +17,7 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.spec import Moment
 from tests.sandbox_server.planted_pipelines import Planted, assert_whole, block, runs_of, step
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TINY = {"builds": 60, "days": 2, "seed": 5}
 HOUR = dt.timedelta(hours=1)

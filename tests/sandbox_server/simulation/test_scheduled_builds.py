@@ -50,7 +50,7 @@ def begun(api, request):
     return Planted(api, *steps), state, blocked
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_created_or_rebuilt_is_scheduled_at_first(api, begun):
     pipeline, state, blocked = begun
     created = api.http.post(pipeline.path, json={"commit": "HEAD", "branch": "main"}).json()
@@ -67,7 +67,7 @@ def test_what_is_created_or_rebuilt_is_scheduled_at_first(api, begun):
         assert (over["state"], over["blocked"]) == (state, blocked)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_until_it_begins_it_can_be_canceled(api, begun):
     pipeline, *_ = begun
     run = pipeline.create()

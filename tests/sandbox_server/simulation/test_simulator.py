@@ -307,7 +307,7 @@ def everything_done(api_client, path=None, reopen=False):
     return hashlib.sha256(b"\n".join(bodies)).hexdigest()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_seed_and_actions_give_the_same_bodies(api_client, tmp_path):
     first = everything_done(api_client)
     assert first == everything_done(api_client)

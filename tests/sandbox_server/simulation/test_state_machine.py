@@ -17,7 +17,7 @@ from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.steps import Trigger
 from tests.sandbox_server.planted_pipelines import FAILS, SOMEONE, Planted, assert_whole, block, runs_of, step, wait
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 numbers = st.integers(0, 10**6)
 kinds = ["create", "cancel", "rebuild", "unblock", "forget", "rename", "archive", "drop", "advance", "push", "reopen"]

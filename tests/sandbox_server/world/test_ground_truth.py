@@ -12,7 +12,7 @@ from buildframe.workspace import Workspace
 from buildframe.workspace.build_queries import History
 from tests import worlds
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

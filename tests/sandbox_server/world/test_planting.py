@@ -23,7 +23,7 @@ from buildframe.sandbox_server.world.model import World
 from buildframe.sandbox_server.world.pipelines import PipelineRegistry, initial_pipelines
 from buildframe.sandbox_server.world.planting import EXAMPLE_SEED
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SEEDS = range(2, 32)
 SIZE = 280, 14  # builds and days

@@ -50,7 +50,7 @@ def queue_of(default):
     return lambda build, job: (build.pipeline_key.split("/")[0], plans[build.plan].slots[job.step].step.queue)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_default_world_is_large_enough(runs):
     acme = [build for build in runs if build.pipeline_key.startswith("acme/")]
     assert len(acme) >= 2000
@@ -105,7 +105,7 @@ def test_queues_are_first_come_first_served(default, attempts, queue_of):
             latest = max(latest, started)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_agent_idles_while_jobs_wait(default, attempts, queue_of):
     """Whenever a job waited noticeably, all agents of its queue were busy, about to start or lost."""
     busy, waited = defaultdict(list), []
@@ -313,7 +313,7 @@ def fingerprint(sandbox):
 TINY = {"builds": 60, "days": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_seed_makes_the_same_answers_and_another_does_not():
     prints = []
     for seed in (5, 5, 6):
@@ -322,7 +322,7 @@ def test_the_same_seed_makes_the_same_answers_and_another_does_not():
     assert prints[0] == prints[1] != prints[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_time_in_steps_is_the_same_as_time_at_once():
     with Sandbox(seed=5, **TINY) as steps, Sandbox(seed=5, **TINY) as once:
         for _ in range(24):
@@ -331,7 +331,7 @@ def test_time_in_steps_is_the_same_as_time_at_once():
         assert fingerprint(steps) == fingerprint(once)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_clock_moves_the_world_and_never_back(api_client):
     with Sandbox(seed=5, **TINY) as sandbox:
         api = api_client(sandbox)
