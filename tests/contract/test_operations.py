@@ -36,14 +36,14 @@ def workspace(world: Service, place: Place, operation: str, token: str | None = 
 def called(world: Service, place: Place, operation: str, token: str | None = None) -> tuple[Any, Response]:
     """What the call returns, and the operation's response to it."""
     responses: list[tuple[str, Response]] = []
-    really = Client._exchange
+    send = Client.send
 
-    def watched(client: Client, request: Request) -> Response:
-        response = really(client, request)
+    def watched(client: Client, request: Request, *arguments: Any, **options: Any) -> Response:
+        response = send(client, request, *arguments, **options)
         responses.append((request.endpoint.name, response))
         return response
 
-    with patch.object(Client, "_exchange", watched):
+    with patch.object(Client, "send", watched):
         result = CALLS[operation](workspace(world, place, operation, token), place)
     return result, next(response for name, response in responses if name == operation)
 
