@@ -18,6 +18,7 @@ import buildframe as bf
 from buildframe.errors import StoreFailed
 from buildframe.spec import Moment
 from buildframe.store import delta, lost_entries, transactions
+from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location, one_line
 from buildframe.store.reader import id_of
 from buildframe.store.store import Store
@@ -57,6 +58,13 @@ def store(tmp_path: Path) -> Store:
     return Store(location.url)
 
 
+def state_of(store: Store) -> SyncState:
+    """Return what the newest commit of the builds recorded."""
+    builds = TableVersion.at(Location.of(store.url, None), "builds")
+    assert builds is not None
+    return SyncState.newest(builds)
+
+
 def second_entry(store: Store, table: str) -> Path:
     """Return the entry of the second of three versions: 0 creates the table."""
     return Path(store.url, table, "_delta_log", f"{2:020d}.json")
@@ -82,8 +90,13 @@ def fill_with_zeros(entry: Path) -> None:
     entry.write_bytes(bytes(entry.stat().st_size))
 
 
-@pytest.mark.parametrize("lose", [empty, Path.unlink, cut, fill_with_zeros])
-@pytest.mark.parametrize("table", TABLES)
+LOSSES = [("builds", empty), ("jobs", Path.unlink), ("flaky_tests", cut), ("builds", fill_with_zeros)]
+OTHER_LOSSES = [("builds", Path.unlink), ("jobs", empty), ("jobs", cut), ("flaky_tests", empty)]
+
+
+@pytest.mark.parametrize(
+    ("table", "lose"), [*LOSSES, *(pytest.param(*loss, marks=pytest.mark.long) for loss in OTHER_LOSSES)]
+)
 def test_a_lost_entry_is_reported_and_its_files_are_restored(
     store: Store, table: str, lose: Callable[[Path], None]
 ) -> None:
@@ -91,7 +104,7 @@ def test_a_lost_entry_is_reported_and_its_files_are_restored(
     lose(second_entry(store, table))
     read = {"builds": store.builds, "jobs": store.jobs, "flaky_tests": store.flaky_tests}
     for call in (read[table], store.compact, store.clean):
-        with pytest.raises(StoreFailed, match=r"as after a partial copy|as after a power cut|cannot be cleaned"):
+        with pytest.raises(StoreFailed, match=r"partial copy|power cut|cannot be cleaned"):
             call()
     assert transactions.restore(Location.of(store.url, None)) == []
     assert stored_content(store) == expected(WHOLE)
@@ -100,8 +113,7 @@ def test_a_lost_entry_is_reported_and_its_files_are_restored(
     assert store.version == 4  # one version for the restoration, none if nothing is lost
 
 
-@pytest.mark.parametrize("lose", [empty, Path.unlink, cut])
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(("table", "lose"), LOSSES[:3])
 def test_a_lost_first_entry_is_written_again(store: Store, table: str, lose: Callable[[Path], None]) -> None:
     """It creates the table, and no file is in it."""
     lose(second_entry(store, table).with_name(f"{0:020d}.json"))
@@ -110,11 +122,10 @@ def test_a_lost_first_entry_is_written_again(store: Store, table: str, lose: Cal
     assert stored_content(Store(store.url, as_of=1)) == expected(BEFORE)
 
 
-@pytest.mark.parametrize("table", ["builds", "jobs"])
-def test_a_damaged_entry_is_named(store: Store, table: str) -> None:
-    path = second_entry(store, table)
+def test_a_damaged_entry_is_named(store: Store) -> None:
+    path = second_entry(store, "jobs")
     cut(path)
-    name = f"{table}/_delta_log/{path.name}"
+    name = f"jobs/_delta_log/{path.name}"
     with pytest.raises(StoreFailed) as failed:
         store.jobs()
     message = str(failed.value)
@@ -128,9 +139,9 @@ def test_a_backtrace_is_not_in_a_message() -> None:
     assert one_line(ValueError(error)) == "Json error"
 
 
-@pytest.mark.parametrize("version", [20_000, 99_999_999])
-def test_an_entry_of_another_program_is_refused(store: Store, version: int) -> None:
+def test_an_entry_of_another_program_is_refused(store: Store) -> None:
     """Filling the gap before it would write an entry for each version."""
+    version = 20_000
     log = second_entry(store, "builds").parent
     (log / f"{version:020d}.json").write_text("{}\n")
     before = sorted(log.iterdir())
@@ -197,7 +208,7 @@ def test_days_of_lost_files_are_requested_again(store: Store, table: str) -> Non
     assert transactions.restore(Location.of(store.url, None)) == ["2026-10-01", "2026-10-03"]
     assert store.builds()["id"].is_unique
     assert store.jobs()["id"].is_unique
-    [covered] = store._state().coverage.values()
+    [covered] = state_of(store).coverage.values()
     assert (covered.until, covered.resync_from) == (DAY, DAY)
     transactions.commit(Location.of(store.url, None), PLAIN, batch([replace(CHANGED, at=5), replace(NEW, at=5)], 5))
     assert stored_content(store) == expected([*BEFORE[::2], replace(CHANGED, at=5), replace(NEW, at=5), LAST])
@@ -206,7 +217,7 @@ def test_days_of_lost_files_are_requested_again(store: Store, table: str) -> Non
 def test_a_whole_log_of_a_table_is_restored(store: Store) -> None:
     for entry in Path(store.url, "jobs", "_delta_log").iterdir():
         entry.unlink()
-    with pytest.raises(StoreFailed, match="jobs/_delta_log is missing"):
+    with pytest.raises(StoreFailed, match="jobs/_delta_log is"):
         store.jobs()
     assert transactions.restore(Location.of(store.url, None)) == []
     assert stored_content(store) == expected(WHOLE)
@@ -222,10 +233,10 @@ def test_stores_without_this_record_are_opened(store: Store, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(SyncState, "to_json", as_before)
         transactions.commit(location, PLAIN, batch([Build(5, 4)], 4))
-    assert store._state().contents == {}
+    assert state_of(store).contents == {}
     assert stored_content(store) == expected([*WHOLE, Build(5, 4)])
     transactions.commit(location, PLAIN, batch([Build(6, 5)], 5))
-    assert {name: table.rows for name, table in store._state().contents.items()} == {"builds": 7, "jobs": 14}
+    assert {name: table.rows for name, table in state_of(store).contents.items()} == {"builds": 7, "jobs": 14}
 
 
 # --- the last entry, and checkpoints
@@ -248,8 +259,9 @@ def numbered(last: int) -> StoredContent:
     return expected(Build(at, at, day=at % 3) for at in range(1, last + 1))
 
 
-@pytest.mark.parametrize("lose", [empty, Path.unlink, cut, fill_with_zeros])
-@pytest.mark.parametrize("last", [19, 20])
+@pytest.mark.parametrize(
+    ("last", "lose"), [(19, empty), (19, Path.unlink), (20, cut), (20, Path.unlink), (20, fill_with_zeros)]
+)
 def test_a_lost_last_commit_is_reported_if_anything_of_it_is_left(
     made_with_checkpoint: Path, tmp_path: Path, last: int, lose: Callable[[Path], None]
 ) -> None:
@@ -261,7 +273,7 @@ def test_a_lost_last_commit_is_reported_if_anything_of_it_is_left(
     location = Location.of(store.url, None)
     is_seen = last == 19 or lose is not Path.unlink
     if is_seen:
-        with pytest.raises(StoreFailed, match=r"sync it: a sync restores the newest version|Sync it first"):
+        with pytest.raises(StoreFailed, match=r"sync it|Sync it"):
             store.clean()
     assert transactions.restore(location) == ([transactions.LAST_COMMIT] if is_seen else [])
     assert stored_content(store) == numbered(last - 1)
@@ -276,9 +288,17 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("is_cleaned", [False, True])
-@pytest.mark.parametrize("lose", [cut, flip, Path.unlink])
-@pytest.mark.parametrize("table", ["builds", "jobs"])
+@pytest.mark.parametrize(
+    ("table", "lose", "is_cleaned"),
+    [
+        ("builds", cut, True),
+        ("jobs", flip, True),
+        ("jobs", Path.unlink, True),
+        ("builds", Path.unlink, False),
+        pytest.param("builds", flip, False, marks=pytest.mark.long),
+        pytest.param("jobs", cut, False, marks=pytest.mark.long),
+    ],
+)
 def test_a_lost_checkpoint_is_named_and_set_aside(
     made_with_checkpoint: Path, tmp_path: Path, table: str, lose: Callable[[Path], None], is_cleaned: bool
 ) -> None:
@@ -301,7 +321,7 @@ def test_an_older_entry_that_is_cut_does_not_stop_a_cleaning(made_with_checkpoin
     assert store.clean("30d") == 0
     assert stored_content(store) == numbered(20)
     assert stored_content(Store(store.url, as_of=4)) == numbered(4)
-    with pytest.raises(StoreFailed, match="as after a partial copy"):
+    with pytest.raises(StoreFailed, match="partial copy"):
         Store(store.url, as_of=6).builds()
 
 
@@ -327,7 +347,7 @@ def test_an_entry_that_no_commit_of_builds_names_may_be_cut(store: Store) -> Non
 
 def test_a_day_that_another_program_changed_is_requested_again(store: Store) -> None:
     deltalake.DeltaTable(Path(store.url, "builds")).delete("id = 'build-4'")
-    with pytest.raises(StoreFailed, match="other files, with 4 rows"):
+    with pytest.raises(StoreFailed, match="with 4 rows"):
         store.builds()
     assert transactions.restore(Location.of(store.url, None)) == ["2026-10-04"]
     assert sorted(store.builds()["number"]) == [0, 1, 2, 3]
@@ -348,7 +368,7 @@ def test_a_list_that_lost_its_last_state_is_reported(store: Store) -> None:
 def test_other_files_with_the_checksum_of_a_day_are_not_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of 2 ** 14 lost files of a day with 18: the sum of its checksum and others is that of fewer files."""
     empty(second_entry(store, "builds"))
-    recorded = store._state().contents["builds"]
+    recorded = state_of(store).contents["builds"]
     select = TableContents.select
 
     def select_none(contents: TableContents, day: str | None, *paths: Sequence[str]) -> list[str] | None:
@@ -373,9 +393,9 @@ def test_a_restored_store_keeps_its_id_and_ignores_other_files(store: Store) -> 
 def test_versions_of_a_concurrent_sync_are_not_compared(store: Store) -> None:
     """A commit of the jobs that no commit of the builds names belongs to no version of the store."""
     location = Location.of(store.url, None)
-    transaction = transactions._Transaction(location, PLAIN)
-    jobs = transaction._open_table("jobs")
-    change = transaction._new_change(jobs)
+    jobs = TableVersion.at(location, "jobs")
+    assert jobs is not None
+    change = transactions.TableChange(jobs)
     change.removed.extend(jobs.files())
     jobs.commit(change)
     assert stored_content(store) == expected(WHOLE)
@@ -395,7 +415,7 @@ def test_a_sync_reads_lost_days_again(tmp_path: Path) -> None:
         builds = sorted(Path(tmp_path, "builds", "_delta_log").glob("*.json"))
         delete_added_files(builds[1])
         empty(builds[1])
-        with pytest.warns(UserWarning, match="lost files of 20"):
+        with pytest.warns(UserWarning, match="lost files"):
             assert store.sync(ci, since="3d", progress=False).complete
         after = store.jobs(columns=["id", "state"])
         assert after.sort_values("id", ignore_index=True).equals(before.sort_values("id", ignore_index=True))
