@@ -21,9 +21,7 @@ from buildframe.report.level_changes import tabulate
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
-from tests.report.reports import Month, nothing, read_month, report_of_month
-
-pytestmark = pytest.mark.long
+from tests.report.reports import Month, read_month, report_of_month, without_builds
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
 WEEK = Period.last(MONDAY, 7)
@@ -46,6 +44,7 @@ def monday() -> tuple[Measurements, list[Finding]]:
     return measured_on("2026-10-26T08:00Z")
 
 
+@pytest.mark.long
 def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     slower = month.truth.slower_steps[0]
     measurements, found = monday
@@ -68,11 +67,13 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     assert [one for one in found if one.question == "reliability"] == []
 
 
+@pytest.mark.long
 def test_before_the_step_gets_slower_no_finding_concerns_speed():
     _, found = measured_on("2026-10-19T00:00Z")
     assert [one for one in found if one.question == "speed"] == []
 
 
+@pytest.mark.long
 def test_a_change_within_both_periods_is_reported_with_its_day():
     _, found = measured_on("2026-10-30T15:00Z")
     (finding,) = [one for one in found if one.question == "speed"]
@@ -82,6 +83,7 @@ def test_a_change_within_both_periods_is_reported_with_its_day():
     assert finding.since is not None
 
 
+@pytest.mark.long
 def test_numbers_are_those_of_the_metrics(month, monday):
     builds, jobs, *_ = month
     measurements, _ = monday
@@ -100,6 +102,7 @@ def test_numbers_are_those_of_the_metrics(month, monday):
     assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())
 
 
+@pytest.mark.long
 def test_how_long_changes_take_to_show_can_be_computed_from_the_tables(month, monday):
     limits = monday[0].days_to_see
     (tests,) = limits["tests"].unique()
@@ -109,6 +112,7 @@ def test_how_long_changes_take_to_show_can_be_computed_from_the_tables(month, mo
     pd.testing.assert_frame_equal(own[list(again)], again)
 
 
+@pytest.mark.long
 def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, monday):
     builds = month.builds
     measurements, _ = monday
@@ -126,6 +130,7 @@ def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, mond
     assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
+@pytest.mark.long
 def test_without_measurements_there_are_no_findings(monday, quiet):
     assert findings(quiet, WEEK) == []
     empty = {name for name, table in quiet.tables().items() if table.empty}
@@ -139,9 +144,9 @@ def test_without_measurements_there_are_no_findings(monday, quiet):
 
 
 @pytest.fixture(scope="module")
-def quiet() -> Measurements:
+def quiet(small_report: Report) -> Measurements:
     """Return measurements without rows; tests replace tables of it."""
-    return nothing().measurements
+    return without_builds(small_report).measurements
 
 
 def wall(**more: object) -> pd.DataFrame:
@@ -345,23 +350,22 @@ def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quie
     assert whole.since == change()["at"][0]
 
 
-@pytest.mark.parametrize(
-    ("of_table", "of_change", "direction", "is_dated"),
-    [
+def test_tables_date_the_changes_that_findings_report(quiet):
+    for of_table, of_change, direction, is_dated in (
         ({}, {}, "up", True),  # both
         ({}, FASTER, "up", False),  # the periods differ, and the last change was in the other direction
         (NOT, FASTER, "down", True),  # only a change
         (NOT, {"notable": False}, "", False),
-    ],
-)
-def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change, direction, is_dated):
-    tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
-    (row,) = reported(replace(quiet, **tables).tables(), "wall_time").to_dict("records")
-    assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
-    (*found,) = findings(replace(quiet, **tables), WEEK)
-    assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
-    if direction and of_table:  # the row has the levels of the change
-        assert (row["p50_before_s"], row["p50_s"], row["n_before"], row["n"]) == (600, of_change["p50_after_s"], 90, 40)
+    ):
+        tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
+        (row,) = reported(replace(quiet, **tables).tables(), "wall_time").to_dict("records")
+        assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
+        (*found,) = findings(replace(quiet, **tables), WEEK)
+        wanted = [(direction == "up", is_dated)] if direction else []
+        assert [(one.bad, one.since is not None) for one in found] == wanted
+        if direction and of_table:  # the row has the levels of the change
+            levels = (row["p50_before_s"], row["p50_s"], row["n_before"], row["n"])
+            assert levels == (600, of_change["p50_after_s"], 90, 40)
 
 
 def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet):
@@ -464,6 +468,7 @@ def nights(month, monday, quiet, tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_files_of_several_nights_are_one_table(nights, monday):
     names = {path.name for path in nights.glob("1/*")}
     assert {path.name for path in nights.glob("0/*")} == names
@@ -485,6 +490,7 @@ def test_the_files_of_several_nights_are_one_table(nights, monday):
     assert last["change"].tolist() == [one.change.change for one in monday[1]]
 
 
+@pytest.mark.long
 def test_the_table_of_level_changes_has_the_numbers_of_the_findings(monday):
     measurements, found = monday
     (speed,) = [one for one in found if one.question == "speed"]

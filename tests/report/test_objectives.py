@@ -242,7 +242,7 @@ def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
 def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = [*plots_module._embed_objectives(report)]
+    drawn = render_plots(report)[4:]
     table = report.measurements.objectives
     starts = table[table["objective"] == "start"].set_index("queue")
     worst = str(starts["budget_used"].idxmax())
@@ -251,7 +251,7 @@ def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
     assert f"{starts.loc[worst, 'n']:,} jobs that met" in drawn[0].alt
     assert drawn[0].light != drawn[0].dark
     monkeypatch.setattr(plots_module, "LIGHT", plots_module.DARK)
-    assert [plot.light for plot in plots_module._embed_objectives(report)] == [plot.dark for plot in drawn]
+    assert [plot.light for plot in render_plots(report)[4:]] == [plot.dark for plot in drawn]
     monkeypatch.setattr(plots_module, "_draw_pngs", lambda _: ("", ""))
     assert [plot.caption for plot in render_plots(report)[4:]] == [plot.caption for plot in drawn]
 
