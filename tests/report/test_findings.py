@@ -231,6 +231,7 @@ CAUSES = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
     steps = pd.concat([wall(step="e2e", part="run"), wall(step="lint", part="run", pipeline="api")], ignore_index=True)
     tables = {"wall_time": wall(), "explanation": explained(*CAUSES), "step_time": steps}
@@ -264,6 +265,7 @@ def test_a_mean_that_does_not_follow_the_median_has_no_causes(quiet):
     assert finding.text.endswith("(4 min longer; interval 1 min to 6 min); the mean changed by −5 s.")
 
 
+@pytest.mark.long
 def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
     def headline(change: float, n_open: int) -> str:
         table = explained(("run", "e2e", None, change, True), n_open=n_open)
@@ -279,6 +281,7 @@ def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
     assert headline(48.0, 2) == "web is 4 min slower at the median"
 
 
+@pytest.mark.long
 def test_a_queue_that_contradicts_a_cause_is_not_reported(quiet):
     queue = wall(queue="macos").drop(columns="pipeline")
     p95 = {name.replace("p50", "p95"): queue[name] for name in queue if name.startswith("p50")}
@@ -306,6 +309,7 @@ def test_a_step_that_contradicts_a_cause_compares_the_periods(quiet):
         assert (row["p50_s"], row["n"]) == ((900.0, 40) if direction else (1260.0, 70))
 
 
+@pytest.mark.long
 def test_of_several_changes_only_the_last_still_holds(quiet):
     later = change(at=pd.Timestamp("2026-10-22", tz="UTC"), **FASTER)
     both = pd.concat([change(), later], ignore_index=True)
@@ -332,6 +336,7 @@ def test_a_change_that_lasts_is_reported_behind_one_that_was_undone(quiet):
     assert "since about Sat 17 Oct 2026" in text
 
 
+@pytest.mark.long
 def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
     step = wall(step="e2e", part="run")
     (text,) = said(quiet, step_time=step, step_changes=change(step="e2e"))
@@ -350,6 +355,7 @@ def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quie
     assert whole.since == change()["at"][0]
 
 
+@pytest.mark.long
 def test_tables_date_the_changes_that_findings_report(quiet):
     for of_table, of_change, direction, is_dated in (
         ({}, {}, "up", True),  # both
@@ -376,6 +382,7 @@ def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet
     assert (row["low"], row["high"]) == pytest.approx((-0.3, -0.1))
 
 
+@pytest.mark.long
 def test_four_periods_show_what_two_do_not(quiet):
     long = wall(p50_s=1140.0, p50_change_s=120.0)
     (text,) = said(quiet, wall_time=wall(**NOT), long_wall_time=long)
@@ -393,6 +400,7 @@ def test_four_periods_show_what_two_do_not(quiet):
     assert said(quiet, long_success=rates()) == []  # it had no builds in the periods
 
 
+@pytest.mark.long
 def test_builds_and_steps_that_fail_more_often_are_reported(quiet):
     tables = {"success": rates(notable=False), "failure_changes": failure_change()}
     (finding,) = findings(replace(quiet, **tables), WEEK)

@@ -28,11 +28,17 @@ from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, st
 BUILDS = [Build(key, 1, day=key % 3) for key in range(60)]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "store"
+    transactions.commit(Location.of(folder, None), PLAIN, batch(BUILDS, 1, lists=(flaky({"a": 1}, 1),)))
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> bf.Store:
-    location = Location.of(tmp_path / "store", None)
-    transactions.commit(location, PLAIN, batch(BUILDS, 1, lists=(flaky({"a": 1}, 1),)))
-    return bf.Store(location.url)
+def store(made: Path, tmp_path: Path) -> bf.Store:
+    """A copy, which a test may damage."""
+    return bf.Store(shutil.copytree(made, tmp_path / "store"))
 
 
 def restore(store: bf.Store) -> list[str]:

@@ -46,16 +46,22 @@ WHOLE = [Build(0, 1), CHANGED, Build(2, 1, day=1), NEW, LAST]
 DAY = Moment.parse("2026-10-01T00:00:00Z")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three versions: the second one changes the day 2026-10-01 and adds 2026-10-03."""
-    location = Location.of(tmp_path / "store", None)
+    folder = tmp_path_factory.mktemp("made") / "store"
     covered = Coverage(Moment.parse("2026-09-01T00:00:00Z"), moment(1), moment(1))
     for at, builds in enumerate((BEFORE, [CHANGED, NEW], [LAST]), 1):
         lists = (flaky({"a": at}, at),)
         scope = {"scope": "acme", "coverage": covered} if at == 1 else {}
-        transactions.commit(location, PLAIN, batch(builds, at, lists=lists, **scope))
-    return Store(location.url)
+        transactions.commit(Location.of(folder, None), PLAIN, batch(builds, at, lists=lists, **scope))
+    return folder
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Store:
+    """A copy of that store, which a test may damage."""
+    return Store(shutil.copytree(made, tmp_path / "store"))
 
 
 def state_of(store: Store) -> SyncState:
