@@ -219,6 +219,7 @@ def test_a_store_is_compacted_and_cleaned(
     assert capsys.readouterr().out == f"{tmp_path}: 0 files deleted\n"  # none is a day old
 
 
+@pytest.mark.long
 def test_damaged_files_of_a_store_are_listed(
     service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -323,13 +324,24 @@ WRONG_USAGE = [
 
 
 @pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    "cases",
+    [
+        WRONG_USAGE[::4],
+        pytest.param([case for case in WRONG_USAGE if case not in WRONG_USAGE[::4]], marks=pytest.mark.long),
+    ],
+    ids=["first lane", "others"],
+)
 def test_wrong_usage_is_status_2_before_anything_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cases: list[tuple[list[str], str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("mine")
     unexpected = []
-    for arguments, words in WRONG_USAGE:
+    for arguments, words in cases:
         status, output = left_with(arguments), capsys.readouterr()
         if status != 2 or output.out or words not in output.err:
             unexpected.append((arguments, status, output))

@@ -267,6 +267,7 @@ def test_a_slow_answer_after_a_wrong_date_does_not_hide_what_happened_meanwhile(
     assert done.as_of < Moment.of(service.now - dt.timedelta(minutes=20))
 
 
+@pytest.mark.long
 def test_rows_of_a_page_whose_date_was_ahead_are_replaced_by_the_next_sync(service, ws, store):
     build = service.add(1, "running")
     sync(service, ws, store, lambda i: 48.0 if i == 0 else 0.0)  # the response with what is under way
@@ -278,6 +279,7 @@ def test_rows_of_a_page_whose_date_was_ahead_are_replaced_by_the_next_sync(servi
     assert store.builds()["state"].tolist() == ["skipped"]
 
 
+@pytest.mark.long
 def test_lists_that_were_read_with_a_date_ahead_are_replaced_by_the_next_sync(service, ws, store):
     sync(service, ws, store, lambda i: 48.0)
     go_on(service, hours=1)

@@ -64,6 +64,7 @@ def test_a_busy_day_behind_quiet_weeks_is_stored_in_parts(service, ws, store, mo
     assert max(sizes) <= 10 * service.size  # a part is a few responses
 
 
+@pytest.mark.long
 def test_a_wider_since_fills_in_and_says_so(service, ws, store):
     for number in range(40):
         service.add(number, "passed", days=number)
@@ -169,6 +170,7 @@ def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ws, store
     assert numbers(store) == list(range(8))
 
 
+@pytest.mark.long
 def test_a_pipelines_sync_alone_does_not_reach_for_its_organization(service, ws, store):
     service.pipelines["p-api"] = "api"
     service.add(1, "passed", days=0.5)

@@ -100,6 +100,7 @@ def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
         sync(tmp_path, Build(1, 1))
 
 
+@pytest.mark.long
 def test_folders_may_be_named_oddly(tmp_path: Path) -> None:
     names = ["with space", "ünï 雪", "100%", "a#b", "a?b", "q'u\"ote", "[x]", "day=2026-01-01"]
     for name in names:

@@ -119,7 +119,9 @@ def test_a_lost_entry_is_reported_and_its_files_are_restored(
     assert store.version == 4  # one version for the restoration, none if nothing is lost
 
 
-@pytest.mark.parametrize(("table", "lose"), LOSSES[:3])
+@pytest.mark.parametrize(
+    ("table", "lose"), [LOSSES[1], *(pytest.param(*one, marks=pytest.mark.long) for one in (LOSSES[0], LOSSES[2]))]
+)
 def test_a_lost_first_entry_is_written_again(store: Store, table: str, lose: Callable[[Path], None]) -> None:
     """It creates the table, and no file is in it."""
     lose(second_entry(store, table).with_name(f"{0:020d}.json"))
@@ -220,6 +222,7 @@ def test_days_of_lost_files_are_requested_again(store: Store, table: str) -> Non
     assert stored_content(store) == expected([*BEFORE[::2], replace(CHANGED, at=5), replace(NEW, at=5), LAST])
 
 
+@pytest.mark.long
 def test_a_whole_log_of_a_table_is_restored(store: Store) -> None:
     for entry in Path(store.url, "jobs", "_delta_log").iterdir():
         entry.unlink()
@@ -229,6 +232,7 @@ def test_a_whole_log_of_a_table_is_restored(store: Store) -> None:
     assert stored_content(store) == expected(WHOLE)
 
 
+@pytest.mark.long
 def test_stores_without_this_record_are_opened(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an earlier version of the package wrote them; the next commit records the tables that it changes."""
     location, written = Location.of(store.url, None), SyncState.to_json
@@ -319,6 +323,7 @@ def test_a_lost_checkpoint_is_named_and_set_aside(
     assert stored_content(store) == numbered(20)
 
 
+@pytest.mark.long
 def test_an_older_entry_that_is_cut_does_not_stop_a_cleaning(made_with_checkpoint: Path, tmp_path: Path) -> None:
     """Its version is lost. Versions 6 to 18 have its rows only if its entry is read."""
     store = Store(shutil.copytree(made_with_checkpoint, tmp_path / "store"))
@@ -331,6 +336,7 @@ def test_an_older_entry_that_is_cut_does_not_stop_a_cleaning(made_with_checkpoin
         Store(store.url, as_of=6).builds()
 
 
+@pytest.mark.long
 def test_an_entry_that_another_process_wrote_meanwhile_stays(store: Store) -> None:
     """The gap was listed before."""
     entries = second_entry(store, "builds"), log_file(store, "builds", 0)
@@ -351,6 +357,7 @@ def test_an_entry_that_no_commit_of_builds_names_may_be_cut(store: Store) -> Non
     assert stored_content(store) == expected([*WHOLE, Build(5, 5)])
 
 
+@pytest.mark.long
 def test_a_day_that_another_program_changed_is_requested_again(store: Store) -> None:
     deltalake.DeltaTable(Path(store.url, "builds")).delete("id = 'build-4'")
     with pytest.raises(StoreFailed, match="with 4 rows"):
@@ -386,6 +393,7 @@ def test_other_files_with_the_checksum_of_a_day_are_not_taken(store: Store, monk
     assert stored_content(store) == expected(WHOLE)
 
 
+@pytest.mark.long
 def test_a_restored_store_keeps_its_id_and_ignores_other_files(store: Store) -> None:
     before = id_of(store)
     second_entry(store, "builds").with_name(f"{0:020d}.json").unlink()

@@ -20,6 +20,8 @@ import buildframe as bf
 from buildframe import metrics
 from tests import worlds
 
+pytestmark = pytest.mark.long
+
 TABLES = ["builds", "jobs"]
 KEYS = {"pipelines": ["id", "valid_from"], "flaky_tests": ["suite", "id", "valid_from"], "members": ["id"]}
 
@@ -109,7 +111,6 @@ def test_a_folder_holds_rows_that_are_no_longer_valid(folder: Path) -> None:
     assert rows["id"].duplicated().any()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("engine", ["polars", "duckdb"])
 def test_summaries_run_inside_the_engine_on_the_tables(folder: Path, engine: str) -> None:
     store = bf.Store(folder)

@@ -85,6 +85,7 @@ def test_files_of_other_days_are_not_opened(place: Location, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(bf.Store(copy).jobs(**week), before)
 
 
+@pytest.mark.long
 def test_commits_read_no_file_without_the_changed_builds(tmp_path: Path) -> None:
     """Ids of builds begin with the time of creation. A process opens a file once for the range of its ids."""
     place, hours = Location.of(tmp_path / "hours", None), 3
@@ -106,6 +107,7 @@ def test_commits_read_no_file_without_the_changed_builds(tmp_path: Path) -> None
     assert (jobs[[event.job.id for event in events]] == "passed").all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("statistics", [True, False])
 def test_rows_are_found_with_and_without_ranges_in_the_footers(tmp_path: Path, statistics: bool) -> None:
     place = Location.of(tmp_path / "store", None)

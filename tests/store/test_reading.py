@@ -88,8 +88,9 @@ def test_the_order_is_newest_first(filled: Filled) -> None:
     assert filled.store.jobs()["build_created_at"].is_monotonic_decreasing
 
 
+@pytest.mark.long
 @given(hours=st.tuples(st.integers(0, 150), st.integers(0, 150)).filter(lambda ends: ends[0] != ends[1]))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_time_range_equals_the_listing_of_the_service(filled: Filled, hours: tuple[int, int]) -> None:
     filters = {"created_from": f"{max(hours)}h", "created_to": f"{min(hours)}h"}
     whole, now = filled.store.builds(), filled.store.as_of

@@ -56,6 +56,7 @@ def test_then_what_finished_and_what_was_created_since_the_last_sync(service, ws
     ]
 
 
+@pytest.mark.long
 def test_with_nothing_new_there_are_three_requests_for_builds_and_one_for_each_list(service, ws, store):
     service.add(1, "passed", days=0.5, finished_at=back(days=0.4))
     service.add(2, "running")
@@ -71,6 +72,7 @@ def test_with_nothing_new_there_are_three_requests_for_builds_and_one_for_each_l
 # --- (d)
 
 
+@pytest.mark.long
 def test_a_build_that_was_open_is_requested_by_the_time_of_its_creation(service, ws, store):
     build = service.add(1, "waiting")
     store.sync(ws, since="1d", progress=False)
@@ -225,6 +227,7 @@ def test_a_slug_that_another_pipeline_gets_during_a_sync(service, ws, store, bui
     assert (store.version, states(store)) == (before, {1: "running"})
 
 
+@pytest.mark.long
 def test_a_number_that_belongs_to_another_build_after_a_restore(service, ws, store):
     service.add(1, "waiting")
     store.sync(ws, since="1d", progress=False)
