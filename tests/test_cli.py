@@ -173,6 +173,7 @@ def test_two_documented_commands_sync_the_sandbox_and_read_the_store(tmp_path: P
     assert bf.Store(tmp_path / "sandbox-history").flaky_tests()["suite"].nunique() > 1
 
 
+@pytest.mark.long
 def test_a_sync_prints_its_result(service: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "ci")
     assert main(["sync", folder, "--since", "1d", "--suite", "rspec", "--suite", "jest", "--personal"]) == 0

@@ -203,6 +203,7 @@ def test_slower_and_faster_pipelines_are_reported(quiet):
     assert "(4 min longer; interval at least 1 min)" in said(quiet, wall_time=wall(p50_change_high_s=np.nan))[0]
 
 
+@pytest.mark.long
 def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
     assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change()) == [
         "The median wall time of passed builds of web has been longer since about Mon 19 Oct 2026, "

@@ -176,6 +176,7 @@ def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots_module, "_draw_pngs", lambda _: ("", ""))
 
 
+@pytest.mark.long
 def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(report: Report) -> None:
     table = report.measurements.objectives
     waited = report.period.of(report.jobs, "runnable_at")
@@ -191,6 +192,7 @@ def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(
     pd.testing.assert_frame_equal(report.measurements.cost, cost)
 
 
+@pytest.mark.long
 def test_a_rate_is_that_of_the_key_or_id_of_a_queue_and_not_of_its_name_in_the_report(small_report: Report) -> None:
     plain, jobs = small_report, small_report.jobs
     is_default, is_web = jobs["queue"] == "default", jobs["pipeline"] == "web"
@@ -206,6 +208,7 @@ def test_a_rate_is_that_of_the_key_or_id_of_a_queue_and_not_of_its_name_in_the_r
     assert cost.attrs["unused_rates"] == []
 
 
+@pytest.mark.long
 def test_verdicts_name_each_group(report: Report) -> None:
     found = {verdict.subject: verdict.status for verdict in report.verdicts}
     assert {"start (default)", "start (macos)", "wall (web)", "gone"} <= {*found}

@@ -155,7 +155,7 @@ def test_no_reader_returns_other_values(store: bf.Store) -> None:
         lambda: table.read(listed),
     ]
     data = file.read_bytes()
-    for _ in range(12):
+    for _ in range(6):
         flip(file, chance.randrange(8 * len(data)))
         for read in readers:
             with pytest.raises(StoreFailed, match=f"{file.name} is not"):

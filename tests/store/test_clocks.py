@@ -22,6 +22,7 @@ from buildframe.spec import Moment
 from buildframe.store import sync as syncing
 from buildframe.store import sync_clock, transactions
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.store.scripted_service import NOW, PIPELINES, Service
 from tests.store.test_damage import make_older
 
@@ -352,7 +353,7 @@ def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ws, store
 # --- a warning
 
 
-@pytest.mark.parametrize("hours", [48.0, -3.0])
+@pytest.mark.parametrize("hours", [48.0, pytest.param(-3.0, marks=pytest.mark.long)])
 def test_a_clock_that_moves_otherwise_than_that_of_this_machine_is_warned_of(service, ws, store, hours):
     sync(service, ws, store)
     go_on(service, hours=5)
@@ -375,8 +376,9 @@ def test_clocks_that_agree_or_are_of_a_sandbox_are_not(service, ws, store):
             store.sync(ws, since="10d", progress=False)
 
 
+@pytest.mark.long
 def test_a_sandbox_says_so():
-    with bf.sandbox(builds=3) as ci:
+    with worlds.sandbox(builds=60, days=2) as ci:
         assert ci.builds(progress=False).attrs["simulated"] is True
 
 

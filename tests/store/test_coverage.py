@@ -121,6 +121,7 @@ def test_after_a_long_pause_it_catches_up_in_time_ranges_and_keeps_its_rows(serv
     assert done.since < before
 
 
+@pytest.mark.long
 def test_an_incomplete_sync_keeps_rows_reports_why_and_extends_no_coverage(service, ws, store):
     service.size = 3
     for number in range(10):

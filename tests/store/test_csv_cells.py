@@ -92,7 +92,7 @@ def test_texts_come_back_by_every_reader(tmp_path: Path) -> None:
     assert changed == {}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("a'\"=-;,\t\r\n ＝\u200b\0é") | st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
 def test_any_texts_come_back_and_none_runs(tmp_path: Path, values: list[str]) -> None:
     written = saved(tmp_path, pd.DataFrame({"text": pd.Series(values, dtype="str"), "n": range(len(values))}))

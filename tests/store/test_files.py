@@ -93,7 +93,7 @@ columns = {
 }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.data(),
     st.dictionaries(st.text(), json_values, max_size=3),

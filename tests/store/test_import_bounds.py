@@ -200,6 +200,7 @@ def test_a_name_that_is_not_utf8_is_reported_readably(exports: Path, first: Path
 # --- links
 
 
+@pytest.mark.long
 def test_links_are_not_followed(exports: Path, tmp_path: Path) -> None:
     levels = ("org=*", "pipeline=*", "build=*1", "build.json.gz", "jobs", "job-*")
     export(exports / "org=other", 7)  # so that there is another build in any case

@@ -87,6 +87,7 @@ WRITING = ("{}", "EXPLAIN ANALYZE {}", "PREPARE p AS {}; EXECUTE p", "SELECT 1; 
 """Ways to run a statement that overwrites a file of the store, which DuckDB may read."""
 
 
+@pytest.mark.long
 def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
@@ -166,6 +167,7 @@ def test_sql_reads_any_folder_and_files_that_lack_columns(ci: Workspace, tmp_pat
     pd.testing.assert_frame_equal(rows, store.jobs(columns=[*rows.columns]).sort_values("id", ignore_index=True))
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
     Path(store.files("jobs")[0]).write_bytes(b"PAR1, it says")
     with pytest.raises(StoreFailed):
@@ -209,6 +211,7 @@ def test_a_place_that_is_none() -> None:
         assert "key:password" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_wrong_arguments(ci: Workspace, store: Store) -> None:
     for columns in (5, "id", [], (name for name in ["id"])):
         with pytest.raises(BadInput, match="columns="):

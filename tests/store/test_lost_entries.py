@@ -96,8 +96,14 @@ def fill_with_zeros(entry: Path) -> None:
     entry.write_bytes(bytes(entry.stat().st_size))
 
 
-LOSSES = [("builds", empty), ("jobs", Path.unlink), ("flaky_tests", cut), ("builds", fill_with_zeros)]
-OTHER_LOSSES = [("builds", Path.unlink), ("jobs", empty), ("jobs", cut), ("flaky_tests", empty)]
+LOSSES = [("builds", empty), ("jobs", Path.unlink), ("flaky_tests", cut)]
+OTHER_LOSSES = [
+    ("builds", fill_with_zeros),
+    ("builds", Path.unlink),
+    ("jobs", empty),
+    ("jobs", cut),
+    ("flaky_tests", empty),
+]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +214,7 @@ def test_the_message_names_the_days_and_the_missing_rows(store: Store) -> None:
     assert "Days to read again: 2026-10-01, 2026-10-03. " in str(failed.value)
 
 
-@pytest.mark.parametrize("table", ["builds", "jobs"])
+@pytest.mark.parametrize("table", [pytest.param("builds", marks=pytest.mark.long), "jobs"])
 def test_days_of_lost_files_are_requested_again(store: Store, table: str) -> None:
     entry = second_entry(store, table)
     delete_added_files(entry)
@@ -269,6 +275,7 @@ def numbered(last: int) -> StoredContent:
     return expected(Build(at, at, day=at % 3) for at in range(1, last + 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("last", "lose"), [(19, empty), (19, Path.unlink), (20, cut), (20, Path.unlink), (20, fill_with_zeros)]
 )
@@ -305,8 +312,8 @@ def flip(path: Path) -> None:
         ("jobs", flip, True),
         ("jobs", Path.unlink, True),
         ("builds", Path.unlink, False),
-        pytest.param("builds", flip, False, marks=pytest.mark.long),
-        pytest.param("jobs", cut, False, marks=pytest.mark.long),
+        ("builds", flip, False),
+        ("jobs", cut, False),
     ],
 )
 def test_a_lost_checkpoint_is_named_and_set_aside(
@@ -378,6 +385,7 @@ def test_a_list_that_lost_its_last_state_is_reported(store: Store) -> None:
     assert {Path(path) for path in store.files("flaky_tests")}.isdisjoint(before)
 
 
+@pytest.mark.long
 def test_other_files_with_the_checksum_of_a_day_are_not_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of 2 ** 14 lost files of a day with 18: the sum of its checksum and others is that of fewer files."""
     empty(second_entry(store, "builds"))
@@ -404,6 +412,7 @@ def test_a_restored_store_keeps_its_id_and_ignores_other_files(store: Store) -> 
     assert stored_content(store) == expected(WHOLE)
 
 
+@pytest.mark.long
 def test_versions_of_a_concurrent_sync_are_not_compared(store: Store) -> None:
     """A commit of the jobs that no commit of the builds names belongs to no version of the store."""
     location = Location.of(store.url, None)

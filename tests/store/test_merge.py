@@ -27,14 +27,14 @@ def _rows(times: dict[int, int]) -> pa.Table:
     return pa.table({"id": pa.array([str(key) for key in times], pa.string()), "fetched_at": at})
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(fetched, fetched)
 def test_nothing_that_was_fetched_earlier_replaces(new: dict[int, int], stored: dict[int, int]) -> None:
     found = merge.newer_builds(_rows(new), _rows(stored))["id"].to_pylist()
     assert found == [str(key) for key, at in new.items() if at >= stored.get(key, -1)]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(fetched, fetched, st.sets(st.integers(0, 5)))
 def test_a_later_delivery_supersedes_a_fetched_build(
     new: dict[int, int], stored: dict[int, int], delivered: set[int]
@@ -45,7 +45,7 @@ def test_a_later_delivery_supersedes_a_fetched_build(
     assert not merge.superseded_builds(_rows(new), _rows(stored)).num_rows, "without deliveries"
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(fetched, st.lists(st.tuples(st.integers(0, 5), AT)))
 def test_jobs_updated_since_are_later_than_the_fetch(read: dict[int, int], jobs: list[tuple[int, int]]) -> None:
     theirs = [(key, at) for key, at in jobs if key in read]

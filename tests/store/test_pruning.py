@@ -22,6 +22,8 @@ from buildframe.store.retained_columns import Retention
 from buildframe.store.transactions import SyncBatch
 from tests.benchmarks import busy_day, receiving, year
 
+pytestmark = pytest.mark.long
+
 COLUMNS = ["id", "created_at"]
 TABLES = ("builds", "jobs")
 
@@ -66,7 +68,6 @@ def test_the_first_and_the_last_build_bound_a_range(place: Location) -> None:
     assert sorted(found["created_at"]) == created[20:30].tolist()
 
 
-@pytest.mark.long
 def test_what_has_no_time_is_in_no_range_but_in_the_whole(place: Location) -> None:
     store = bf.Store(place.url)
     assert "timeless" in set(store.builds()["id"])
@@ -85,7 +86,6 @@ def test_files_of_other_days_are_not_opened(place: Location, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(bf.Store(copy).jobs(**week), before)
 
 
-@pytest.mark.long
 def test_commits_read_no_file_without_the_changed_builds(tmp_path: Path) -> None:
     """Ids of builds begin with the time of creation. A process opens a file once for the range of its ids."""
     place, hours = Location.of(tmp_path / "hours", None), 3
@@ -107,7 +107,6 @@ def test_commits_read_no_file_without_the_changed_builds(tmp_path: Path) -> None
     assert (jobs[[event.job.id for event in events]] == "passed").all()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("statistics", [True, False])
 def test_rows_are_found_with_and_without_ranges_in_the_footers(tmp_path: Path, statistics: bool) -> None:
     place = Location.of(tmp_path / "store", None)

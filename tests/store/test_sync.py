@@ -183,6 +183,7 @@ def test_a_build_is_not_gone_because_a_cache_has_a_list_from_before_it(service, 
         assert states(store) == {1: "passed", 2: "skipped"}
 
 
+@pytest.mark.long
 def test_a_build_is_not_gone_because_a_request_fails(service, ws, store):
     service.add(1, "waiting")
     store.sync(ws, since="1d", progress=False)
