@@ -353,7 +353,8 @@ def test_a_version_that_is_dated_far_ahead_is_cleaned_in_time(service, ws, store
 # --- a warning
 
 
-@pytest.mark.parametrize("hours", [48.0, pytest.param(-3.0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("hours", [48.0, -3.0])
 def test_a_clock_that_moves_otherwise_than_that_of_this_machine_is_warned_of(service, ws, store, hours):
     sync(service, ws, store)
     go_on(service, hours=5)

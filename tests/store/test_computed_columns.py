@@ -160,6 +160,7 @@ def wall_time_of_first_build(store: Store) -> list[float]:
     return builds.loc[builds["id"] == "build-1", "wall_time_s"].tolist()
 
 
+@pytest.mark.long
 def test_the_repair_of_a_build_on_two_days_computes_its_columns_again(tmp_path: Path) -> None:
     """The build was created in second 1 of the first day and finished in second 3,600."""
     location = Location.of(tmp_path / "store", None)

@@ -113,6 +113,7 @@ def _overtake_always(place: Location) -> Callable[[], None]:
     return overtake
 
 
+@pytest.mark.long
 def test_one_that_is_overtaken_again_and_again_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     place = Location.of(tmp_path, None)
     transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))

@@ -305,6 +305,7 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("table", "lose", "is_cleaned"),
     [
