@@ -100,7 +100,7 @@ def _a_folder(path: Path) -> None:
 OTHERS: dict[str, Callable[[Path], None]] = {
     "folder": _a_folder,
     "file": lambda path: path.write_text("mine") and None,
-    "link elsewhere": lambda path: path.symlink_to("/tmp"),
+    "link elsewhere": lambda path: path.symlink_to("/usr"),
     "link of another kind": lambda path: path.symlink_to("release-7"),
 }
 

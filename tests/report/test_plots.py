@@ -214,10 +214,14 @@ def test_few_builds_and_jobs_are_enough(report: Report) -> None:
             assert len(render_plots(few)) == 4
 
 
+HARD_TO_DRAW = [text for text in UNTRUSTED if not text.isascii() or len(text) > 100 or set(text) & set("$\\^{%\n\0")]
+"""Formulas, invisible and foreign characters, and long names: matplotlib draws markup of HTML as any text."""
+
+
 @pytest.mark.usefixtures("drawn_once")
 def test_any_name_is_drawn_as_it_is(report: Report) -> None:
-    for at in range(0, len(UNTRUSTED), 8):
-        texts = pd.Series([kept(text) for text in UNTRUSTED[at : at + 8]], dtype="str")
+    for at in range(0, len(HARD_TO_DRAW), 8):
+        texts = pd.Series([kept(text) for text in HARD_TO_DRAW[at : at + 8]], dtype="str")
         jobs = report.jobs.head(800).reset_index(drop=True)
         names = texts.reindex(jobs.index % len(texts)).set_axis(jobs.index)
         jobs = jobs.assign(name=names, queue=names, step_key=pd.Series(pd.NA, jobs.index, "str"), pipeline=texts[0])
