@@ -78,11 +78,8 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [TABLES[1], *(pytest.param(table, marks=pytest.mark.long) for table in TABLES if table != TABLES[1])],
-    ids=" ".join,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
 def test_the_same_comes_from_a_store_and_from_the_service(
     stores: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:

@@ -106,7 +106,7 @@ def test_builds_that_can_change_are_requested_until_they_cannot(service, ws, sto
         build["jobs"][0]["state"] = "canceled"
     store.sync(ws, since="5d", progress=False)
     is_again = store.jobs().set_index("build_number")["state"].sort_index().eq("canceled")
-    assert is_again.tolist() == [True] * len(changing) + [False] * len(settled)
+    assert [case for case, again in zip([*changing, *settled], is_again, strict=True) if again] == changing
     service.paths()
     store.sync(ws, since="5d", progress=False)
     assert len(service.paths()) == 4
