@@ -32,6 +32,8 @@ from tests.widgets.widget_helpers import (
     workspace_of,
 )
 
+pytestmark = pytest.mark.usefixtures("without_timeline")
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -168,6 +170,7 @@ def test_rows_of_the_request_before_are_not_added(browser: BuildBrowser, monkeyp
     assert browser.builds.empty
 
 
+@pytest.mark.long
 def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspace, browser: BuildBrowser) -> None:
     select(browser, 3)
     chosen, found = browser.table.rows[3], browser.details.loaded
@@ -197,6 +200,7 @@ def test_tokens_with_fewer_scopes(live: Workspace) -> None:
         other.close()
 
 
+@pytest.mark.long
 def test_one_pipeline(live: Workspace) -> None:
     other = widgets.BuildBrowser(live.pipeline("web"), created_from="30d")
     wait_for(other)

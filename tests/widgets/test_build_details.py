@@ -45,6 +45,9 @@ def live() -> Iterator[Workspace]:
         yield workspace
 
 
+WITHOUT_TIMELINE = pytest.mark.usefixtures("without_timeline")
+
+
 @pytest.fixture(autouse=True)
 def _without_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "_backoff", tenacity.wait_none())
@@ -65,6 +68,7 @@ def selected_job(detail: BuildDetails) -> list[Any]:
     return detail.jobs.rows[detail.jobs.selected]
 
 
+@WITHOUT_TIMELINE
 def test_properties_as_text_and_links(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail, build = show(BuildDetails(live), slug, number), live.pipeline(slug).build(number)
@@ -84,6 +88,7 @@ def test_properties_as_text_and_links(live: Workspace) -> None:
 
 
 @pytest.mark.long
+@WITHOUT_TIMELINE
 def test_a_blocked_build_is_unfinished(live: Workspace) -> None:
     builds = live.builds(progress=False)
     blocked = builds[builds["blocked"]].iloc[0]
@@ -92,6 +97,7 @@ def test_a_blocked_build_is_unfinished(live: Workspace) -> None:
     assert f"took {so_far} so far, blocked" in visible_text(detail.properties)
 
 
+@WITHOUT_TIMELINE
 def test_an_unfinished_build_shows_its_time_and_can_be_refreshed(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "running"))
     assert "so far" in visible_text(detail.properties)
@@ -126,6 +132,7 @@ def test_failed_jobs_come_first_and_a_log_is_a_region_of_text(live: Workspace) -
 
 
 @pytest.mark.long
+@WITHOUT_TIMELINE
 def test_job_titles_contain_kind_and_notes(live: Workspace) -> None:
     jobs = live.jobs(created_from="30d", progress=False)
     for kind, message in (("manual", "block step: "), ("trigger", "trigger: ")):
@@ -147,6 +154,7 @@ def test_job_titles_contain_kind_and_notes(live: Workspace) -> None:
 
 
 @pytest.mark.long
+@WITHOUT_TIMELINE
 def test_the_selected_job_stays_selected_after_a_refresh(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "running"))
     detail.jobs.selected = 3
@@ -157,6 +165,7 @@ def test_the_selected_job_stays_selected_after_a_refresh(live: Workspace) -> Non
     assert selected_job(detail)[1] == name
 
 
+@WITHOUT_TIMELINE
 def test_canceling_updates_the_properties(live: Workspace) -> None:
     changed: list[spec.Build] = []
     detail = show(BuildDetails(live, on_change=changed.append), *in_state(live, "running"))
@@ -169,6 +178,7 @@ def test_canceling_updates_the_properties(live: Workspace) -> None:
     assert [one.state for one in changed] == ["canceled"]
 
 
+@WITHOUT_TIMELINE
 def test_buttons_are_disabled_while_another_build_loads(live: Workspace) -> None:
     detail = show(BuildDetails(live), *in_state(live, "running"))
     assert not detail.actions.cancel.disabled
@@ -184,6 +194,7 @@ def test_buttons_are_disabled_while_another_build_loads(live: Workspace) -> None
     assert (visible_text(detail.status), detail.actions.rebuild.disabled) == ("", False)
 
 
+@WITHOUT_TIMELINE
 def test_a_missing_build_and_a_failing_server(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail = show(BuildDetails(live), slug, 99_999)
@@ -251,6 +262,7 @@ def test_saved_state_contains_no_markup(scripted: Start) -> None:
     assert "<script" not in state
 
 
+@WITHOUT_TIMELINE
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: None) -> None:
     refusal = says(b"{}", 429, Retry_After="1")
     (detail, server), texts = detail_of(scripted), []
@@ -268,6 +280,7 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Start, report_all_waits: N
 
 
 @pytest.mark.long
+@WITHOUT_TIMELINE
 def test_the_outcome_of_an_action_is_shown_after_another_build_was_selected(live: Workspace) -> None:
     slug, number = in_state(live, "running")
     detail, gate, cancel = show(BuildDetails(live), slug, number), threading.Event(), PipelineWorkspace.cancel
@@ -386,6 +399,7 @@ def test_colors_are_those_of_the_style_sheet() -> None:
     assert spans == {"bf-fg-2": "✓", "bf-ansi-bold bf-fg-1": "FAILED", "bf-fg-1": "red", "bf-bg-4": "blue ground"}
 
 
+@WITHOUT_TIMELINE
 def test_a_log_that_cannot_be_loaded_says_why_and_what_to_do(scripted: Start) -> None:
     detail, server = detail_of(scripted)
     failures = {
@@ -403,6 +417,7 @@ def test_a_log_that_cannot_be_loaded_says_why_and_what_to_do(scripted: Start) ->
     assert log_of(detail) == "Log of a text #1\nred"
 
 
+@WITHOUT_TIMELINE
 def test_the_page_of_a_job_is_linked_if_it_is_on_the_web(scripted: Start) -> None:
     detail, server = detail_of(scripted)
     for address, links in (("https://ci.example.com/41#j", 1), ("javascript:alert(1)", 0)):
@@ -413,6 +428,7 @@ def test_the_page_of_a_job_is_linked_if_it_is_on_the_web(scripted: Start) -> Non
 
 
 @pytest.mark.long
+@WITHOUT_TIMELINE
 def test_a_pipeline_works_as_workspace_and_closing_leaves_no_thread(live: Workspace) -> None:
     slug, number = in_state(live, "failed")
     detail = show(BuildDetails(live.pipeline(slug)), slug, number)

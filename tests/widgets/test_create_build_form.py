@@ -198,7 +198,7 @@ def test_input_that_cannot_be_parsed_is_reported(live: Workspace) -> None:
     form = CreateBuildForm(live.pipeline("web"))
     problems = [
         ("env", '{"A": 1}', "must be text"),
-        ("env", '{"A": ', "is not valid JSON"),
+        ("env", '{"A": ', "is not valid JSON: Expecting value: line 1 column 7 (char 6)"),
         ("env", "=1", "has no NAME=value in line 1"),
         ("env", '{"A": "1", "B": "2", "A": "3"}', "contains A twice"),
         ("meta_data", '{"A": "1", "A": "1"}', "contains A twice"),
@@ -209,8 +209,7 @@ def test_input_that_cannot_be_parsed_is_reported(live: Workspace) -> None:
         field = inputs(form)[name]
         fill(form, commit="HEAD", branch="main", **{name: typed})
         send(form)
-        assert visible_text(field.hint).startswith(f"{field.label} ")
-        assert problem in visible_text(field.hint)
+        assert visible_text(field.hint) == f"{field.label} {problem}"
         assert visible_text(form.status) == "Nothing was sent. Correct 1 marked field."
         fill(form, **{name: ""})
     assert count(live) == 0

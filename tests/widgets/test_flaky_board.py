@@ -138,6 +138,7 @@ def test_the_documented_steps_have_a_price(ci: Workspace) -> None:
     assert _describe_price(jobs, ["Specs taxes"]).endswith("so its price is unknown. Did you mean specs-taxes?")
 
 
+@pytest.mark.long
 def test_the_price_of_a_step(ci: Workspace) -> None:
     jobs = ci.jobs(created_from="30d", include_retried_jobs=True, progress=False)
     scores = metrics.flake_score(jobs)

@@ -220,6 +220,7 @@ def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) 
     return board_of(ws, store), service
 
 
+@pytest.mark.long
 def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     readings: list[dict[str, int | None]] = [
         {"b": 1, "a": 2}, {"b": 1, "a": 6}, {"b": 1}, {"b": 1, "a": 8}, {"b": 2, "a": 8},

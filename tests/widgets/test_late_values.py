@@ -24,6 +24,8 @@ from tests import worlds
 from tests.conftest import Scripted, says
 from tests.widgets.widget_helpers import is_busy, is_shown, press_enter, visible_text, wait_for, workspace_of
 
+pytestmark = pytest.mark.usefixtures("without_timeline")
+
 STEPS = """
 steps:
   - block: One
@@ -253,6 +255,7 @@ def test_the_outcome_stays_until_another_build_is_shown(live: Workspace) -> None
     in_kernel(steps)
 
 
+@pytest.mark.long
 def test_the_outcome_stays_while_another_build_is_loaded(live: Workspace) -> None:
     async def steps() -> None:
         details = BuildDetails(live)

@@ -17,36 +17,24 @@ from buildframe.widgets.unblock_form import UnblockForm
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.widgets.widget_helpers import HOSTILE_TEXTS, is_safe, is_shown, visible_text, wait_for, workspace_of
+from tests.widgets.widget_helpers import (
+    BLOCK_STEPS,
+    HOSTILE_TEXTS,
+    is_safe,
+    is_shown,
+    visible_text,
+    wait_for,
+    workspace_of,
+)
 
-STEPS = """\
-steps:
-  - command: make
-  - wait
-  - block: ":rocket: Deploy?"
-    key: deploy
-    prompt: Fill in the form
-    fields:
-      - {text: Reason, key: reason, hint: for the log}
-      - select: Region
-        key: region
-        default: eu
-        options: [{label: Europe, value: eu}, {label: America, value: us}]
-      - select: Teams
-        key: teams
-        multiple: true
-        required: false
-        options: [{label: Web, value: web}, {label: Data, value: data}]
-      - {text: Note, key: note, required: false}
-  - command: make deploy
-"""
+pytestmark = pytest.mark.usefixtures("without_timeline")
 
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
     with worlds.sandbox(builds=50) as workspace:
         workspace.create_pipeline(
-            name="Gate", cluster_id=None, repository="git@git.example.com:acme/x.git", configuration=STEPS
+            name="Gate", cluster_id=None, repository="git@git.example.com:acme/x.git", configuration=BLOCK_STEPS
         )
         yield workspace
 

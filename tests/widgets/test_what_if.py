@@ -261,6 +261,7 @@ def test_a_fleet_that_changes_by_hour_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert widget.scenario == scenario.UNCHANGED
 
 
+@pytest.mark.long
 def test_names_are_shown_as_text() -> None:
     name = HOSTILE_TEXTS[-1]
     widget = widgets.WhatIf(*record(10, name, name))

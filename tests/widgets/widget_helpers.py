@@ -30,6 +30,30 @@ For widgets, which insert texts by the templates and functions that other tests 
 """
 
 
+BLOCK_STEPS = """\
+steps:
+  - command: make
+  - wait
+  - block: ":rocket: Deploy?"
+    key: deploy
+    prompt: Fill in the form
+    fields:
+      - {text: Reason, key: reason, hint: for the log}
+      - select: Region
+        key: region
+        default: eu
+        options: [{label: Europe, value: eu}, {label: America, value: us}]
+      - select: Teams
+        key: teams
+        multiple: true
+        required: false
+        options: [{label: Web, value: web}, {label: Data, value: data}]
+      - {text: Note, key: note, required: false}
+  - command: make deploy
+"""
+"""A pipeline's configuration with a block step that has fields."""
+
+
 def workspace_of(server: Scripted) -> Workspace:
     """Return a workspace of a scripted server."""
     return bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
