@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -161,7 +162,8 @@ def test_the_start_does_not_replace_the_outcome(browser: BuildBrowser, monkeypat
     show_action, (tasks,) = browser.bulk.status.show_action, browser.bulk.closables
 
     def show_late(action: str) -> None:
-        tasks.join(0.5)
+        if threading.current_thread() is threading.main_thread():
+            tasks.join(0.5)
         show_action(action)
 
     monkeypatch.setattr(browser.bulk.status, "show_action", show_late)
