@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, UTC, at
-from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share
+from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
+from tests.metrics.metric_frames import START, UTC, at
 
 OUTAGES = {
     "pipeline": "str", "branch": "str", "failed_at": UTC, "recovered_at": UTC, "recovery_time_s": "float64",

@@ -7,12 +7,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at
 from pandas.testing import assert_series_equal
-from tests.metrics.engine_frames import ENGINES, as_series, in_spark
 
 from buildframe.errors import BadInput
 from buildframe.metrics import build_times
+from tests.metrics.engine_frames import ENGINES, as_series, in_spark
+from tests.metrics.metric_frames import at
 
 _GAPS = ["build_created_at", "type", "state", "started_at", "finished_at", "unblocked_at", "fetched_at"]
 NEEDS = {

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_frames import START, UTC, at
 from scipy.stats import false_discovery_control, lognorm, ranksums
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.clustering import DAY, Spread, effective_sizes, measure_spread, with_days
 from buildframe.metrics.engines import engine_of
+from tests.metrics.metric_frames import START, UTC, at
 
 # Most worlds below have both periods at the same time.
 percentile_change, build_success_change, job_failure_change = (

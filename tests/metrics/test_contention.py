@@ -14,13 +14,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, UTC, at
-from tests.metrics.engine_frames import ENGINES, in_spark
-from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics import shared_waits
+from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.metric_frames import START, UTC, at
+from tests.metrics.random_frames import jobs_of
 
 DAY, MICRO = 86_400_000_000, pd.Timedelta(1, "us")
 STAMPS = ["runnable_at", "started_at", "finished_at", "fetched_at"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulated_worlds import (
+
+from buildframe import metrics
+from tests.metrics.simulated_worlds import (
     DURATIONS,
     as_waits,
     censor,
@@ -15,8 +17,6 @@ from simulated_worlds import (
     recovery,
     red_branches,
 )
-
-from buildframe import metrics
 
 WORLDS = 300
 LEAST = {"queue (M/M/3, load .83)": {0.5: 0.88, 0.9: 0.7}}

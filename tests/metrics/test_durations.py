@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from metric_frames import START, at, jobs
 from pandas.testing import assert_series_equal
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.metric_frames import START, at, jobs
 
 ROW_METRICS = {
     metrics.queue_time: ("runnable_at", "started_at"),

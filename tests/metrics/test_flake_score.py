@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_flakes import START, as_jobs, calibrate, draw_rates, simulate
-from tests.metrics.engine_frames import ENGINES, assert_same
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.flake_rates import AttemptCounts, estimate_rates
+from tests.metrics.engine_frames import ENGINES, assert_same
+from tests.metrics.simulated_flakes import START, as_jobs, calibrate, draw_rates, simulate
 
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda jobs: jobs}
 WAYS |= {name: lambda jobs, to=to: to(metrics.with_seconds(jobs)) for name, to in ENGINES.items()}

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import UTC, at
-from tests.metrics.engine_frames import connect_duckdb
 
 import buildframe as bf
 from buildframe.errors import BadInput
 from buildframe.metrics.flaky import flaky_board
+from tests.metrics.engine_frames import connect_duckdb
+from tests.metrics.metric_frames import UTC, at
 
 Row = tuple[str, int | None, float | None, float | None]
 

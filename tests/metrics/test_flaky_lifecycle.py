@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_frames import UTC, at
 
 from buildframe.errors import BadInput
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
+from tests.metrics.metric_frames import UTC, at
 
 DAY = 24 * 60
 READ = 40 * DAY  # when the list was last read, in minutes

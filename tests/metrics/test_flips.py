@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at
-from tests import golden
-from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.attempts import flips, outcomes_by_commit
+from tests import golden
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.metric_frames import at
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "step_key": "str", "name": "str", "commit": "str", "matrix": "str",

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, at
 from pandas.testing import assert_frame_equal
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics import load
+from tests.metrics.metric_frames import START, at
 
 STAMPS = ["runnable_at", "started_at", "finished_at", "build_created_at", "fetched_at"]
 FETCHED = 20

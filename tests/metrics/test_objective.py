@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at
-from simulated_worlds import DURATIONS, as_waits, censor, coverage
-from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.metric_frames import at
+from tests.metrics.simulated_worlds import DURATIONS, as_waits, censor, coverage
 
 WAYS = [lambda frame: frame, *ENGINES.values(), in_spark]
 COUNTS = ["n", "met", "missed", "undecided", "n_negative"]

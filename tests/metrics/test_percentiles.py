@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, at, jobs, random_jobs, rows
 from pandas.testing import assert_frame_equal
 from scipy import stats
-from tests.metrics import engine_frames
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import duckdb as duckdb_engine
 from buildframe.metrics.engines import ranks
 from buildframe.metrics.estimates import Method
+from tests.metrics import engine_frames
+from tests.metrics.metric_frames import START, at, jobs, random_jobs, rows
 
 ENGINES = {"pandas": lambda frame: frame, **engine_frames.ENGINES}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_worlds import START, as_attempts, as_builds, as_executions, coverage, outcomes
 
 from buildframe import metrics
+from tests.metrics.simulated_worlds import START, as_attempts, as_builds, as_executions, coverage, outcomes
 
 WORLDS, A_DAY = 400, 15
 CORRELATIONS = [0.0, 0.1]

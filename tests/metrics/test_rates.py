@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.metric_frames import at
 
 
 @pytest.mark.parametrize(

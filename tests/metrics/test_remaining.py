@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from metric_frames import START, UTC, at
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.metric_frames import START, UTC, at
 
 pytestmark = pytest.mark.long
 

@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at
-from tests.metrics.engine_frames import ENGINES
 
 from buildframe.errors import BadInput
 from buildframe.metrics.attempts import retry_rate
 from buildframe.metrics.retries import with_retries
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.metric_frames import at
 
 TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "retry_source", "queue")
 COUNTS = ["executions", "retried", "retried_passed", "automatic", "manual", "of_unknown_kind"]

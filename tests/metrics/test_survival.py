@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import CensoredData, ecdf
-from test_percentiles import ENGINES, WEEKS, busy_days, patients
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.test_percentiles import ENGINES, WEEKS, busy_days, patients
 
 
 @pytest.mark.parametrize("engine", ENGINES)

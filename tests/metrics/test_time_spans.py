@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from metric_frames import START, UTC
-from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.time_spans import SpanSums, sum_by_span
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.metric_frames import START, UTC
 
 COUNTS = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
 

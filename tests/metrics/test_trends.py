@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import UTC, at
-from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.metric_frames import UTC, at
 
 
 def builds(created: list[str], fetched: str | None = "2026-12-31", minutes: float = 1) -> pd.DataFrame:

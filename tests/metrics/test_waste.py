@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, at
-from tests.metrics.engine_frames import ENGINES, in_spark
-from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.engines import spark
 from buildframe.metrics.waste import waste
+from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.metric_frames import START, at
+from tests.metrics.random_frames import jobs_of
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "branch": "str", "commit": "str", "build_id": "str",

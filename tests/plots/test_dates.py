@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.dates import num2date
-from plot_frames import at, concurrency, jobs, laid_out
 
 from buildframe import plots
 from buildframe.plots.dates import RoundTimeLocator, format_dates
+from tests.plots.plot_frames import at, concurrency, jobs, laid_out
 
 _MINUTE = 1 / 1440
 

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import colors
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from buildframe.errors import BadInput
+from buildframe.plots import theme
+from buildframe.plots.names import wrap_label
+from tests.plots.plot_frames import (
     ALL,
     UGLY,
     at,
@@ -32,11 +37,6 @@ from plot_frames import (
     title,
     trend,
 )
-
-from buildframe import metrics, plots
-from buildframe.errors import BadInput
-from buildframe.plots import theme
-from buildframe.plots.names import wrap_label
 
 STAMPS = ("_at",)
 DURATIONS = {

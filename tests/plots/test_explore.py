@@ -14,13 +14,13 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from plot_frames import START, at, builds
-from tests.chromium import launched
-from tests.jupyter.hostile import NAMES
-from tests.test_architecture import imported_by
 
 from buildframe import plots
 from buildframe.errors import BadInput, MissingExtra
+from tests.chromium import launched
+from tests.jupyter.hostile import NAMES
+from tests.plots.plot_frames import START, at, builds
+from tests.test_architecture import imported_by
 
 MINUTE = pd.Timedelta("1min")
 SHAPES = {

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from cycler import cycler
 from matplotlib.collections import PolyCollection
-from plot_frames import agents_needed, builds, jobs, leverage, note, queued, scope, segments, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import agents_needed, builds, jobs, leverage, note, queued, scope, segments, title
 
 
 def of_pipelines(n: int) -> pd.DataFrame:

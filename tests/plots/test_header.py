@@ -8,10 +8,10 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import agents_needed, at, builds, busy_jobs, jobs, laid_out, legend, note, queued, ticks
 
 from buildframe import plots
 from buildframe.plots import theme
+from tests.plots.plot_frames import agents_needed, at, builds, busy_jobs, jobs, laid_out, legend, note, queued, ticks
 
 PAPER = {"figure.figsize": (3.5, 2.6)}
 

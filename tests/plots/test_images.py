@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from tests.plots.plot_frames import (
     agents_needed,
     at,
     builds,
@@ -29,8 +31,6 @@ from plot_frames import (
     segments,
     step_graph,
 )
-
-from buildframe import metrics, plots
 
 image = pytest.mark.mpl_image_compare(baseline_dir="baseline", style="default", savefig_kwargs={"dpi": 60}, tolerance=1)
 

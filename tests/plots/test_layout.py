@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from tests.plots.plot_frames import (
     UGLY,
     agents_needed,
     at,
@@ -32,8 +34,6 @@ from plot_frames import (
     ticks,
     title,
 )
-
-from buildframe import metrics, plots
 
 EACH_LAYOUT = ["constrained", "tight", None]
 

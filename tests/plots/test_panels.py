@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
-from plot_frames import at, builds, flaky_tests, flipping, jobs, legend, note, overlaps, scope, segments, ticks, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
@@ -15,6 +14,20 @@ from buildframe.plots.buckets import choose_frequency, find_middles
 from buildframe.plots.panels import choose_pairs
 from buildframe.plots.scope import describe_scope, format_days
 from buildframe.plots.units import show_durations
+from tests.plots.plot_frames import (
+    at,
+    builds,
+    flaky_tests,
+    flipping,
+    jobs,
+    legend,
+    note,
+    overlaps,
+    scope,
+    segments,
+    ticks,
+    title,
+)
 
 
 def of_pipelines(n: int, frame=builds, **options: object) -> pd.DataFrame:

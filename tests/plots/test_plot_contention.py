@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import UGLY, at, busy_jobs, jobs, labels, laid_out, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import UGLY, at, busy_jobs, jobs, labels, laid_out, note, title
 
 
 def columns(ax: plt.Axes) -> list[str]:

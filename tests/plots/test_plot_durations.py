@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
-from plot_frames import DAY, at, builds, jobs, kinds, labels, legend, marks, note, overlaps, scope, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from buildframe.plots import theme
+from tests.plots.plot_frames import DAY, at, builds, jobs, kinds, labels, legend, marks, note, overlaps, scope, title
 
 
 def test_trend_shows_the_median_with_its_interval_the_95th_percentile_and_each_build():

@@ -11,10 +11,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 from matplotlib.patches import StepPatch
-from plot_frames import DAY, at, concurrency, jobs, legend, note, queue_depth, scope, title
 
 from buildframe import plots
 from buildframe.plots.load import summarize_bins
+from tests.plots.plot_frames import DAY, at, concurrency, jobs, legend, note, queue_depth, scope, title
 
 
 def steps(ax: plt.Axes, label: str) -> list[float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import at, builds, jobs, labels, laid_out, legend, marks, note, objective, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import at, builds, jobs, labels, laid_out, legend, marks, note, objective, title
 
 BELOW, ABOVE = 0.4, 0.5  # the top of the budget's part, and the bottom of the shares' part
 

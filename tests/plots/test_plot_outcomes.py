@@ -6,10 +6,24 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import DAY, START, at, builds, flaky_tests, flipping, jobs, kinds, labels, legend, marks, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import (
+    DAY,
+    START,
+    at,
+    builds,
+    flaky_tests,
+    flipping,
+    jobs,
+    kinds,
+    labels,
+    legend,
+    marks,
+    note,
+    title,
+)
 
 
 def test_success_is_a_rate_with_its_interval():

@@ -7,11 +7,11 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.transforms import Bbox
-from plot_frames import UGLY, at, chains, jobs, laid_out, note, step_graph, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
 from buildframe.plots import theme
+from tests.plots.plot_frames import UGLY, at, chains, jobs, laid_out, note, step_graph, title
 
 
 def texts(ax: plt.Axes) -> list[str]:

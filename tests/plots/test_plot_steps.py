@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from plot_frames import at, jobs, labels, legend, marks, note, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import at, jobs, labels, legend, marks, note, title
 
 
 def test_steps_are_ordered_by_their_largest_value_and_counted():

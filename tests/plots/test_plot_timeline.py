@@ -10,10 +10,23 @@ import pytest
 from matplotlib import colors
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
-from plot_frames import at, bars, chain_of_each_kind, jobs, kinds, labels, laid_out, legend, marks, note, scope, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import (
+    at,
+    bars,
+    chain_of_each_kind,
+    jobs,
+    kinds,
+    labels,
+    laid_out,
+    legend,
+    marks,
+    note,
+    scope,
+    title,
+)
 
 
 def minutes(ax: plt.Axes, label: str) -> list[tuple[float, float]]:

@@ -6,7 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from buildframe.errors import BadInput
+from tests.plots.plot_frames import (
     UGLY,
     agents_needed,
     builds_of,
@@ -21,9 +24,6 @@ from plot_frames import (
     queued,
     title,
 )
-
-from buildframe import metrics, plots
-from buildframe.errors import BadInput
 
 
 @pytest.mark.long
