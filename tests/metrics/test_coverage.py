@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from buildframe import metrics
+from tests.metrics.each_case import for_each
 from tests.metrics.simulated_worlds import (
     DURATIONS,
     as_waits,
@@ -36,7 +37,7 @@ def test_percentiles(name: str, share: float) -> None:
         assert missing < 0.6
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.4])
+@for_each({"outages alike": 0.0, "outages that differ": 0.4})
 def test_recovery_times(spread: float) -> None:
     builds = red_branches(np.random.default_rng(15), WORLDS, spread)
     found = metrics.recovery_time(builds, branch="main", q=(0.5, 0.9))
