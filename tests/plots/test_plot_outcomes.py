@@ -88,7 +88,6 @@ def cells(ax) -> list[list[int | None]]:
     return [[None if np.ma.is_masked(one) else int(one) for one in row] for row in mesh.get_array()]
 
 
-@pytest.mark.long
 def test_flips_are_cells_of_steps_and_commits():
     ax = plots.flips(flipping(3, 6))
     assert labels(ax) == ["step 0  (6 / 6)", "step 1  (3 / 6)", "step 2  (2 / 6)"]
