@@ -65,30 +65,29 @@ SHAPES: dict[str, Callable[[str], tuple[dict[str, object], dict[str, object]]]] 
 """What the retried and the new attempt say, by the shape in which a service sends it."""
 
 
-def retried_in(shape: str, kinds: list[str]) -> pd.DataFrame:
+def retried_in(shape: str, kinds: list[str]) -> list[dict[str, object]]:
+    """Attempts of a queue that is called like the shape, newest first."""
     jobs: list[dict[str, object]] = []
     for i, kind in enumerate(kinds):
+        old, new = f"{shape} {i}", f"{shape} {i} again"
         first, again = SHAPES[shape](kind)
         if "retry_source" in again:
-            again["retry_source"] = str(again["retry_source"]).replace('"first"', f'"first {i}"')
-        jobs += [{"id": f"first {i}", "state": "failed", "retried": True, "retried_in_job_id": f"again {i}"} | first]
-        jobs += [{"id": f"again {i}"} | again]
-    return attempts(*reversed(jobs))
+            again["retry_source"] = str(again["retry_source"]).replace('"first"', f'"{old}"')
+        jobs += [{"id": old, "state": "failed", "retried": True, "retried_in_job_id": new} | first, {"id": new} | again]
+    return [{"queue": shape} | job for job in reversed(jobs)]
 
 
-@for_each({f"{shape} in {name}": (shape, to) for name, to in LOCAL.items() for shape in SHAPES})
-def test_four_automatic_and_two_manual_retries_in_each_shape(case):
-    shape, to = case
-    frame = retried_in(shape, ["automatic"] * 4 + ["manual"] * 2)
-    assert retry_rate(to(frame))[COUNTS].to_numpy().tolist() == [[12, 6, 0, 4, 2, 0]]
-    named = with_retries(frame)[["retry_of_job_id", "retry_of_type"]]
-    assert named["retry_of_type"].value_counts().to_dict() == {"automatic": 4, "manual": 2}
-    if shape == "both":
-        fetched = frame.assign(**named.assign(retry_type=None, retry_source=None).astype("str"))
-        assert retry_rate(to(fetched))[COUNTS].to_numpy().tolist() == [[12, 6, 0, 4, 2, 0]], "as fetched"
-        unlinked = fetched.assign(retried_in_job_id=pd.Series(None, frame.index, dtype="str"))
-        counted = retry_rate(to(unlinked))[["automatic", "manual"]].to_numpy().tolist()
-        assert counted == [[4, 2]], "retried, nobody knows in which job"
+@for_each(LOCAL)
+def test_four_automatic_and_two_manual_retries_in_each_shape(to):
+    frame = attempts(*(job for shape in SHAPES for job in retried_in(shape, ["automatic"] * 4 + ["manual"] * 2)))
+    named = with_retries(frame)[["retry_of_job_id", "retry_of_type"]].assign(retry_type=None, retry_source=None)
+    fetched = frame.assign(**named.astype("str"))
+    for rows in (frame, fetched):
+        counts = retry_rate(to(rows), by="queue").set_index("queue")[COUNTS]
+        assert counts.T.to_dict("list") == {shape: [12, 6, 0, 4, 2, 0] for shape in SHAPES}
+    unlinked = fetched.assign(retried_in_job_id=pd.Series(None, frame.index, dtype="str"))
+    counts = retry_rate(to(unlinked), by="queue").set_index("queue")[["automatic", "manual"]]
+    assert counts.T.to_dict("list") == {shape: [4, 2] for shape in SHAPES}, "retried, nobody knows in which job"
 
 
 @for_each(LOCAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import CensoredData, ecdf
 from buildframe import metrics
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
-from tests.metrics.refusals import message_of
+from tests.metrics.refusals import message_of, wrong_messages
 from tests.metrics.test_percentiles import WEEKS, busy_days, patients
 
 
@@ -97,9 +98,10 @@ def test_frames_without_rows_times_or_intervals(to: Any) -> None:
 
 def test_points_are_a_whole_number_of_at_least_2() -> None:
     frame = patients()
-    messages = {points: message_of(metrics.survival, frame, points=points) for points in (1, 2.5, "a", True)}
-    expected = {points: f"points={points!r} is not a whole number of at least 2" for points in messages}
-    assert [points for points, words in expected.items() if words not in messages[points]] == []
+    assert wrong_messages(
+        (f"points={points!r} is not a whole number of at least 2", partial(metrics.survival, frame, points=points))
+        for points in (1, 2.5, "a", True)
+    ) == {}  # fmt: skip
 
 
 @for_each(LOCAL)
