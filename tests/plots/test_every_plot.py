@@ -64,7 +64,14 @@ IN_OTHER_FIGURES = ("flips", "success_trend", "time_spent", "timeline", "trend")
 """Plots that are drawn in the figures of users on every change: a matrix, rates, bars, a build, and lines."""
 
 
-@pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
+REPLAYED = ("agents_needed", "leverage")
+"""Plots of replays, which take longer than all else; test_plot_what_if.py draws them on every change."""
+
+
+@pytest.mark.parametrize(
+    ("plot", "frame"),
+    [pytest.param(*one, id=one[0].__name__, marks=[pytest.mark.long] * (one[0].__name__ in REPLAYED)) for one in ALL],
+)
 def test_rules_of_each_plot(plot, frame):
     """Each is a function below, which says the rule."""
     same, seen = frame(), drawn(plot, frame)

@@ -115,7 +115,7 @@ def test_rows_keep_apart_in_a_large_font(draw):
     assert min(b - a for a, b in itertools.pairwise(places)) >= height - 2
 
 
-@for_each({"narrow": 3.5, "middle": 5, "wide": 9})
+@for_each({"narrow": 3.5, "wide": 9})
 def test_a_legend_never_cuts_a_number(width):
     frame = of_pipelines(6)
     _, axes = plt.subplots(1, 2, figsize=(width, 3.5), layout="constrained")

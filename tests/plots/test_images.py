@@ -136,6 +136,7 @@ def test_image_distribution_logarithmic():
     return wordless(plots.distribution, frame, of=metrics.queue_time)
 
 
+@pytest.mark.long
 @image
 def test_image_survival():
     waits = day_of_jobs()["started_at"]
@@ -281,12 +282,14 @@ def test_image_contention_and_objective_on_a_dark_ground():
     return figure
 
 
+@pytest.mark.long
 @image
 def test_image_trend():
     jobs_of_a_day = day_of_jobs()
     return wordless(plots.trend, jobs_of_a_day, of=metrics.queue_time, by="queue", q=0.9, freq="1h")
 
 
+@pytest.mark.long
 @image
 def test_image_calendar():
     return wordless(plots.calendar, month_of_builds(), tz="Europe/Berlin")
@@ -298,6 +301,7 @@ def test_image_commit_grid():
     return wordless(plots.commit_grid, flipping(8, 70))
 
 
+@pytest.mark.long
 @image
 def test_image_time_ledger():
     kinds = ["run", "queue", "blocked", "setup", "concurrency", "retry", "trigger", "dependency", "unknown"]
