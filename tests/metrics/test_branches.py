@@ -257,7 +257,6 @@ def jobs_of_builds() -> pd.DataFrame:
     return metrics.with_seconds(frame.astype(texts | dict.fromkeys(["soft_failed", "retried"], "boolean")))
 
 
-@pytest.mark.long
 @on_each_engine
 def test_the_step_that_failed_first(engines: Engines):
     frame = builds("pffpcfpf", id=pd.Series([f"b{i}" for i in range(8)], dtype="str"))
