@@ -416,6 +416,7 @@ def in_duckdb(frame: pd.DataFrame, zone: str = "Asia/Kathmandu") -> duckdb.DuckD
     return connection.table("builds")
 
 
+@pytest.mark.long
 def test_other_engines_give_the_same():
     """Also a connection of DuckDB whose time zone is 5:45 h ahead."""
     for name, summary in SUMMARIES.items():

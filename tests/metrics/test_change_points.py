@@ -165,6 +165,7 @@ def test_jobs_have_the_numbers_of_their_builds_and_other_columns_are_optional() 
     }
 
 
+@pytest.mark.long
 def test_suspects_are_the_builds_around_the_interval() -> None:
     random = np.random.default_rng(8)
     frame = builds(np.concatenate([stepped(random, 0, 30), 1.2 * stepped(random, 0, 30)]), 8)

@@ -264,6 +264,7 @@ def test_as_many_intervals_hold_no_change_as_they_promise(shape, spread):
             assert (low.notna() & high.notna()).mean() > 0.5 or (p, confidence) == ("p90", 0.995)
 
 
+@pytest.mark.long
 def test_rows_that_were_taken_as_independent_would_find_changes_by_chance():
     random = np.random.default_rng(5)
     frames = [of_busy_days("lognormal", 0.5, random) for _ in range(2)]

@@ -37,6 +37,7 @@ def test_percentiles(name: str, share: float) -> None:
         assert missing < 0.6
 
 
+@pytest.mark.long
 @for_each({"outages alike": 0.0, "outages that differ": 0.4})
 def test_recovery_times(spread: float) -> None:
     builds = red_branches(np.random.default_rng(15), WORLDS, spread)
