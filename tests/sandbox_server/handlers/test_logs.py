@@ -83,6 +83,7 @@ def test_a_job_that_did_not_start_has_an_empty_log(sandbox_api, jobs):
     assert sandbox_api.http.get(job["log_url"]).json()["size"] == 0
 
 
+@pytest.mark.long
 def test_a_log_grows_while_its_job_runs_and_then_stays(api_client):
     with Sandbox(builds=20, days=2) as sandbox:
         sandbox_api = api_client(sandbox, sandbox.token(SCOPES))

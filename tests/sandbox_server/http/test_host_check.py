@@ -60,6 +60,8 @@ def test_its_own_host_is_served(sandbox: Sandbox, token: str) -> None:
 
 def test_one_that_listens_everywhere_is_reached_by_addresses_and_no_foreign_name() -> None:
     with bf.sandbox(builds=20, days=2, host="0.0.0.0") as ci:
+        assert ci.sandbox.url.startswith("http://127.0.0.1:")
+        assert len(ci.pipelines()) >= 6
         port, token = port_of(ci.sandbox), ci.sandbox.token()
         statuses = [
             got(ci.sandbox, PATHS[0], token, f"{name}:{port}").status_code

@@ -41,20 +41,6 @@ def plant(api, request):
     return make
 
 
-def test_a_build_has_what_it_was_created_with(plant):
-    pipeline = plant(step("a"))
-    build = pipeline.get(pipeline.create(env={"A": "1"}, meta_data={"b": "2"}))
-    fields = {
-        key: build[key] for key in ("state", "source", "commit", "branch", "message", "env", "meta_data", "author")
-    }
-    assert fields == {
-        "state": "scheduled", "source": "api", "commit": "c" * 40, "branch": "main", "message": "Try",
-        "env": {"A": "1"}, "meta_data": {"b": "2"}, "author": {"name": "Zoe", "email": "zoe@example.com"},
-    }  # fmt: skip
-    assert (build["creator"]["id"], build["creator"]["name"]) == (SOMEONE.id, SOMEONE.name)
-    assert pipeline.numbers(creator=SOMEONE.id, **{"meta_data[b]": "2"}) == [build["number"]]
-
-
 def test_a_block_step_holds_a_build_until_someone_unblocks_it(plant):
     pipeline = plant(step("test"), block("ship"), step("deploy"))
     run = pipeline.create()

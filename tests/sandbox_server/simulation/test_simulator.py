@@ -76,13 +76,6 @@ def test_the_hosted_way_of_canceling_takes_some_seconds(api_client):
         assert_whole(sandbox)
 
 
-def test_a_build_that_has_not_started_can_be_canceled(api):
-    pipeline = Planted(api, step("a", queue="nowhere"), block("b"))
-    run = pipeline.create()
-    pipeline.simulator.cancel(run.id)
-    assert (pipeline.get(run)["state"], pipeline.get(run)["started_at"]) == ("canceled", None)
-
-
 def test_what_is_over_cannot_be_canceled(api):
     for place, (step_of_build, state) in enumerate(
         [(step("a"), "passed"), (step("a", **FAILS), "failed"), (block("a"), "passed"), (UNWANTED, "not run")]
@@ -111,19 +104,6 @@ def test_a_build_that_is_not_wanted_is_refused(api):
     assert pipeline.after(pipeline.create(branch="release/1"))["state"] == "passed"
 
 
-def test_a_rebuild_is_a_new_build_of_the_same(api):
-    pipeline = Planted(api, step("a"))
-    run = pipeline.create(branch="dev", env={"A": "1"}, meta_data={"b": "2"})
-    original = pipeline.after(run)
-    again = pipeline.simulator.rebuild(run.id, SOMEONE)
-    build = pipeline.get(again)
-    assert again.number > run.number
-    assert build["rebuilt_from"] == {key: original[key] for key in ("id", "number", "url")}
-    same = ("commit", "branch", "message", "env", "meta_data")
-    assert {key: build[key] for key in same} == {key: original[key] for key in same}
-    assert (build["state"], pipeline.after(again)["state"]) == ("scheduled", "passed")
-
-
 def test_a_rebuild_may_be_refused(api):
     pipeline = Planted(api, step("a"))
     run = pipeline.create()
@@ -133,18 +113,6 @@ def test_a_rebuild_may_be_refused(api):
         assert pipeline.numbers() == [run.number]
     pipeline.change(allow_rebuilds=True)
     assert pipeline.simulator.rebuild(run.id, SOMEONE).number > run.number
-
-
-def test_only_what_is_blocked_can_be_unblocked(api):
-    pipeline = Planted(api, step("a"), block("b"))
-    run = pipeline.create()
-    job = job_of(pipeline.get(run), "b")["id"]
-    with pytest.raises(ActionRejected):
-        pipeline.simulator.unblock(run.id, job, SOMEONE)
-    pipeline.after(run)
-    pipeline.simulator.unblock(run.id, job, SOMEONE)
-    with pytest.raises(ActionRejected):
-        pipeline.simulator.unblock(run.id, job, SOMEONE)
 
 
 def test_simulated_people_leave_requested_builds_alone(api):
