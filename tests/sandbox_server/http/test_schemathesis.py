@@ -27,7 +27,7 @@ from tests import worlds
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "30"))
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 checks.load_all_checks()
 
@@ -146,15 +146,17 @@ def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) 
 
 @pytest.mark.parametrize("endpoint", ROUTES, ids=lambda endpoint: endpoint.name)
 def test_every_response_is_one_that_the_document_describes(world: World, endpoint: Endpoint) -> None:
-    """First requests that break a rule of the document, which change next to nothing, then those that keep them."""
+    """Send requests that break a rule of the document, which change next to nothing, and then some that keep them."""
     document = narrowed(world.document, endpoint.name, world.values)
     operation = schemathesis.openapi.from_dict(document).find_operation_by_id(endpoint.name)
     with requests.Session() as http:
         http.trust_env = False  # which saves a look for proxies at each request
         http.headers["Authorization"] = f"Bearer {world.token}"
         base = world.sandbox.url if endpoint is query_graphql else f"{world.sandbox.url}/v2"
-        assert len(statuses_of(operation, GenerationMode.NEGATIVE, base, http)) > 1
-        assert endpoint.success in statuses_of(operation, GenerationMode.POSITIVE, base, http)
+        of_wrong_requests = statuses_of(operation, GenerationMode.NEGATIVE, base, http)
+        of_all_requests = of_wrong_requests | statuses_of(operation, GenerationMode.POSITIVE, base, http)
+    assert len(of_wrong_requests) > 1
+    assert endpoint.success in of_all_requests
 
 
 def statuses_of(operation: Any, mode: GenerationMode, base: str, http: requests.Session) -> set[int]:

@@ -23,7 +23,7 @@ from tests.sandbox_server.planted_pipelines import (
 
 @pytest.fixture(scope="module")
 def api(api_client):
-    with Sandbox(builds=20, days=1, seed=8) as sandbox:
+    with Sandbox(builds=20, days=1, seed=9) as sandbox:
         yield api_client(sandbox)
         assert_whole(sandbox)
 
