@@ -82,6 +82,7 @@ def test_when_it_was_signed_counts_rather_than_the_clock_here(tmp_path: Path) ->
     assert store.jobs()["fetched_at"].tolist() == [Moment.from_us(at * 1_000_000)]
 
 
+@pytest.mark.long
 def test_a_clock_here_that_is_behind_drops_nothing(tmp_path: Path) -> None:
     store = synced(tmp_path, Build(1, at=50, state="running"), at=50)
     result = store.receive([of_job(55, received_at=moment(-9000), state="failed")])

@@ -495,7 +495,6 @@ def test_a_full_disk_is_a_503_and_the_receiver_recovers_without_a_delivery(
     assert len(states(store)) == 1 + refused.count(204)
 
 
-@pytest.mark.long
 def test_what_the_store_has_already_is_replayed_without_a_trace(tmp_path: Path) -> None:
     """The receiver died between the store's commit and the removal."""
     store, kept = synced(tmp_path / "store"), tmp_path / "kept"

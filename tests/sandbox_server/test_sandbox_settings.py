@@ -78,6 +78,7 @@ def history(forked: Workspace) -> History:
     return forked.history(created_from="9d")
 
 
+@pytest.mark.long
 def test_forks_and_jobs_without_an_end_are_as_the_service_answers_and_change_no_number(
     usual: pd.DataFrame, forked: Workspace, history: History
 ) -> None:
@@ -100,6 +101,7 @@ def test_forks_and_jobs_without_an_end_are_as_the_service_answers_and_change_no_
     assert len(metrics.outages(broken[forks], pipelines=pipelines)) == 0
 
 
+@pytest.mark.long
 def test_jobs_that_expired_are_found_and_counted_as_expired(forked: Workspace, history: History) -> None:
     expired = history.jobs[history.jobs["state"] == "expired"]
     row = expired.iloc[0]
@@ -112,6 +114,7 @@ def test_jobs_that_expired_are_found_and_counted_as_expired(forked: Workspace, h
     assert set(expired["type"]) == {"script"}  # a block or trigger step waits for no agent
 
 
+@pytest.mark.long
 def test_a_trigger_job_has_a_start_and_an_end_but_no_agent(usual: pd.DataFrame) -> None:
     triggers = usual[(usual["type"] == "trigger") & usual["triggered_build"].notna()]
     assert len(triggers)

@@ -87,6 +87,7 @@ def test_a_killed_sandbox_is_whole_when_opened_again(tmp_path, lines):
         assert everything(again, token) == everything(unharmed, unharmed.token())
 
 
+@pytest.mark.long
 def test_an_interrupted_advance_leaves_a_whole_world(monkeypatch):
     with Sandbox(**TINY) as sandbox, Sandbox(**TINY) as unharmed:
         whole, calls = Simulator._on_finish, []

@@ -147,6 +147,7 @@ def test_bodies_fit_or_do_not():
         assert all(name in str(error.path or error.message) for error in found)
 
 
+@pytest.mark.long
 def test_real_responses_are_as_described(small):
     with httpx.Client(headers={"Authorization": f"Bearer {small.token(tuple(golden.STATES['scopes']))}"}) as http:
         there = names(small, http)

@@ -27,7 +27,8 @@ from tests import worlds
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "40"))
+"""Number of right requests per operation; of wrong ones, three quarters."""
 CHECKED = ["not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"]
 checks.load_all_checks()
 
@@ -165,7 +166,7 @@ def statuses_of(operation: Any, mode: GenerationMode, base: str, http: requests.
     chosen = checks.CHECKS.get_by_names(CHECKED)
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=EXAMPLES if mode is GenerationMode.POSITIVE else EXAMPLES * 3 // 4,
         derandomize=True,
         deadline=None,
         database=None,
