@@ -92,8 +92,10 @@ def known(sandbox: Sandbox, http: httpx.Client) -> dict[str, list[Any]]:
     )
     return {
         "suite of a run": [suite],
+        "team of all pipelines": [sandbox.teams()["Everyone"]],
         "run": [run["id"] for run in runs[:3]],
         "test": [test["id"] for test in tests[:3]],
+        "pipeline of the failed": ["web"],
         "failed": [failed_build["number"]],
         "failed job": [failed["id"]],
         "org": ["acme"],
@@ -121,6 +123,17 @@ def known(sandbox: Sandbox, http: httpx.Client) -> dict[str, list[Any]]:
     }
 
 
+OF_A_RUN = {"suite": "suite of a run"}
+VALUES_OF = {
+    "retry_job": {"pipeline": "pipeline of the failed", "number": "failed", "job": "failed job"},
+    "delete_team_pipeline_named": {"team": "team of all pipelines"},
+    "get_run": OF_A_RUN,
+    "list_failed_executions": OF_A_RUN,
+    "get_test": OF_A_RUN,
+}
+"""Values of operations that others would refuse."""
+
+
 def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) -> dict[str, Any]:
     """Return the document with these values in the parameters and properties of one operation."""
     document = copy.deepcopy(document)
@@ -134,10 +147,7 @@ def narrowed(document: dict[str, Any], name: str, values: dict[str, list[Any]]) 
         values = values | {"pipeline": ["web"]}
     if "job" in named:
         values = values | {"pipeline": ["release"], "number": values["blocked"]}
-    if name == "retry_job":
-        values = values | {"pipeline": ["web"], "number": values["failed"], "job": values["failed job"]}
-    if name in ("get_run", "list_failed_executions", "get_test"):
-        values = values | {"suite": values["suite of a run"]}
+    values = values | {key: values[source] for key, source in VALUES_OF.get(name, {}).items()}
     for key, schema in (named | sent.get("properties", {})).items():
         if key in values:
             schema.clear()
