@@ -74,6 +74,7 @@ def test_the_next_sync_counts(service: Service, tmp_path: Path, ahead: dt.timede
         assert store.builds()["state"].tolist() == ["passed"]
 
 
+@pytest.mark.long
 def test_when_it_was_signed_counts_rather_than_the_clock_here(tmp_path: Path) -> None:
     store, at = synced(tmp_path), int(time.time()) - 100
     body = event(job={"id": "j-1", "finished_at": "2100-01-01T00:00:00Z"}).body
@@ -91,6 +92,7 @@ def test_a_clock_here_that_is_behind_drops_nothing(tmp_path: Path) -> None:
     assert set(store.builds()["fetched_at"]) == {moment(50)}, "of the last sync, which is past by the service's clock"
 
 
+@pytest.mark.long
 def test_times_that_may_be_to_come_date_nothing(tmp_path: Path) -> None:
     store = synced(tmp_path)
     later: Any = [{"scheduled_at": stamp(100)}, {"expired_at": stamp(100)}]

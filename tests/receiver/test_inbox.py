@@ -114,6 +114,7 @@ def test_disk_space_is_released_when_nothing_waits(tmp_path: Path) -> None:
     close(inbox)
 
 
+@pytest.mark.long
 def test_files_of_others_in_the_folder_are_not_touched(tmp_path: Path) -> None:
     """Programs write `*.log`, and stores of the same folder have databases of their own."""
     (tmp_path / "app.log").write_text("of another program")

@@ -203,6 +203,7 @@ def under_way(http, path):
     return {build["number"] for build in http.get(path).json() if build["state"] in ("running", "scheduled", "failing")}
 
 
+@pytest.mark.long
 def test_finish_lets_some_of_the_requested_builds_end():
     path = "/organizations/acme/pipelines/web/builds"
     with Sandbox(builds=120, days=2, seed=11) as sandbox:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import httpx
+import pytest
 
 from buildframe import spec
 from buildframe.sandbox_server import Sandbox
@@ -113,6 +114,7 @@ def test_a_response_without_a_body_has_no_type(http: httpx.Client) -> None:
     assert response.headers["RateLimit-Remaining"]
 
 
+@pytest.mark.long
 def test_many_clients_at_once_are_served_one_after_the_other(sandbox: Sandbox, http: httpx.Client) -> None:
     """Writes, reads and the clock together neither stop each other nor give a number twice."""
     numbers: list[int] = []

@@ -96,6 +96,7 @@ def test_receivers_can_verify_and_read_them_and_a_signature_is_of_the_raw_body_a
     assert SECRET not in str(signed.got)
 
 
+@pytest.mark.long
 def test_a_hook_receives_the_events_it_selects(receive):
     selections = [("build.*", "job.*"), ("build.*",), ("job.finished",), (), None]
     receivers = {events: receive() for events in selections}

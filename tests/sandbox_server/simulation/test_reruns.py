@@ -67,6 +67,7 @@ def larger() -> pd.DataFrame:
     return jobs_of(agents={"macos": 12})
 
 
+@pytest.mark.long
 def test_both_worlds_have_the_same_builds_and_jobs(default: pd.DataFrame, larger: pd.DataFrame) -> None:
     both = default.merge(larger, left_index=True, right_index=True, suffixes=("", "_changed"))
     assert len(both) > 0.97 * max(len(default), len(larger))
@@ -75,6 +76,7 @@ def test_both_worlds_have_the_same_builds_and_jobs(default: pd.DataFrame, larger
     assert (both["created"] == both["created_changed"]).mean() > 0.9  # those of pushes; others follow the builds before
 
 
+@pytest.mark.long
 def test_more_agents_shorten_queue_times_and_leave_run_times(default: pd.DataFrame, larger: pd.DataFrame) -> None:
     both = passed_in_both(default, larger)
     assert (both["ran"] == both["ran_changed"]).all()

@@ -156,6 +156,7 @@ def test_the_same_seed_makes_the_same_answers_and_another_does_not():
     assert prints[0] == prints[1] != prints[2]
 
 
+@pytest.mark.long
 def test_time_in_steps_is_the_same_as_time_at_once():
     with Sandbox(seed=5, **TINY) as steps, Sandbox(seed=5, **TINY) as once:
         for _ in range(24):
