@@ -93,7 +93,7 @@ class Line:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                line._pass({name: value for name, value in self.headers.items() if name.startswith("X-")}, body)
+                line.forward({name: value for name, value in self.headers.items() if name.startswith("X-")}, body)
                 self.send_response(204)
                 self.end_headers()
 
@@ -104,7 +104,8 @@ class Line:
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def _pass(self, headers: dict[str, str], body: bytes) -> None:
+    def forward(self, headers: dict[str, str], body: bytes) -> None:
+        """Send it once, twice, later or not at all."""
         with self._lock:
             fate = self._chance.random() / self._bad
             what = "lost" if fate < 0.4 else "late" if fate < 0.7 else "twice" if fate < 1 else "passed"

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from buildframe.receiver import asgi, inbox
 from buildframe.receiver.reduced_bodies import reduce_body
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, Served, receiver, serving
+from tests.sandbox_server.refusals import refusal
 
 LONG = 3600.0
 
@@ -56,7 +58,7 @@ def served(store: bf.Store, tmp_path: Path) -> Iterator[Served]:
 
 
 def test_a_misspelt_option_is_refused_with_the_right_name(store: bf.Store) -> None:
-    with pytest.raises(BadInput, match=r"application\(\) has no option 'evry'. Did you mean 'every'"):
+    with pytest.raises(BadInput, match=r"'evry'.* 'every'"):
         receiving.application(store, [SECRET], evry=3.0)  # type: ignore[call-arg]
 
 
@@ -91,42 +93,33 @@ def test_what_is_not_foreseen_is_refused_and_logged_without_the_token(
     assert all(record.exc_info is None for record in caplog.records)
 
 
-@pytest.mark.parametrize("body", [b'{"event": "ping"}', b'{"event": "agent.lost", "agent": {}}'])
-def test_an_event_without_a_build_is_accepted_and_not_stored(served: Served, body: bytes) -> None:
-    assert sent(served.url, body).status_code == 204
-    assert served.status()["received"] == 0
+REFUSED: list[tuple[int, bytes, dict[str, Any]]] = [
+    (401, b'{"event": "ping"}', {"token": None}),
+    (401, b'{"event": "ping"}', {"token": "a guess"}),
+    (401, b'{"event": "ping"}', {"X-Buildkite-Signature": "timestamp=1,signature=" + "0" * 64}),
+    (401, b"x" * (asgi.MAX_BODY_BYTES - 1), {"token": "a guess"}),
+    (400, b"", {}),
+    (400, b"no JSON", {}),
+    (400, b"[1]", {}),
+    (400, b"{}", {}),
+    (400, b'{"event": "build.running", "build": 7}', {}),
+    (400, b'{"event": "build.running", "build": {"id": {}}}', {}),
+    (413, b"x" * (asgi.MAX_BODY_BYTES + 1), {}),
+]
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "headers"),
-    [
-        (401, b'{"event": "ping"}', {"token": None}),
-        (401, b'{"event": "ping"}', {"token": "a guess"}),
-        (401, b'{"event": "ping"}', {"X-Buildkite-Signature": "timestamp=1,signature=" + "0" * 64}),
-        (401, b"x" * (asgi.MAX_BODY_BYTES - 1), {"token": "a guess"}),
-        (400, b"", {}),
-        (400, b"no JSON", {}),
-        (400, b"[1]", {}),
-        (400, b"{}", {}),
-        (400, b'{"event": "build.running", "build": 7}', {}),
-        (400, b'{"event": "build.running", "build": {"id": {}}}', {}),
-        (413, b"x" * (asgi.MAX_BODY_BYTES + 1), {}),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_what_is_refused(served: Served, status: int, body: bytes, headers: dict[str, Any]) -> None:
-    no = sent(served.url, body, **headers)
-    assert (no.status_code, SECRET in no.text) == (status, False)
-    assert served.status()["refused"] == {str(status): 1}
-    assert served.status()["received"] == 0
-
-
-def test_a_body_of_unknown_length_is_bounded_too(served: Served) -> None:
-    parts = iter([b"x" * 100_000] * 20)
+def test_what_is_refused(served: Served) -> None:
+    counts: Counter[str] = Counter()
+    for status, body, headers in REFUSED:
+        no = sent(served.url, body, **headers)
+        assert (no.status_code, SECRET in no.text) == (status, False), (body[:60], headers)
+        counts[str(status)] += 1
+        assert served.status()["refused"] == counts
+    for body in (b'{"event": "ping"}', b'{"event": "agent.lost", "agent": {}}'):  # without a build
+        assert sent(served.url, body).status_code == 204
+    parts = iter([b"x" * 100_000] * 20)  # of unknown length
     assert httpx.post(served.url, content=parts, headers={"X-Service-Token": SECRET}).status_code == 413
-
-
-def test_only_these_addresses_answer(served: Served) -> None:
+    assert served.status()["received"] == 0
     assert httpx.get(served.url).status_code == 405
     assert httpx.post(f"{served.url}health").status_code == 405
     assert httpx.get(f"{served.url}docs").status_code == 404
@@ -320,30 +313,24 @@ def test_deliveries_that_cannot_be_written_at_the_end_are_logged(
 
 
 def test_a_store_that_was_never_synced_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="There is no store at"):
+    with pytest.raises(BadInput, match="no store"):
         receiving.application(bf.Store(tmp_path), [SECRET])
 
 
-@pytest.mark.parametrize("secrets", [[], SECRET, [""], ["a\nb "], [SECRET, ""]])
-def test_secrets_that_cannot_be_are_refused(store: bf.Store, secrets: Any) -> None:
-    with pytest.raises(BadInput):
-        receiving.application(store, secrets)
-
-
-@pytest.mark.parametrize("every", [0, -1, float("nan"), 1e9])
-def test_a_wait_that_cannot_be_is_refused(store: bf.Store, every: float) -> None:
-    with pytest.raises(BadInput, match="every="):
-        receiving.application(store, [SECRET], every=every)
+def test_secrets_and_waits_that_cannot_be_are_refused(store: bf.Store) -> None:
+    secrets: list[Any] = [[], SECRET, [""], ["a\nb "], [SECRET, ""]]
+    assert [each for each in secrets if not refusal(receiving.application, store, each)] == []
+    waits = [0, -1, float("nan"), 1e9]
+    said = {every: refusal(receiving.application, store, [SECRET], every=every) for every in waits}
+    assert {every: message for every, message in said.items() if "every=" not in message} == {}
 
 
 def test_the_environment_describes_it_for_any_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced(tmp_path)
     monkeypatch.delenv("BUILDFRAME_STORE", raising=False)
-    with pytest.raises(BadInput, match="BUILDFRAME_STORE is not set"):
-        receiving.app()
+    assert "BUILDFRAME_STORE is not set" in refusal(receiving.app)
     monkeypatch.setenv("BUILDFRAME_STORE", str(tmp_path))
-    with pytest.raises(BadInput, match="BUILDFRAME_WEBHOOK_TOKEN is not set"):
-        receiving.app()
+    assert "BUILDFRAME_WEBHOOK_TOKEN is not set" in refusal(receiving.app)
     monkeypatch.setenv("BUILDFRAME_WEBHOOK_TOKEN", "one two")
     with serving(receiving.app()) as served:
         assert [sent(served.url, job(0), token=token).status_code for token in ("one", "two", "one two")] == [

@@ -16,10 +16,10 @@ from buildframe.sandbox_server import Patience
 from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, equal
+from tests.sandbox_server.refusals import refusal
 
-pytestmark = pytest.mark.long
 
-
+@pytest.mark.long
 def test_what_waits_is_written_when_it_is_ended(tmp_path: Path) -> None:
     store = synced(tmp_path)
     with concurrent_syncs.receiving(tmp_path, "--every", "1h") as (process, served):
@@ -32,6 +32,7 @@ def test_what_waits_is_written_when_it_is_ended(tmp_path: Path) -> None:
     assert len(states(store)) == 4
 
 
+@pytest.mark.long
 def test_killed_at_any_instant_it_leaves_a_whole_store_and_a_sync_brings_the_rest(tmp_path: Path) -> None:
     chance, store = random.Random(5), bf.Store(tmp_path)
     hasty = Patience(attempts=2, wait=0.01)
@@ -56,6 +57,7 @@ def test_killed_at_any_instant_it_leaves_a_whole_store_and_a_sync_brings_the_res
         equal(ci, store)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_well_again", [True, False])
 def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well_again: bool) -> None:
     store = synced(tmp_path)
@@ -81,32 +83,17 @@ def test_what_failed_is_tried_once_more_when_it_is_ended(tmp_path: Path, is_well
     assert len(states(store)) == 2
 
 
-@pytest.mark.parametrize(
-    ("token", "words"),
-    [("", "BUILDFRAME_WEBHOOK_TOKEN is not set"), (SECRET, "Create one with `buildframe sync ")],
-)
 def test_what_it_lacks_is_a_line_and_a_status(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    token: str,
-    words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUILDFRAME_WEBHOOK_TOKEN", token)
-    assert main(["receive", str(tmp_path / "none")]) == 1
-    assert words in capsys.readouterr().err
+    for token, words in {"": "BUILDFRAME_WEBHOOK_TOKEN is not set", SECRET: "`buildframe sync "}.items():
+        monkeypatch.setenv("BUILDFRAME_WEBHOOK_TOKEN", token)
+        assert main(["receive", str(tmp_path / "none")]) == 1
+        assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("port", ["65536", "99999", "-1", "http"])
-def test_a_port_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["receive", str(tmp_path), f"--port={port}"])
-    assert left.value.code == 2
-    assert f"'{port}' is not a port" in capsys.readouterr().err
-
-
-def test_a_wait_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["receive", str(tmp_path), "--every", "often"])
-    assert left.value.code == 2
-    assert "not a valid duration" in capsys.readouterr().err
+def test_a_port_or_a_wait_that_is_none_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    messages = {f"--port={port}": f"'{port}' is not a port" for port in ("65536", "-1", "http")}
+    for option, words in (messages | {"--every=often": "not a valid duration"}).items():
+        assert refusal(main, ["receive", str(tmp_path), option], error=SystemExit) == "2"
+        assert words in capsys.readouterr().err

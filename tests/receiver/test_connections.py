@@ -17,8 +17,6 @@ from buildframe.receiver import asgi
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, Served, serving
 
-pytestmark = pytest.mark.long
-
 HALF = [
     b"",
     b"P",
@@ -74,6 +72,7 @@ def ask_health(line: socket.socket) -> None:
     assert response.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("many", [15, 50])
 def test_half_open_connections_do_not_shut_deliveries_out_for_good(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, many: int
@@ -109,6 +108,7 @@ def test_a_request_that_does_not_come_is_given_up(store: bf.Store, monkeypatch: 
         assert served.status()["refused"] == {"408": 1}
 
 
+@pytest.mark.long
 def test_headers_that_come_byte_by_byte_take_no_longer(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "REQUEST_TIMEOUT_S", 0.5)
     with serving(receiver.application(store, [SECRET])) as served, connected(served) as line:
@@ -134,6 +134,7 @@ def test_a_second_request_has_the_limit_too(store: bf.Store, monkeypatch: pytest
         assert rest(line) == b""
 
 
+@pytest.mark.long
 def test_a_connection_stays_open_for_requests_that_come_in_time(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_connection_stays_open_for_requests_that_come_in_time(
             time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_is_given_up(store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("buildframe.receiver.server.RESPONSE_TIMEOUT_S", 0.5)
     with serving(receiver.application(store, [SECRET]), send_buffer=4_096) as served, socket.socket() as line:

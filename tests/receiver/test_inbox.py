@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import random
 import resource
@@ -15,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ import pytest
 
 import buildframe as bf
 from buildframe import receiver, webhooks
-from buildframe.errors import BadInput, StoreFailed
+from buildframe.errors import StoreFailed
 from buildframe.receiver import server
 from buildframe.receiver.inbox import Inbox
 from buildframe.receiver.reduced_bodies import reduce_body
@@ -34,10 +35,10 @@ from buildframe.store.retained_columns import Retention
 from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, serving
+from tests.sandbox_server.refusals import refusal
 
 HEADERS = {"X-Service-Token": SECRET}
-
-
+LATER = "The delivery cannot be written to disk now. Send it again later."
 NOW = 1_800_000_000_000_000
 
 
@@ -113,6 +114,7 @@ def test_disk_space_is_released_when_nothing_waits(tmp_path: Path) -> None:
     close(inbox)
 
 
+@pytest.mark.long
 def test_files_of_others_in_the_folder_are_not_touched(tmp_path: Path) -> None:
     """Programs write `*.log`, and stores of the same folder have databases of their own."""
     (tmp_path / "app.log").write_text("of another program")
@@ -136,67 +138,73 @@ def test_a_database_of_another_store_is_refused_and_stays(tmp_path: Path) -> Non
     put(inbox, 1)
     close(inbox)
     before = inbox.path.read_bytes()
-    with pytest.raises(StoreFailed, match=r"holds deliveries for another store.* Move the file"):
+    with pytest.raises(StoreFailed, match="another store"):
         Inbox(inbox.path, "store-2")
     assert inbox.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["inbox.sqlite", "inbox.lock"])
-def test_a_link_is_not_followed(tmp_path: Path, name: str) -> None:
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "of-another-program"
-    (tmp_path / name).symlink_to(target)
-    with pytest.raises(StoreFailed, match=f"{name}' is a link"):
-        Inbox(tmp_path / "inbox.sqlite", "store-1")
-    assert not target.exists()
-
-
-def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    for folder, name in ((tmp_path / "a", "inbox.sqlite"), (tmp_path / "b", "inbox.lock")):
+        folder.mkdir()
+        (folder / name).symlink_to(target)
+        assert f"{name}' is a link" in refusal(Inbox, folder / "inbox.sqlite", "store-1", error=StoreFailed)
+        assert not target.exists()
     store = synced(tmp_path / "store")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "store/_deliveries").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreFailed, match="_deliveries' is a link"):
-        receiver.application(store, [SECRET])
+    assert "_deliveries' is a link" in refusal(receiver.application, store, [SECRET], error=StoreFailed)
 
 
 @pytest.mark.parametrize("name", ["w", "w/inbox.sqlite", "w/inbox.lock", "w/inbox.sqlite-journal"])
-@pytest.mark.parametrize("is_foreign", [False, True])
 def test_what_another_user_could_write_to_is_refused_also_while_the_receiver_runs(
-    tmp_path: Path, name: str, is_foreign: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite deletes the files that a journal names."""
     path = tmp_path / "w/inbox.sqlite"
     inbox = opened(path)
     assert put(inbox, 1) == [None]
-    if is_foreign:
+    with monkeypatch.context() as patch:
         lstat, owner = Path.lstat, os.geteuid() + 1
         status = os.stat_result([*(tmp_path / name).lstat()[:4], owner, *(tmp_path / name).lstat()[5:]])
-        monkeypatch.setattr(Path, "lstat", lambda self: status if self == tmp_path / name else lstat(self))
-    else:
-        (tmp_path / name).chmod((tmp_path / name).stat().st_mode | stat.S_IWGRP)
-    with pytest.raises(StoreFailed, match=f"{name}'.* Choose another local folder with --write-ahead"):
-        Inbox(path, "store-1")
+        patch.setattr(Path, "lstat", lambda self: status if self == tmp_path / name else lstat(self))
+        of_another_user = refusal(Inbox, path, "store-1", error=StoreFailed)
+        if name != "w/inbox.lock":
+            assert_refused_once_replaced(inbox, tmp_path / "copy", 0o600)
+    assert put(inbox, 3) == [None]
+    (tmp_path / name).chmod((tmp_path / name).stat().st_mode | stat.S_IWGRP)
+    of_a_group = refusal(Inbox, path, "store-1", error=StoreFailed)
     if name != "w/inbox.lock":
-        shutil.copy(path, tmp_path / "copy")
-        path.unlink()
-        os.rename(tmp_path / "copy", path)
-        path.chmod(0o660 if name == "w/inbox.sqlite" else 0o600)
-        assert put(inbox, 2) == ["The delivery cannot be written to disk now. Send it again later."]
+        assert_refused_once_replaced(inbox, tmp_path / "copy", 0o660 if name == "w/inbox.sqlite" else 0o600)
     close(inbox)
+    for said in (of_another_user, of_a_group):
+        assert f"{name}'" in said
+        assert "--write-ahead" in said
+
+
+def assert_refused_once_replaced(inbox: Inbox, copy: Path, mode: int) -> None:
+    """The database is another file, so its permissions are read again."""
+    shutil.copy(inbox.path, copy)
+    inbox.path.unlink()
+    os.rename(copy, inbox.path)
+    inbox.path.chmod(mode)
+    assert put(inbox, 2) == [LATER]
 
 
 def test_a_store_in_which_all_users_can_write_needs_another_folder(tmp_path: Path) -> None:
     store = synced(tmp_path / "store")
     (tmp_path / "store").chmod(0o777)
-    with pytest.raises(StoreFailed, match=r"Every user can write to .*--write-ahead"):
+    with pytest.raises(StoreFailed, match=r"Every user .*--write-ahead"):
         receiver.application(store, [SECRET])
     receiver.application(store, [SECRET], write_ahead=tmp_path / "w")
-    (tmp_path / "store").chmod(0o1777)  # as /tmp
+    (tmp_path / "store").chmod(0o1777)  # as a folder for temporary files
     receiver.application(store, [SECRET])
 
 
-def test_a_path_instead_of_a_store_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"store is of type str\. Pass buildframe\.Store"):
-        receiver.application("ci-history", [SECRET])  # type: ignore[arg-type]
+def test_stores_that_cannot_be_are_refused() -> None:
+    path, remote = (refusal(receiver.application, store, [SECRET]) for store in ("ci-history", bf.Store("s3://a/b")))
+    assert "Pass buildframe.Store" in path
+    assert "--write-ahead" in remote
 
 
 def test_any_flipped_bit_loses_a_few_deliveries_at_most_and_is_reported(
@@ -229,8 +237,7 @@ def test_any_flipped_bit_loses_a_few_deliveries_at_most_and_is_reported(
     assert sum(loss > 10 for loss in losses) < 6, losses
 
 
-@pytest.mark.parametrize("bits", [0, 1, 8])
-def test_one_damaged_page_loses_only_its_own_deliveries(tmp_path: Path, bits: int) -> None:
+def test_one_damaged_page_loses_only_its_own_deliveries(tmp_path: Path) -> None:
     """The first four pages are header, map, and roots of the tables; a page holds at most three of the deliveries."""
     inbox = opened(tmp_path / "inbox.sqlite")
     put(inbox, *range(50))
@@ -239,10 +246,9 @@ def test_one_damaged_page_loses_only_its_own_deliveries(tmp_path: Path, bits: in
     whole = inbox.path.read_bytes()
     pages = [page for page in range(4 * 4096, len(whole), 4096) if whole[page] == 13]  # leaves of tables
     assert len(pages) > 10
-    for page in pages:
-        content = bytearray(whole)
-        content[page : page + (1 if bits else 4096)] = bytes([13 ^ bits]) if bits else bytes(4096)
-        inbox.path.write_bytes(content)
+    for place, page in enumerate(pages):
+        damage = (bytes(4096), bytes([13 ^ 1]), bytes([13 ^ 8]))[place % 3]
+        inbox.path.write_bytes(whole[:page] + damage + whole[page + len(damage) :])
         again = opened(inbox.path)
         assert len(waiting(again)) >= 27
         close(again)
@@ -278,18 +284,19 @@ def test_a_copy_that_fails_loses_nothing(tmp_path: Path) -> None:
     close(inbox)
 
 
-@pytest.mark.parametrize("content", [b"no database", bytes(100_000), b"SQLite format 3\0" + b"\xff" * 9_000])
 def test_what_is_no_database_is_renamed_and_the_receiver_starts(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "inbox.sqlite"
-    path.write_bytes(content)
-    inbox = opened(path)
-    assert put(inbox, 1) == [None]
-    close(inbox)
-    (aside,) = tmp_path.glob("inbox-damaged-*.sqlite")
-    assert aside.read_bytes() == content
-    assert "was damaged" in caplog.text
+    for content in (b"no database", bytes(100_000), b"SQLite format 3\0" + b"\xff" * 9_000):
+        folder = tmp_path / str(len(content))
+        folder.mkdir()
+        (folder / "inbox.sqlite").write_bytes(content)
+        caplog.clear()
+        inbox = opened(folder / "inbox.sqlite")
+        assert put(inbox, 1) == [None]
+        close(inbox)
+        assert [path.read_bytes() for path in folder.glob("inbox-damaged-*.sqlite")] == [content]
+        assert "was damaged" in caplog.text
 
 
 def test_a_moved_database_is_noticed_before_anything_is_acknowledged(tmp_path: Path) -> None:
@@ -307,7 +314,7 @@ def test_a_folder_that_is_away_for_a_while_is_no_damage(tmp_path: Path) -> None:
     inbox = opened(tmp_path / "w/inbox.sqlite")
     put(inbox, 1)
     (tmp_path / "w").rename(tmp_path / "away")
-    assert put(inbox, 2) == ["The delivery cannot be written to disk now. Send it again later."]
+    assert put(inbox, 2) == [LATER]
     (tmp_path / "away").rename(tmp_path / "w")
     assert put(inbox, 3) == [None]
     assert waiting(inbox) == [1, 3]
@@ -345,11 +352,13 @@ def test_a_database_is_not_replaced_during_a_commit_of_another_receiver(tmp_path
     damage_a_body(two.path)
     one = opened(two.path)
     with ThreadPoolExecutor(1) as pool:
-        with two._transaction() as database:
+        with closing(sqlite3.connect(two.path, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
             database.execute("UPDATE deliveries SET received_us = received_us WHERE id = 1")
             replaced = pool.submit(waiting, one)
             time.sleep(0.3)
             assert not replaced.done()
+            database.execute("COMMIT")
         assert len(replaced.result(30)) == 9
     close(one)
     close(two)
@@ -360,7 +369,7 @@ def test_each_request_gets_a_response_if_the_database_is_replaced_by_that_of_ano
     one.path.rename(tmp_path / "moved.sqlite")
     other = opened(one.path, "store-2")
     for n in (1, 2):
-        assert put(one, n) == ["The delivery cannot be written to disk now. Send it again later."]
+        assert put(one, n) == [LATER]
         assert (one.failures, waiting(other)) == (n, [])
     close(other)
     one.path.unlink()
@@ -369,20 +378,23 @@ def test_each_request_gets_a_response_if_the_database_is_replaced_by_that_of_ano
     close(one)
 
 
-@pytest.mark.parametrize(("place", "bit"), [(18, 8), (18, 128), (47, 1), (0, 1), (17, 4)])
-def test_a_damaged_header_does_not_stop_the_receiver(tmp_path: Path, place: int, bit: int) -> None:
+def test_a_damaged_header_does_not_stop_the_receiver(tmp_path: Path) -> None:
     """Place 18 has the version of the file format for writing, 47 the schema format, 0 the magic, 17 the page size."""
     inbox = opened(tmp_path / "inbox.sqlite")
     put(inbox, 1)
     close(inbox)
-    content = bytearray(inbox.path.read_bytes())
-    content[place] ^= bit
-    inbox.path.write_bytes(content)
-    again = opened(inbox.path)
-    assert put(again, 2) == [None]
-    assert waiting(again)[-1] == 2
-    close(again)
-    assert [path.read_bytes() for path in tmp_path.glob("*-damaged-*.sqlite")] == [content]
+    whole = inbox.path.read_bytes()
+    for place, bit in [(18, 8), (18, 128), (47, 1), (0, 1), (17, 4)]:
+        folder = tmp_path / f"{place}-{bit}"
+        folder.mkdir()
+        content = bytearray(whole)
+        content[place] ^= bit
+        (folder / "inbox.sqlite").write_bytes(content)
+        again = opened(folder / "inbox.sqlite")
+        assert put(again, 2) == [None]
+        assert waiting(again)[-1] == 2
+        close(again)
+        assert [path.read_bytes() for path in folder.glob("*-damaged-*.sqlite")] == [content]
 
 
 def test_one_receiver_of_a_store_writes_at_a_time(tmp_path: Path) -> None:
@@ -398,7 +410,7 @@ def test_one_receiver_of_a_store_writes_at_a_time(tmp_path: Path) -> None:
 def test_a_lock_that_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / "inbox.lock").write_bytes(b"no database" * 400)
     inbox = opened(tmp_path / "inbox.sqlite")
-    with pytest.raises(StoreFailed, match=r"inbox\.lock' cannot be locked: file is not a database.*delete the file"):
+    with pytest.raises(StoreFailed, match=r"inbox\.lock' .*delete"):
         inbox.take_turn()
     close(inbox)
 
@@ -406,15 +418,8 @@ def test_a_lock_that_is_damaged_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     store = synced(tmp_path / "store")
     (tmp_path / "file").touch()
-    with pytest.raises(StoreFailed, match=r"file/.*of waiting deliveries cannot be opened: .*--write-ahead"):
+    with pytest.raises(StoreFailed, match=r"file/.* opened: .*--write-ahead"):
         receiver.application(store, [SECRET], write_ahead=tmp_path / "file")
-
-
-def test_an_object_store_needs_a_local_folder() -> None:
-    with pytest.raises(
-        BadInput, match=r"s3://bucket/x is not a local folder\. Set a persistent local folder .* with --write-ahead"
-    ):
-        receiver.application(bf.Store("s3://bucket/x"), [SECRET])
 
 
 # --- the receiver
@@ -432,19 +437,17 @@ def test_what_is_unknown_at_the_end_is_a_failure(tmp_path: Path, caplog: pytest.
     assert "An unknown number of deliveries stay in " in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("is_started", "lost", "waiting", "is_failed"),
-    [(True, 0, 0, False), (False, 0, 0, True), (True, 1, 0, True), (True, 0, 1, True), (True, 0, None, True)],
-)
-def test_a_receiver_that_did_not_start_or_may_have_left_deliveries_has_failed(
-    monkeypatch: pytest.MonkeyPatch, is_started: bool, lost: int, waiting: int | None, is_failed: bool
-) -> None:
-    running = SimpleNamespace(started=is_started, run=lambda sockets: None)
-    monkeypatch.setattr(server, "server", lambda application: running)
-    state = SimpleNamespace(status=lambda: {"lost": lost, "waiting": waiting})
-    application: Any = SimpleNamespace(state=state)
-    with socket.socket() as listener:
-        assert server.serve(application, listener) is is_failed
+def test_a_receiver_that_did_not_start_or_may_have_left_deliveries_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(is_started: bool, lost: int, waiting: int | None) -> bool:
+        running = SimpleNamespace(started=is_started, run=lambda sockets: None)
+        monkeypatch.setattr(server, "server", lambda application: running)
+        state = SimpleNamespace(status=lambda: {"lost": lost, "waiting": waiting})
+        application: Any = SimpleNamespace(state=state)
+        with socket.socket() as listener:
+            return server.serve(application, listener)
+
+    cases = [(True, 0, 0), (False, 0, 0), (True, 1, 0), (True, 0, 1), (True, 0, None)]
+    assert [fails(*case) for case in cases] == [False, True, True, True, True]
 
 
 def sent(url: str, number: int) -> int:
@@ -493,7 +496,6 @@ def test_a_full_disk_is_a_503_and_the_receiver_recovers_without_a_delivery(
     assert len(states(store)) == 1 + refused.count(204)
 
 
-@pytest.mark.long
 def test_what_the_store_has_already_is_replayed_without_a_trace(tmp_path: Path) -> None:
     """The receiver died between the store's commit and the removal."""
     store, kept = synced(tmp_path / "store"), tmp_path / "kept"
@@ -574,29 +576,24 @@ def bodies() -> Iterator[list[bytes]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("personal", [False, True])
-@pytest.mark.parametrize("env", [False, True])
-def test_the_store_keeps_the_same_of_it(bodies: list[bytes], personal: bool, env: bool) -> None:
-    retention = Retention(personal, env)
+def test_the_store_keeps_the_same_of_it(bodies: list[bytes]) -> None:
     with_build = [body for body in bodies if b'"build":' in body]
     assert len(with_build) > 50
-    for table in ("builds", "jobs"):
-        frames = [
-            getattr(webhooks.frames([parsed(body) for body in some]), table).drop(
-                columns=list(retention.excluded_columns(table))
-            )
-            for some in (with_build, [reduce_body(body, personal=personal, env=env) for body in with_build])
-        ]
-        assert frames[0].equals(frames[1])
+    whole = webhooks.frames([parsed(body) for body in with_build])
+    for personal, env in itertools.product([False, True], repeat=2):
+        excluded = Retention(personal, env).excluded_columns
+        reduced = webhooks.frames([parsed(reduce_body(body, personal=personal, env=env)) for body in with_build])
+        for table in ("builds", "jobs"):
+            one, other = (getattr(frames, table).drop(columns=list(excluded(table))) for frames in (whole, reduced))
+            assert one.equals(other), (personal, env, table)
 
 
 def parsed(body: bytes) -> webhooks.Event:
     return webhooks.parse(body, {"X-Buildkite-Event": "job.started"}, received_at=Moment.from_us(0))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b'{"build": {"id": 1e400, "meta_data": {"a": 99999999999999999999999999}}}', b'{"build": 7}', b'{"build": null}'],
-)
-def test_odd_bodies_are_kept_as_they_are(body: bytes) -> None:
-    assert reduce_body(body, personal=False, env=False).replace(b" ", b"") == body.replace(b" ", b"")
+def test_odd_bodies_are_kept_as_they_are() -> None:
+    large = b'{"build": {"id": 1e400, "meta_data": {"a": 99999999999999999999999999}}}'
+    odd = [large, b'{"build": 7}', b'{"build": null}']
+    reduced = [reduce_body(body, personal=False, env=False).replace(b" ", b"") for body in odd]
+    assert reduced == [body.replace(b" ", b"") for body in odd]

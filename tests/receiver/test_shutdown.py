@@ -22,8 +22,6 @@ from tests.leaks import shown_of
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET
 
-pytestmark = pytest.mark.long
-
 REFUSED = b"HTTP/1.1 503 Service Unavailable"
 TOKEN = f"X-Service-Token: {SECRET}\r\n"
 HEALTH = f"GET /health HTTP/1.1\r\nHost: here\r\n{TOKEN}\r\n".encode()
@@ -99,6 +97,7 @@ def test_a_delivery_of_which_half_came_is_to_be_sent_again(tmp_path: Path, caplo
     assert SECRET not in shown(caplog)
 
 
+@pytest.mark.long
 def test_so_are_those_that_wait_for_the_disk_though_they_are_stored_in_the_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +122,7 @@ def test_so_are_those_that_wait_for_the_disk_though_they_are_stored_in_the_end(
     assert SECRET not in shown(caplog)
 
 
+@pytest.mark.long
 def test_a_response_that_nobody_reads_shows_no_token(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ending = Ending(tmp_path, b"")
 

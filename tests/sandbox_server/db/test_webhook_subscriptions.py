@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import httpx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import Patience, Sandbox
 from buildframe.sandbox_server.db.outbox import create_hook
+from tests.sandbox_server.refusals import refusal
 
 SECRET = "s3cret-of-the-hook"
 NOBODY = "http://127.0.0.1:9/"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://example.com/",
-        "http://10.0.0.1/",
-        "http://0.0.0.0/",
-        "http://2130706433/",
-        "http://127.0.0.1.example.com/",
-        "http://127.0.0.1@example.com/",
-        "http://user:word@127.0.0.1/",
-        "http://localhost.example.com/",
-        "http://[::2]/",
-        "http://[::1/",
-        "http://127.0.0.1:99999/",
-        "http://127.0.0.1:x/",
-        "ftp://127.0.0.1/",
-        "file:///etc/hosts",
-        "//127.0.0.1/",
-        "127.0.0.1:80",
-        "",
-        "http://127.0.0.1/a b",
-        "http://127.0.0.1/\r\nX: y",
-        "http://127.0.0.1/\u00e9",
-    ],
-)
-def test_nothing_is_sent_off_this_machine(small, url):
-    with pytest.raises(BadInput):
-        small.webhook(url, token=SECRET)
+ELSEWHERE = [
+    "http://example.com/",
+    "http://10.0.0.1/",
+    "http://0.0.0.0/",
+    "http://2130706433/",
+    "http://127.0.0.1.example.com/",
+    "http://127.0.0.1@example.com/",
+    "http://user:word@127.0.0.1/",
+    "http://localhost.example.com/",
+    "http://[::2]/",
+    "http://[::1/",
+    "http://127.0.0.1:99999/",
+    "http://127.0.0.1:x/",
+    "ftp://127.0.0.1/",
+    "file:///etc/hosts",
+    "//127.0.0.1/",
+    "127.0.0.1:80",
+    "",
+    "http://127.0.0.1/a b",
+    "http://127.0.0.1/\r\nX: y",
+    "http://127.0.0.1/\u00e9",
+]
+
+
+def test_nothing_is_sent_off_this_machine(small):
+    assert [url for url in ELSEWHERE if not refusal(small.webhook, url, token=SECRET)] == []
 
 
 @given(st.ip_addresses())
@@ -56,13 +54,9 @@ def test_an_address_is_taken_if_it_is_loopback(ip):
         assert ip.is_loopback
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"token": ""}, {"token": "a\nb"}, {"token": "\u00e9"}, {"organization": "nobody"}, {"events": "build.*"}],
-)
-def test_a_hook_that_makes_no_sense_is_refused(small, wrong):
-    with pytest.raises(BadInput):
-        small.webhook(NOBODY, **{"token": SECRET, **wrong})
+def test_a_hook_that_makes_no_sense_is_refused(small):
+    wrong = [{"token": ""}, {"token": "a\nb"}, {"token": "\u00e9"}, {"organization": "nobody"}, {"events": "build.*"}]
+    assert [each for each in wrong if not refusal(small.webhook, NOBODY, **({"token": SECRET} | each))] == []
 
 
 def test_hooks_over_http():
@@ -78,8 +72,4 @@ def test_hooks_over_http():
             assert control.delete(f"/webhooks/{made.json()['id']}").status_code == 422
         sandbox.push("web")
         assert len(sandbox.deliveries()) == 1
-
-
-def test_a_hook_keeps_its_token_to_itself():
-    with Sandbox(builds=5, days=1) as sandbox:
         assert SECRET not in repr(sandbox.webhook(NOBODY, token=SECRET))

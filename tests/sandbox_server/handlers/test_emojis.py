@@ -6,9 +6,6 @@ import re
 from xml.etree import ElementTree
 
 import httpx
-import pytest
-
-pytestmark = pytest.mark.long
 
 EMOJIS = "/organizations/acme/emojis"
 
@@ -48,12 +45,13 @@ def test_only_some_have_aliases_and_custom_ones_are_there(full_api):
 
 
 def test_images_are_svg_that_anyone_may_see(full_api):
-    for emoji in full_api(EMOJIS).json():
-        image = httpx.get(emoji["url"])
-        assert (image.status_code, image.headers["content-type"]) == (200, "image/svg+xml")
-        assert ElementTree.fromstring(image.content).get("aria-label") == f":{emoji['name']}:"
+    with httpx.Client() as anyone:
+        for emoji in full_api(EMOJIS).json():
+            image = anyone.get(emoji["url"])
+            assert (image.status_code, image.headers["content-type"]) == (200, "image/svg+xml")
+            assert ElementTree.fromstring(image.content).get("aria-label") == f":{emoji['name']}:"
 
 
-@pytest.mark.parametrize("name", ["a%3Cb", "a b", "%22", "x" * 101])
-def test_what_is_no_name_has_no_image(small, name):
-    assert httpx.get(f"{small.url}/emojis/{name}.svg").status_code == 404
+def test_what_is_no_name_has_no_image(small):
+    names = ["a%3Cb", "a b", "%22", "x" * 101]
+    assert [httpx.get(f"{small.url}/emojis/{name}.svg").status_code for name in names] == [404] * len(names)

@@ -13,7 +13,6 @@ from buildframe.sandbox_server import Quota, Sandbox
 ACME = "/organizations/acme/builds"
 
 
-@pytest.mark.long
 def test_limits_count_down_and_refuse_and_recover():
     with Sandbox(builds=5, days=1, quota=Quota(organization=4, user=3, window=1.0)) as sandbox:
         tokens = [sandbox.token(), sandbox.token()]

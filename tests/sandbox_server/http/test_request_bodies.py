@@ -19,28 +19,19 @@ def message(response: httpx.Response) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    "sent", [b"{", b"nonsense", b'{"a": "\xff"}', b'"\\ud800"', b"[" * 5000, b"\x00", b'{"a": 1e999}']
-)
-def test_what_is_no_json_is_refused(http: httpx.Client, sent: bytes) -> None:
-    response = http.post(f"{WEB}/builds", content=sent)
-    assert response.status_code == 400
-    assert "cannot be read as JSON" in message(response)
+def test_what_is_no_json_object_is_refused(http: httpx.Client) -> None:
+    for sent in (b"{", b"nonsense", b'{"a": "\xff"}', b'"\\ud800"', b"[" * 5000, b"\x00", b'{"a": 1e999}'):
+        response = http.post(f"{WEB}/builds", content=sent)
+        assert (response.status_code, "cannot be read as JSON" in message(response)) == (400, True), sent[:20]
+    for sent in (b"[]", b"null", b"5", b'"text"'):
+        response = http.post(f"{WEB}/builds", content=sent)
+        assert (response.status_code, message(response)) == (400, "The body must be a JSON object"), sent
 
 
-@pytest.mark.parametrize("sent", [b"[]", b"null", b"5", b'"text"'])
-def test_what_is_no_object_is_refused(http: httpx.Client, sent: bytes) -> None:
-    response = http.post(f"{WEB}/builds", content=sent)
-    assert (response.status_code, message(response)) == (400, "The body must be a JSON object")
-
-
-@pytest.mark.parametrize("size", [2**20 + 1, 5 * 2**20])
-def test_what_is_too_large_is_refused(http: httpx.Client, size: int) -> None:
-    response = http.post(f"{WEB}/builds", content=b" " * size)
-    assert (response.status_code, message(response)) == (413, "The body is longer than 1048576 bytes")
-
-
-def test_the_largest_body_is_read(http: httpx.Client) -> None:
+def test_what_is_too_large_is_refused(http: httpx.Client) -> None:
+    for size in (2**20 + 1, 5 * 2**20):
+        response = http.post(f"{WEB}/builds", content=b" " * size)
+        assert (response.status_code, message(response)) == (413, "The body is longer than 1048576 bytes")
     sent = b'{"commit": "HEAD", "branch": "main"}'
     assert http.post(f"{WEB}/builds", content=sent.ljust(2**20)).status_code == 201
 
@@ -66,25 +57,23 @@ def test_what_the_path_names_comes_before_the_properties(http: httpx.Client) -> 
     assert (response.status_code, message(response)) == (404, "No pipeline found")
 
 
-WITH_BODIES = [endpoint for endpoint in spec.ENDPOINTS if endpoint.properties]
-
-
-@pytest.mark.parametrize("endpoint", WITH_BODIES, ids=lambda endpoint: endpoint.name)
-def test_every_property_is_checked(sandbox: Sandbox, http: httpx.Client, endpoint: spec.Endpoint) -> None:
+def test_every_property_is_checked(sandbox: Sandbox, http: httpx.Client) -> None:
     team = next(iter(sandbox.teams().values()))
     pipeline = http.get(f"/organizations/acme/teams/{team}/pipelines").json()[0]["pipeline_id"]
     blocked = next(each for each in http.get("/organizations/acme/pipelines/release/builds").json() if each["blocked"])
     job = next(each["id"] for each in blocked["jobs"] if each["type"] == "manual")
-    slug = "release" if endpoint is spec.unblock_job else "web"
-    names = {"org": "acme", "pipeline": slug, "team": team, "pipeline_id": pipeline}
-    path = endpoint.path.format(**names, number=blocked["number"], job=job)
-    body = dict.fromkeys(endpoint.property_names, 1.5)
-    response = http.request(endpoint.method, path, json=body)
-    assert response.status_code == 422
-    errors = response.json().get("errors") or [
-        {"field": name} for name in body if f"{name} must be" in message(response)
-    ]
-    assert [error["field"] for error in errors] == list(body)
+    names = {"org": "acme", "team": team, "pipeline_id": pipeline, "number": blocked["number"], "job": job}
+    for endpoint in spec.ENDPOINTS:
+        if not endpoint.properties:
+            continue
+        slug = "release" if endpoint is spec.unblock_job else "web"
+        body = dict.fromkeys(endpoint.property_names, 1.5)
+        response = http.request(endpoint.method, endpoint.path.format(**names, pipeline=slug), json=body)
+        assert response.status_code == 422, endpoint.name
+        errors = response.json().get("errors") or [
+            {"field": name} for name in body if f"{name} must be" in message(response)
+        ]
+        assert [error["field"] for error in errors] == list(body), endpoint.name
 
 
 def test_what_is_not_known_is_ignored(http: httpx.Client) -> None:
@@ -97,21 +86,16 @@ def test_pages_of_a_write_are_ignored(http: httpx.Client) -> None:
     assert "Link" not in response.headers
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "allowed"),
-    [
+def test_another_method_gets_the_list_of_allowed_ones(http: httpx.Client) -> None:
+    for method, path, allowed in (
         ("DELETE", "/organizations/acme/builds", {"GET", "HEAD"}),
         ("PUT", "/organizations/acme/pipelines", {"GET", "HEAD", "POST"}),
         ("OPTIONS", WEB, {"GET", "HEAD", "PATCH", "DELETE"}),
         ("GET", f"{WEB}/archive/", {"POST"}),
-    ],
-)
-def test_another_method_gets_the_list_of_allowed_ones(
-    http: httpx.Client, method: str, path: str, allowed: set[str]
-) -> None:
-    response = http.request(method, path)
-    assert (response.status_code, message(response)) == (405, "Method Not Allowed")
-    assert set(response.headers["Allow"].split(", ")) == allowed
+    ):
+        response = http.request(method, path)
+        assert (response.status_code, message(response)) == (405, "Method Not Allowed"), path
+        assert set(response.headers["Allow"].split(", ")) == allowed, path
 
 
 def test_head_is_get_without_its_body(http: httpx.Client) -> None:

@@ -18,17 +18,17 @@ ACME = "/organizations/acme/builds"
 Body = dict[str, Any]
 
 
-@pytest.mark.parametrize("endpoint", spec.ENDPOINTS, ids=lambda endpoint: endpoint.name)
-def test_every_declared_operation_is_served(full_api, endpoint):
-    path = endpoint.path.replace("{org}", "nowhere" if endpoint.method != "GET" else "acme")
-    path = re.sub("{[a-z_]*}", "x", path.replace("{pipeline}", "web").replace("{number}", "1"))
-    response = full_api.http.request(endpoint.method, path)
-    if endpoint.method != "GET":
-        assert response.json() == {"message": "No organization found"}
-    elif "x" not in path.split("/"):
-        assert response.status_code == endpoint.success
-    else:
-        assert (response.status_code, response.json()["message"][-6:]) == (404, " found")
+def test_every_declared_operation_is_served(full_api):
+    for endpoint in spec.ENDPOINTS:
+        path = endpoint.path.replace("{org}", "nowhere" if endpoint.method != "GET" else "acme")
+        path = re.sub("{[a-z_]*}", "x", path.replace("{pipeline}", "web").replace("{number}", "1"))
+        response = full_api.http.request(endpoint.method, path)
+        if endpoint.method != "GET":
+            assert response.json() == {"message": "No organization found"}, endpoint.name
+        elif "x" not in path.split("/"):
+            assert response.status_code == endpoint.success, endpoint.name
+        else:
+            assert (response.status_code, response.json()["message"][-6:]) == (404, " found"), endpoint.name
 
 
 def test_every_filter_of_builds_is_implemented():
@@ -39,30 +39,27 @@ def test_every_filter_of_builds_is_implemented():
             assert set(endpoint.filter_names) <= CONDITIONS.keys() | shapes
 
 
-@pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic abc", "Bearer", "\u00e9"])
-def test_without_a_known_token_the_response_is_401(small, header):
-    headers = {} if header is None else {"Authorization": header.encode("latin-1")}
-    response = httpx.get(f"{small.url}/v2{ACME}", headers=headers)
-    assert response.status_code == 401
-    assert response.json() == {"message": "Authentication required. Please supply a valid API Access Token"}
+def test_without_a_known_token_the_response_is_401(small):
+    for header in (None, "Bearer wrong", "Basic abc", "Bearer", "\u00e9"):
+        headers = {} if header is None else {"Authorization": header.encode("latin-1")}
+        response = httpx.get(f"{small.url}/v2{ACME}", headers=headers)
+        message = "Authentication required. Please supply a valid API Access Token"
+        assert (response.status_code, response.json()) == (401, {"message": message}), header
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("/organizations/nowhere/builds", "No organization found"),
-        ("/organizations/acme/pipelines/none", "No pipeline found"),
-        ("/organizations/acme/pipelines/none/builds", "No pipeline found"),
-        ("/organizations/globex/pipelines/web", "No pipeline found"),
-        ("/organizations/acme/pipelines/web/builds/99999", "No build found"),
-        ("/organizations/acme/pipelines/web/builds/" + "9" * 40, "No build found"),
-        ("/organizations/acme/pipelines/web/builds/x", "No build found"),
-        ("/nothing/here", "No route matches v2/nothing/here"),
-    ],
-)
-def test_what_is_not_there_is_named(api, path, message):
-    response = api(path)
-    assert (response.status_code, response.json()) == (404, {"message": message})
+def test_what_is_not_there_is_named(api):
+    for path, message in {
+        "/organizations/nowhere/builds": "No organization found",
+        "/organizations/acme/pipelines/none": "No pipeline found",
+        "/organizations/acme/pipelines/none/builds": "No pipeline found",
+        "/organizations/globex/pipelines/web": "No pipeline found",
+        "/organizations/acme/pipelines/web/builds/99999": "No build found",
+        "/organizations/acme/pipelines/web/builds/" + "9" * 40: "No build found",
+        "/organizations/acme/pipelines/web/builds/x": "No build found",
+        "/nothing/here": "No route matches v2/nothing/here",
+    }.items():
+        response = api(path)
+        assert (response.status_code, response.json()) == (404, {"message": message}), path
 
 
 def test_an_organization_out_of_reach_looks_absent(small, api_client):
@@ -81,11 +78,12 @@ def test_a_missing_scope_is_named(small, api_client):
     assert response.headers["X-Accepted-OAuth-Scopes"] == "read_builds"
 
 
-def test_a_failure_of_the_sandbox_shows_no_traceback(small, api, monkeypatch):
+@pytest.mark.parametrize("module", ["app", "fault_injection"])
+def test_a_failure_of_the_sandbox_shows_no_traceback(api, monkeypatch, module):
     def fail(*_):
         raise RuntimeError("a secret of the inside")
 
-    monkeypatch.setattr("buildframe.sandbox_server.http.app.parse_page", fail)
+    monkeypatch.setattr(f"buildframe.sandbox_server.http.{module}.parse_page", fail)
     response = api(ACME)
     assert (response.status_code, response.json()) == (500, {"message": "Internal Server Error"})
 
@@ -117,26 +115,23 @@ def test_pages_default_to_30_and_hold_at_most_100(api):
     assert [len(api(ACME, **query).json()) for query in ({}, {"per_page": 7}, {"per_page": 500})] == [30, 7, 100]
 
 
-@pytest.mark.parametrize("page", ["0", "1", "-3", "x", "", "1.5", "\u0662"])
-def test_a_page_that_makes_no_sense_is_the_first(api, page):
-    assert api(ACME, page=page, per_page=2).json() == api(ACME, per_page=2).json()
+def test_a_page_that_makes_no_sense_is_the_first(api):
+    first = [build["id"] for build in api(ACME, per_page=2).json()]
+    pages = {page: api(ACME, page=page, per_page=2).json() for page in ("0", "1", "-3", "x", "", "1.5", "\u0662")}
+    assert {page: [build["id"] for build in builds] for page, builds in pages.items()} == dict.fromkeys(pages, first)
 
 
-def test_a_page_past_the_end_is_empty(api):
+def test_a_page_past_the_end_is_empty_however_far(api):
     response = api("/organizations/acme/pipelines/docs/builds", page=90)
     assert (response.status_code, response.json()) == (200, [])
     assert set(response.links) <= {"first", "prev"}
+    for page in ("999", "9" * 20, "9" * 30):
+        response = api(ACME, page=page)
+        assert (response.status_code, response.json()) == (200, [])
 
 
-@pytest.mark.parametrize("page", ["999", "99999999999999999999", "9" * 30])
-def test_a_page_past_the_end_is_empty_however_far(api, page):
-    response = api(ACME, page=page)
-    assert (response.status_code, response.json()) == (200, [])
-
-
-@pytest.mark.long
 def test_pages_beyond_the_deepest_are_refused(api):
-    with Sandbox(builds=150, days=2, deepest=60) as sandbox:
+    with Sandbox(builds=90, days=2, deepest=60) as sandbox:
         deep = type(api)(sandbox)
         assert deep(ACME, page=2).status_code == 200
         response = deep(ACME, page=3)
@@ -190,13 +185,13 @@ def list_all(api, params):
     return items
 
 
-@pytest.mark.parametrize("name", ["state", "state[]"])
-def test_state(api, builds, name):
-    assert chosen(api, builds, lambda build: build["state"] == "failed", (name, "failed"))
+def test_state(api, builds):
     over = ("passed", "failed", "canceled")
-    assert chosen(api, builds, lambda build: build["state"] in over or build["blocked"], (name, "finished"))
-    assert chosen(api, builds, lambda build: build["blocked"], (name, "blocked"))
-    assert not chosen(api, builds, lambda _: False, (name, "no such state"))
+    for name in ("state", "state[]"):
+        assert chosen(api, builds, lambda build: build["state"] == "failed", (name, "failed"))
+        assert chosen(api, builds, lambda build: build["state"] in over or build["blocked"], (name, "finished"))
+        assert chosen(api, builds, lambda build: build["blocked"], (name, "blocked"))
+        assert not chosen(api, builds, lambda _: False, (name, "no such state"))
 
 
 def test_several_states_and_branches(api, builds):
@@ -209,12 +204,12 @@ def test_several_states_and_branches(api, builds):
     assert chosen(api, builds, keep, *params)
 
 
-@pytest.mark.parametrize("branch", ["*heck*", "main", "m?in", "[m]ain", "nothing", "*", "MAIN"])
-def test_in_branches_only_the_star_is_special(api, builds, branch):
-    def keep(build):
-        return branch == "*" or build["branch"] == branch or (branch == "*heck*" and "heck" in build["branch"])
-
-    assert bool(chosen(api, builds, keep, ("branch", branch))) == (branch in ("*heck*", "main", "*"))
+def test_in_branches_only_the_star_is_special(api, builds):
+    for branch in ("*heck*", "main", "*"):
+        wanted = branch.strip("*")
+        assert chosen(api, builds, lambda build, wanted=wanted: wanted in build["branch"], ("branch", branch))
+    for branch in ("m?in", "m?i*", "[m]ain", "[m]ai*", "nothing", "MAIN", "MAI*"):
+        assert not chosen(api, builds, lambda _: False, ("branch", branch))
 
 
 def test_commits_are_whole(api, builds):
@@ -256,22 +251,20 @@ def test_finished_from(api, builds):
     assert ids == found & {build["id"] for build in modern}
 
 
-@pytest.mark.parametrize(
-    "text", ["yesterday", "2026-10-26T10:00:61", "2026-10-26 25:00", "", "0001-01-01T00:00:00+05:00"]
-)
-def test_a_time_that_cannot_be_read_is_refused(api, text):
-    response = api(ACME, created_from=text)
-    assert response.status_code == 422
-    assert response.json()["errors"] == [{"field": "created_from", "code": "invalid"}]
+def test_a_time_that_cannot_be_read_is_refused(api):
+    for text in ("yesterday", "2026-10-26T10:00:61", "2026-10-26 25:00", "", "0001-01-01T00:00:00+05:00"):
+        response = api(ACME, created_from=text)
+        assert response.status_code == 422, text
+        assert response.json()["errors"] == [{"field": "created_from", "code": "invalid"}], text
 
 
-@pytest.mark.parametrize("separator", ["T", " "])
-def test_a_time_without_a_zone_is_in_utc(api, builds, separator):
+def test_a_time_without_a_zone_is_in_utc(api, builds):
     bound = sorted(build["created_at"] for build in builds if build["created_at"].endswith("Z"))[len(builds) // 2]
-    naive = bound.removesuffix("Z").replace("T", separator)
     with_zone = [build["id"] for build in list_all(api, [("created_from", bound)])]
-    assert [build["id"] for build in list_all(api, [("created_from", naive)])] == with_zone
     assert 0 < len(with_zone) < len(builds)
+    for separator in ("T", " "):
+        naive = bound.removesuffix("Z").replace("T", separator)
+        assert [build["id"] for build in list_all(api, [("created_from", naive)])] == with_zone
 
 
 def test_a_bare_date_and_unknown_parameters_are_fine(api):

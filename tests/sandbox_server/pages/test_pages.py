@@ -156,15 +156,15 @@ class Page(HTMLParser):
 ALLOWED = {"html", "head", "meta", "title", "body", "h1", "dl", "dt", "dd", "article"}
 
 
-@pytest.mark.parametrize("part", ["<script>", "<b>", "=SUM", "DROP TABLE", "日本語"])
-def test_texts_are_shown_and_do_nothing(builds, part):
-    build = next(build for build in builds if part in build["message"])
-    response = httpx.get(build["web_url"])
-    page = Page(response.text)
-    assert build["message"] in page.text
-    assert page.tags <= ALLOWED
-    assert response.headers["content-security-policy"] == "default-src 'none'"
-    assert "<script" not in response.text
+def test_texts_are_shown_and_do_nothing(builds):
+    for part in ("<script>", "<b>", "=SUM", "DROP TABLE", "日本語"):
+        build = next(build for build in builds if part in build["message"])
+        response = httpx.get(build["web_url"])
+        page = Page(response.text)
+        assert build["message"] in page.text
+        assert page.tags <= ALLOWED
+        assert response.headers["content-security-policy"] == "default-src 'none'"
+        assert "<script" not in response.text
 
 
 def test_a_build_page_has_every_job_where_its_address_points(builds):
@@ -186,24 +186,20 @@ def test_a_pipeline_page_names_its_newest_builds(sandbox_api):
 
 def test_a_flaky_tests_page_shows_its_name(sandbox_api):
     for test in sandbox_api.all_pages("/analytics/organizations/acme/suites/rspec/flaky-tests")[:30]:
-        page = Page(httpx.get(test["web_url"]).text)
+        page = Page(sandbox_api.http.get(test["web_url"]).text)
         assert test["name"] in page.text
         assert page.tags <= ALLOWED
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_not_there_is_404(sandbox):
+    for path in (
         "/acme/none", "/acme/web/builds/999999", "/acme/web/builds/x", "/nowhere/web", "/acme",
         "/organizations/acme/agents/x", "/organizations/acme/analytics/suites/rspec/tests/x",
         "/organizations/acme/analytics/suites/none/tests/x", "/avatars/x.svg", "/badges/x.svg", "/deliver/x",
         "/v2/nothing", "/v2/acme/web",
-    ],
-)  # fmt: skip
-def test_what_is_not_there_is_404(sandbox, path):
-    response = httpx.get(sandbox.url + path)
-    assert response.status_code == 404
-    assert response.json() == {"message": f"No route matches {path[1:]}"}
+    ):  # fmt: skip
+        response = httpx.get(sandbox.url + path)
+        assert (response.status_code, response.json()) == (404, {"message": f"No route matches {path[1:]}"})
 
 
 def test_a_badge_shows_the_state_of_the_default_branch(sandbox_api):

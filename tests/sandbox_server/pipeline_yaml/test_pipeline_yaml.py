@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,9 +29,9 @@ def one(text: str) -> PipelineStep:
     return step
 
 
-@pytest.mark.parametrize("text", ["steps:\n- command: make\n", "- command: make\n", '[{"command": "make"}]'])
-def test_steps_are_a_list_or_in_a_map(text: str) -> None:
-    assert steps_of(text) == (PipelineStep(key="step-1", has_key=False, command="make"),)
+def test_steps_are_a_list_or_in_a_map() -> None:
+    for text in ("steps:\n- command: make\n", "- command: make\n", '[{"command": "make"}]'):
+        assert steps_of(text) == (PipelineStep(key="step-1", has_key=False, command="make"),), text
 
 
 EVERY_KIND = """
@@ -105,41 +104,41 @@ def test_every_kind_of_step() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("attributes", "expected"),
-    [
-        ("priority: -3", {"priority": -3}),
-        ("retry: {automatic: true}", {"retries": 2}),
-        ("retry: {automatic: false}", {"retries": 0}),
-        ("retry: {automatic: {limit: 4}}", {"retries": 4}),
-        ("retry: {automatic: {limit: 99}}", {"retries": 10}),
-        ("retry: {automatic: [{exit_status: 1, limit: 1}, {exit_status: 2}]}", {"retries": 2}),
-        ("parallelism: 5", {"parallelism": 5}),
-        ("matrix: [a, 1.10]", {"matrix": {"matrix": ("a", "1.10")}}),
-        ("matrix: {setup: {os: [linux], node: [18, 20]}}", {"matrix": {"os": ("linux",), "node": ("18", "20")}}),
-        ("matrix: {setup: [x], adjustments: [{with: x, skip: true}]}", {"matrix": {"matrix": ("x",)}}),
-        ("soft_fail: true", {"soft_fail": True}),
-        ("soft_fail: []", {"soft_fail": False}),
-        ("skip: because", {"skip": True}),
-        ("skip: false", {"skip": False}),
-        ("if: 'false'", {"skip": True}),
-        ("if: build.branch == 'main'", {"skip": False}),
-        ("timeout_in_minutes: 0", {"timeout_in_minutes": None}),
-        ("timeout_in_minutes: 15", {"timeout_in_minutes": 15}),
-        ("artifact_paths: [a/*, b]", {"artifact_paths": "a/*;b"}),
-        ("branches: '!dev'", {"branches": "!dev"}),
-        ("agents: queue=gpu", {"queue": "gpu"}),
-        ("name: Old name", {"label": "Old name", "key": "old-name"}),
-        ("id: mine", {"key": "mine"}),
-        ("identifier: mine", {"key": "mine"}),
-        ("label: ~", {"label": ""}),
-        ("plugins: [docker]", {}),
-    ],
-)
-def test_attributes(attributes: str, expected: dict[str, Any]) -> None:
-    step = one(f"- command: make\n  {attributes}\n")
-    has_key = expected.get("key") == "mine"
-    assert step == msgspec.structs.replace(PipelineStep(key="step-1", has_key=has_key, command="make"), **expected)
+ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "priority: -3": {"priority": -3},
+    "retry: {automatic: true}": {"retries": 2},
+    "retry: {automatic: false}": {"retries": 0},
+    "retry: {automatic: {limit: 4}}": {"retries": 4},
+    "retry: {automatic: {limit: 99}}": {"retries": 10},
+    "retry: {automatic: [{exit_status: 1, limit: 1}, {exit_status: 2}]}": {"retries": 2},
+    "parallelism: 5": {"parallelism": 5},
+    "matrix: [a, 1.10]": {"matrix": {"matrix": ("a", "1.10")}},
+    "matrix: {setup: {os: [linux], node: [18, 20]}}": {"matrix": {"os": ("linux",), "node": ("18", "20")}},
+    "matrix: {setup: [x], adjustments: [{with: x, skip: true}]}": {"matrix": {"matrix": ("x",)}},
+    "soft_fail: true": {"soft_fail": True},
+    "soft_fail: []": {"soft_fail": False},
+    "skip: because": {"skip": True},
+    "skip: false": {"skip": False},
+    "if: 'false'": {"skip": True},
+    "if: build.branch == 'main'": {"skip": False},
+    "timeout_in_minutes: 0": {"timeout_in_minutes": None},
+    "timeout_in_minutes: 15": {"timeout_in_minutes": 15},
+    "artifact_paths: [a/*, b]": {"artifact_paths": "a/*;b"},
+    "branches: '!dev'": {"branches": "!dev"},
+    "agents: queue=gpu": {"queue": "gpu"},
+    "name: Old name": {"label": "Old name", "key": "old-name"},
+    "id: mine": {"key": "mine", "has_key": True},
+    "identifier: mine": {"key": "mine", "has_key": True},
+    "label: ~": {"label": ""},
+    "plugins: [docker]": {},
+}
+
+
+def test_attributes() -> None:
+    plain = PipelineStep(key="step-1", has_key=False, command="make")
+    assert {attributes: one(f"- command: make\n  {attributes}\n") for attributes in ATTRIBUTES} == {
+        attributes: msgspec.structs.replace(plain, **expected) for attributes, expected in ATTRIBUTES.items()
+    }
 
 
 def test_keys_are_made_from_labels_and_never_shared() -> None:
@@ -158,43 +157,46 @@ def test_anchors_and_merges_are_fine() -> None:
     assert [(step.queue, step.priority) for step in steps_of(text)] == [("q", 1), ("q", 2)]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "`steps` must be a list"),
-        ("steps: []", "`steps` must be a list"),
-        ("just a text", "`steps` must be a list"),
-        ("steps:\n- command: [a\n", "line 3: "),
-        ("steps:\n- label: nothing\n", "line 2: a step must have one of: command,"),
-        ("- 5", "A step must be a map"),
-        ("- trigger: ~", "`trigger` must be the slug of a pipeline"),
-        ("- wait\n- command: {a: b}", "line 2: `command` must be a string or a list of strings"),
-        ("- {command: a, parallelism: 0}", "`parallelism` must be a whole number from 1"),
-        ("- {command: a, parallelism: many}", "`parallelism` must be a whole number from 1"),
-        ("- {command: a, soft_fail: maybe}", "`soft_fail` must be true or false"),
-        ("- {command: a, env: [b]}", "`env` must be a map"),
-        ("- {command: a, env: {b: [c]}}", "`b` must be a string"),
-        ("- {command: a, key: 'a b'}", "`key` must be at most 100"),
-        ("- {command: a, matrix: {setup: {}}}", "`matrix` must be"),
-        ("- {command: a, depends_on: b}", "needs 'b', which does not exist"),
-        ("- {command: a, key: x}\n- {command: b, key: x}", "same key"),
-        ("- {command: a, key: x, depends_on: y}\n- {command: b, key: y, depends_on: x}", "depend on each other"),
-        ("- {command: a, key: upload}", "The key `upload`"),
-        ("- {command: a, parallelism: 501}", "at most 500"),
-        ("- group: a\n  steps: [{group: b, steps: [wait]}]", "a group cannot be in another"),
-        ("- group: a", "`steps` must be a list"),
-        ("a: &a [*a]\nsteps: *a", "contains itself"),
-        ("? [a]\n: b", "a name must be a string"),
-        ("- command: \x00", "The text is not valid YAML"),
-        ("- !!python/object/apply:os.system [ls]", "A step must be a map"),
-        ("[" * 20_000, "nested too deeply"),
-        ("a" * 70_000, "longer than"),
-    ],
-)
-def test_what_is_wrong_is_said(text: str, says: str) -> None:
-    found = parse_configuration(text)
-    assert says in (found.problem or "")
-    assert found == ParsedSteps(problem=found.problem)
+WRONG_TEXTS = {
+    "": "`steps` must be a list",
+    "steps: []": "`steps` must be a list",
+    "just a text": "`steps` must be a list",
+    "steps:\n- command: [a\n": "line 3: ",
+    "steps:\n- label: nothing\n": "line 2: a step must have one of: command,",
+    "- 5": "A step must be a map",
+    "- trigger: ~": "`trigger` must be the slug of a pipeline",
+    "- wait\n- command: {a: b}": "line 2: `command` must be a string or a list of strings",
+    "- {command: a, parallelism: 0}": "`parallelism` must be a whole number from 1",
+    "- {command: a, parallelism: many}": "`parallelism` must be a whole number from 1",
+    "- {command: a, soft_fail: maybe}": "`soft_fail` must be true or false",
+    "- {command: a, env: [b]}": "`env` must be a map",
+    "- {command: a, env: {b: [c]}}": "`b` must be a string",
+    "- {command: a, key: 'a b'}": "`key` must be at most 100",
+    "- {command: a, matrix: {setup: {}}}": "`matrix` must be",
+    "- {command: a, depends_on: b}": "needs 'b', which does not exist",
+    "- {command: a, key: x}\n- {command: b, key: x}": "same key",
+    "- {command: a, key: x, depends_on: y}\n- {command: b, key: y, depends_on: x}": "depend on each other",
+    "- {command: a, key: upload}": "The key `upload`",
+    "- {command: a, parallelism: 501}": "at most 500",
+    "- group: a\n  steps: [{group: b, steps: [wait]}]": "a group cannot be in another",
+    "- group: a": "`steps` must be a list",
+    "a: &a [*a]\nsteps: *a": "contains itself",
+    "? [a]\n: b": "a name must be a string",
+    "- command: \x00": "The text is not valid YAML",
+    "- !!python/object/apply:os.system [ls]": "A step must be a map",
+    "[" * 1_000: "nested too deeply",
+    "a" * 70_000: "longer than",
+}
+
+
+def test_what_is_wrong_is_said() -> None:
+    problems = {}
+    for text, says in WRONG_TEXTS.items():
+        found = parse_configuration(text)
+        problem = found.problem or ""
+        assert found == ParsedSteps(problem=found.problem), text[:60]
+        problems[text[:60]] = says if says in problem else problem
+    assert problems == {text[:60]: says for text, says in WRONG_TEXTS.items()}
 
 
 def test_bombs_of_aliases_do_no_harm() -> None:
@@ -206,7 +208,7 @@ def test_bombs_of_aliases_do_no_harm() -> None:
 
 
 @given(st.text() | st.text(alphabet="- \n:{}[],*&?|>'\"!%@`abcsteps wait"))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_text_makes_an_exception(text: str) -> None:
     found = parse_configuration(text)
     assert bool(found.steps) == (found.problem is None)
@@ -267,9 +269,8 @@ def with_needs(steps: list[PipelineStep], place: int) -> st.SearchStrategy[Pipel
     return needs.map(lambda chosen: msgspec.structs.replace(steps[place], needs=chosen))
 
 
-@pytest.mark.long
 @given(STEPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_yaml_written_gives_the_steps_again(steps: tuple[PipelineStep, ...]) -> None:
     assert steps_of(format_yaml(steps)) == steps
 
@@ -328,14 +329,12 @@ def test_visual_steps_are_returned_as_they_were_sent() -> None:
     assert (bare["name"], bare["command"], bare["agent_query_rules"]) == (None, "", [])
 
 
-@pytest.mark.parametrize(
-    ("steps", "says"),
-    [
+def test_visual_steps_that_cannot_be() -> None:
+    wrong: list[tuple[list[dict[str, Any]], str]] = [
         ([], "at least 1 job"),
         ([{"type": "trigger"}], "`trigger_project_slug`"),
         ([{"type": "script", "timeout_in_minutes": 10**30}], "`timeout_in_minutes`"),
         ([{"type": "script"}] * (MAX_JOBS + 1), f"at most {MAX_JOBS}"),
-    ],
-)
-def test_visual_steps_that_cannot_be(steps: list[dict[str, Any]], says: str) -> None:
-    assert says in (parse_visual_steps(steps).problem or "")
+    ]
+    for steps, says in wrong:
+        assert says in (parse_visual_steps(steps).problem or "")

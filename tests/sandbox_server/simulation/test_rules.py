@@ -29,21 +29,18 @@ def build(*states, started=1, cancel_reason=None, branch="main", seq=1, state="r
     )
 
 
-@pytest.mark.parametrize(
-    ("states", "more", "expected"),
-    [
-        (["scheduled"], {"started": None}, "scheduled"),
-        (["running", "waiting"], {}, "running"),
-        (["passed", "scheduled"], {}, "running"),
-        (["failed", "running"], {}, "failing"),
-        (["failed", "waiting_failed"], {}, "failed"),
-        (["passed", "broken", "passed"], {}, "passed"),
-        (["passed", "canceling"], {"cancel_reason": "manually"}, "canceling"),
-        (["failed", "canceled"], {"cancel_reason": "manually"}, "canceled"),
-    ],
-)
-def test_a_build_follows_from_its_jobs(states, more, expected):
-    assert rules.build_state(build(*states, **more))[0] == expected
+def test_a_build_follows_from_its_jobs():
+    for states, expected, more in (
+        (["scheduled"], "scheduled", {"started": None}),
+        (["running", "waiting"], "running", {}),
+        (["passed", "scheduled"], "running", {}),
+        (["failed", "running"], "failing", {}),
+        (["failed", "waiting_failed"], "failed", {}),
+        (["passed", "broken", "passed"], "passed", {}),
+        (["passed", "canceling"], "canceling", {"cancel_reason": "manually"}),
+        (["failed", "canceled"], "canceled", {"cancel_reason": "manually"}),
+    ):
+        assert rules.build_state(build(*states, **more))[0] == expected, states
 
 
 def test_a_retried_failure_no_longer_counts():
@@ -53,32 +50,27 @@ def test_a_retried_failure_no_longer_counts():
     assert rules.build_state(one)[0] == "passed"
 
 
-@pytest.mark.parametrize(
-    ("states", "expected"),
-    [
-        ([], "ready"),
-        (["passed", "broken"], "ready"),
-        (["passed", "running"], "waiting"),
-        (["failed", "running"], "failed"),
-    ],
-)
-def test_a_job_waits_for_what_it_needs(states, expected):
-    latest = build(*states).latest()
-    assert rules.readiness(tuple(latest), latest) == expected
+def test_a_job_waits_for_what_it_needs():
+    expected = {
+        (): "ready",
+        ("passed", "broken"): "ready",
+        ("passed", "running"): "waiting",
+        ("failed", "running"): "failed",
+    }
+    latest = {states: build(*states).latest() for states in expected}
+    assert {states: rules.readiness(tuple(jobs), jobs) for states, jobs in latest.items()} == expected
 
 
-@pytest.mark.parametrize(
-    ("was_lost", "lost", "failed", "allowed", "expected"),
-    [
-        (False, 0, 0, 0, False),
-        (False, 0, 0, 1, True),
-        (False, 0, 1, 1, False),
-        (True, 0, 5, 0, True),
-        (True, 2, 0, 9, False),
-    ],
-)
-def test_automatic_retries(was_lost, lost, failed, allowed, expected):
-    assert rules.should_retry(was_lost, lost, failed, allowed) is expected
+def test_automatic_retries():
+    """By whether its agent was lost, the attempts that were lost and that failed before, and those allowed."""
+    expected = {
+        (False, 0, 0, 0): False,
+        (False, 0, 0, 1): True,
+        (False, 0, 1, 1): False,
+        (True, 0, 5, 0): True,
+        (True, 2, 0, 9): False,
+    }
+    assert {attempts: rules.should_retry(*attempts) for attempts in expected} == expected
 
 
 def test_jobs_wait_by_priority_then_by_time():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from buildframe.sandbox_server import Sandbox
@@ -9,7 +11,6 @@ from buildframe.sandbox_server.db.tokens import SCOPES
 from buildframe.sandbox_server.world.steps import Trigger
 from tests.sandbox_server.planted_pipelines import (
     HOUR,
-    SOMEONE,
     Planted,
     assert_whole,
     block,
@@ -42,40 +43,42 @@ def api(api_client):
         assert_whole(sandbox)
 
 
-@pytest.fixture(params=STEPS)
-def begun(api, request):
-    """A pipeline, and how its builds end."""
+def planted(api):
+    """The pipelines by name."""
     Planted(api, step("work"), slug="child")
-    steps, state, blocked = STEPS[request.param]
-    return Planted(api, *steps), state, blocked
+    return {name: Planted(api, *steps, slug=re.sub("[, ]+", "-", name)) for name, (steps, _, _) in STEPS.items()}
 
 
-@pytest.mark.long
-def test_what_is_created_or_rebuilt_is_scheduled_at_first(api, begun):
-    pipeline, state, blocked = begun
-    created = api.http.post(pipeline.path, json={"commit": "HEAD", "branch": "main"}).json()
-    rebuilt = api.http.put(f"{created['url']}/rebuild").json()
-    for build in (created, rebuilt):
-        assert (build["state"], build["blocked"], build["started_at"], build["finished_at"]) == (
-            "scheduled", False, None, None,
-        )  # fmt: skip
+def test_what_is_created_or_rebuilt_is_scheduled_at_first(api):
+    builds = {}
+    for name, pipeline in planted(api).items():
+        created = api.http.post(pipeline.path, json={"commit": "HEAD", "branch": "main"}).json()
+        rebuilt = api.http.put(f"{created['url']}/rebuild").json()
+        builds[name] = created, rebuilt
+        for build in builds[name]:
+            assert (build["state"], build["blocked"], build["started_at"], build["finished_at"]) == (
+                "scheduled", False, None, None,
+            )  # fmt: skip
+        assert pipeline.numbers(state="scheduled") == [rebuilt["number"], created["number"]]
     assert_whole(api.sandbox)
-    assert pipeline.numbers(state="scheduled") == [rebuilt["number"], created["number"]]
     api.sandbox.clock.advance(2 * HOUR)
-    for build in (created, rebuilt):
-        over = api.http.get(build["url"]).json()
-        assert (over["state"], over["blocked"]) == (state, blocked)
+    ends = {}
+    for name, both in builds.items():
+        over = [api.http.get(build["url"]).json() for build in both]
+        ends[name] = [(build["state"], build["blocked"]) for build in over]
+    assert ends == {name: [(state, blocked)] * 2 for name, (_, state, blocked) in STEPS.items()}
 
 
-@pytest.mark.long
-def test_until_it_begins_it_can_be_canceled(api, begun):
-    pipeline, *_ = begun
-    run = pipeline.create()
-    canceled = api.http.put(f"{pipeline.path}/{run.number}/cancel")
-    assert (canceled.status_code, canceled.json()["state"]) == (200, "canceled")
+def test_until_it_begins_it_can_be_canceled(api):
+    runs = {name: (pipeline, pipeline.create()) for name, pipeline in planted(api).items()}
+    for name, (pipeline, run) in runs.items():
+        canceled = api.http.put(f"{pipeline.path}/{run.number}/cancel")
+        assert (canceled.status_code, canceled.json()["state"]) == (200, "canceled"), name
     assert_whole(api.sandbox)
-    assert pipeline.after(run) == pipeline.get(run)
-    assert pipeline.get(run)["state"] == "canceled"
+    before = {name: pipeline.get(run) for name, (pipeline, run) in runs.items()}
+    assert {build["state"] for build in before.values()} == {"canceled"}
+    api.sandbox.clock.advance(2 * HOUR)
+    assert {name: pipeline.get(run) for name, (pipeline, run) in runs.items()} == before
 
 
 def test_until_it_begins_nothing_can_be_unblocked_and_a_newer_build_skips_it(api):
@@ -100,7 +103,8 @@ def test_it_begins_also_when_the_sandbox_was_stopped_before(api_client, tmp_path
         again.clock.advance(HOUR)
         build = api_client(again)(f"/organizations/acme/pipelines/planted/builds/{run.number}").json()
         assert (build["blocked"], jobs_of(build)) == (True, {"a": "blocked", "b": "waiting"})
-        again._simulator.unblock(run.id, job_of(build, "a")["id"], SOMEONE)
+        unblock = api_client(again, again.token(SCOPES)).http.put(job_of(build, "a")["unblock_url"])
+        assert unblock.json()["state"] == "unblocked"
         assert_whole(again)
 
 

@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.steps import Trigger
 from tests.sandbox_server.planted_pipelines import FAILS, SOMEONE, Planted, assert_whole, block, runs_of, step, wait
-
-pytestmark = pytest.mark.long
 
 numbers = st.integers(0, 10**6)
 kinds = ["create", "cancel", "rebuild", "unblock", "forget", "rename", "archive", "drop", "advance", "push", "reopen"]

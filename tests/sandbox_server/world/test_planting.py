@@ -23,8 +23,6 @@ from buildframe.sandbox_server.world.model import World
 from buildframe.sandbox_server.world.pipelines import PipelineRegistry, initial_pipelines
 from buildframe.sandbox_server.world.planting import EXAMPLE_SEED
 
-pytestmark = pytest.mark.long
-
 SEEDS = range(2, 32)
 SIZE = 280, 14  # builds and days
 SECOND = 1_000_000
@@ -128,6 +126,7 @@ def assert_rate(failed: int, n: int, rate: float) -> None:
     assert min(stats.binom.cdf(failed, n, rate), stats.binom.sf(failed - 1, n, rate)) > RARE, (failed, n, rate)
 
 
+@pytest.mark.long
 def test_seeds_differ_in_what_is_planted(months):
     empty = [month for month in months if month.truth == Truth()]
     assert 3 <= len(empty) <= 9
@@ -142,6 +141,7 @@ def test_seeds_differ_in_what_is_planted(months):
     assert {one.exit_status for _, one in planted(months, "storms")} == {-1, 1}
 
 
+@pytest.mark.long
 def test_a_seed_plants_the_same_again_and_no_step_has_two_anomalies(months):
     for month in months[:10]:
         assert make_world(month.world.seed, *SIZE, UNTIL).truth == month.truth
@@ -152,6 +152,7 @@ def test_a_seed_plants_the_same_again_and_no_step_has_two_anomalies(months):
         assert len(steps) == len(set(steps))
 
 
+@pytest.mark.long
 def test_steps_became_slower_by_their_factor_at_their_instant(months):
     errors = []
     for month, slower in planted(months, "slower_steps"):
@@ -165,6 +166,7 @@ def test_steps_became_slower_by_their_factor_at_their_instant(months):
     assert np.abs(np.mean(errors)) < 4 / np.sqrt(len(errors))
 
 
+@pytest.mark.long
 def test_no_other_step_changed(months):
     for month in months:
         changed = {(one.pipeline, one.step_key) for one in month.truth.slower_steps}
@@ -181,6 +183,7 @@ def largest_shift(values: np.ndarray) -> float:
     return float(np.abs(sums / values.std() / np.sqrt(after * (n - after) / n)).max())
 
 
+@pytest.mark.long
 def test_flaky_steps_fail_at_their_rates(months):
     expected, failed = 0.0, 0
     for month, flaky in planted(months, "flaky_steps"):
@@ -190,6 +193,7 @@ def test_flaky_steps_fail_at_their_rates(months):
     assert failed == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.long
 def test_some_commits_fail_early_in_every_attempt_and_waste_the_work_of_others(months):
     wasted = []
     for month, failing in planted(months, "failing_steps"):
@@ -204,6 +208,7 @@ def test_some_commits_fail_early_in_every_attempt_and_waste_the_work_of_others(m
     assert np.median(wasted) > 120
 
 
+@pytest.mark.long
 def test_no_other_step_fails_often(months):
     for month in months:
         bad = {(one.pipeline, one.step_key) for one in (*month.truth.flaky_steps, *month.truth.failing_steps)}
@@ -214,6 +219,7 @@ def test_no_other_step_fails_often(months):
         assert set(counts.index[chance < RARE]) <= bad, month.world.seed
 
 
+@pytest.mark.long
 def test_commits_are_built_twice_as_often_as_planted(months):
     for month in months:
         pushed = month.builds[month.builds["is_pushed"]]
@@ -227,6 +233,7 @@ def test_commits_are_built_twice_as_often_as_planted(months):
         assert not again[~expected].any()
 
 
+@pytest.mark.long
 def test_all_jobs_of_a_storm_fail_and_no_other_period_is_one(months):
     seen = 0
     for month in months:
@@ -244,6 +251,7 @@ def test_all_jobs_of_a_storm_fail_and_no_other_period_is_one(months):
     assert seen >= 0.9 * len(planted(months, "storms"))
 
 
+@pytest.mark.long
 def test_jobs_of_short_queues_wait_longer(months):
     waits: dict[bool, list[float]] = {True: [], False: []}
     for month in months:
@@ -255,6 +263,7 @@ def test_jobs_of_short_queues_wait_longer(months):
     assert np.median(waits[True]) > 4 * np.median(waits[False])
 
 
+@pytest.mark.long
 def test_a_broken_branch_fails_throughout_and_other_steps_never_so_often_in_a_row(months):
     for month, broken in planted(months, "broken_branches"):
         builds = month.builds[(month.builds["pipeline"] == broken.pipeline) & (month.builds["branch"] == broken.branch)]
@@ -274,6 +283,7 @@ def test_a_broken_branch_fails_throughout_and_other_steps_never_so_often_in_a_ro
         assert set(streaks.index[streaks > 4]) <= known, month.world.seed
 
 
+@pytest.mark.long
 def test_planted_tests_flake_at_their_rates(months):
     for month, flaky in planted(months, "flaky_tests"):
         world, entries = month.world, PipelineRegistry(initial_pipelines(month.world))
