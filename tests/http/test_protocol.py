@@ -110,9 +110,8 @@ def test_a_valid_slug_is_suggested() -> None:
         "web\n": "web",
         "we\x1b[31mb": "we-31mb",
     }
-    cases = [
-        (slug, rf"^pipeline=[^\x1b\n]* is not a slug: .* Did you mean '{meant}'\?$") for slug, meant in slugs.items()
-    ]
+    words = r"^pipeline=[^\x1b\n]* is not a slug: .* Did you mean "
+    cases = [(slug, rf"{words}'{meant}'\?$") for slug, meant in slugs.items()]
     assert wrong_refusals(cases, lambda slug: protocol.request_for(spec.get_pipeline, "acme", slug)) == {}
 
 

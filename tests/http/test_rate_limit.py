@@ -52,16 +52,14 @@ def simulated_requests(draw: st.DrawFn) -> SimulatedRequests:
     )
 
 
-@pytest.mark.long
 @given(simulated_requests(), st.floats(0, 60))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_at_most_one_request_is_refused_per_window(simulated: SimulatedRequests, start: float) -> None:
     simulated.run(1000.0 + start)
     assert max(simulated.service.refused.values()) <= 1
     assert simulated.state.seconds_until_free(simulated.ended_at + 3600.0) == 0.0
 
 
-@pytest.mark.long
 @given(simulated_requests(), st.sampled_from([0.05, 0.3]))
 @settings(deadline=None, max_examples=100)
 def test_all_requests_succeed_within_the_limit_although_responses_are_lost(
@@ -75,16 +73,16 @@ def test_all_requests_succeed_within_the_limit_although_responses_are_lost(
 @pytest.mark.parametrize(("window", "latency", "windows"), [(3.0, 0.02, 20), (60.0, 0.3, 4)])
 def test_all_requests_are_sent_as_early_as_the_limit_allows(window: float, latency: float, windows: int) -> None:
     late, refused = {}, {}
-    for settings in itertools.product(PREDICTABLE_ROUNDINGS, (False, True), (False, True), (0.0, 0.31, 0.77)):
-        rounding, spread, by_request, phase = settings
+    for case in itertools.product(PREDICTABLE_ROUNDINGS, (False, True), (False, True), (0.0, 0.31, 0.77)):
+        rounding, spread, by_request, phase = case
         service = LimitedService(50, window, rounding, phase, by_request)
         start = 100 * window + phase + 0.2
         simulated = SimulatedRequests(service, 50 * windows, 8, latency, spread).run(start)
         took, most = simulated.ended_at - (100 * window + phase), 1.05 * windows * window - 0.9 * window
         if took > most:
-            late[settings] = took
+            late[case] = took
         if sum(service.refused.values()) > 1:  # a service's rounding is learned once
-            refused[settings] = service.refused
+            refused[case] = service.refused
     assert (late, refused) == ({}, {})
 
 

@@ -48,7 +48,7 @@ def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> A
 
 
 @given(builds)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_build_is_sent_unchanged(properties: dict[str, Any]) -> None:
     assert body(spec.create_build, "acme", "web", **properties) == properties
 
@@ -124,9 +124,8 @@ def test_one_error_names_all_wrong_arguments() -> None:
 
 def test_a_new_pipeline_is_either_yaml_or_steps() -> None:
     cases = [(given, r"either configuration \(YAML\) or steps") for given in ({}, {"configuration": "a", "steps": []})]
-    assert (
-        wrong_refusals(cases, lambda one: protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, **one)) == {}
-    )
+    create = spec.create_pipeline
+    assert wrong_refusals(cases, lambda one: protocol.request_for(create, "acme", **PIPELINE, **one)) == {}
 
 
 def test_broken_yaml_is_not_sent() -> None:
@@ -172,7 +171,7 @@ def test_only_a_valid_slug_is_sent() -> None:
 def test_an_update_says_how_teams_are_changed_and_that_null_is_no_value() -> None:
     with pytest.raises(BadInput, match=r"set_team\(\) and remove_team\(\)"):
         protocol.request_for(spec.update_pipeline, "acme", "web", teams=[TEAM])
-    with pytest.raises(BadInput, match="description.*Leave it out"):
+    with pytest.raises(BadInput, match=r"description.*Leave it out"):
         protocol.request_for(spec.update_pipeline, "acme", "web", description=None)
 
 
@@ -192,7 +191,7 @@ def test_other_uuids_and_levels_are_checked_too() -> None:
         protocol.request_for(spec.get_team_pipeline, "acme", TEAM, "web")
     with pytest.raises(BadInput, match="user's UUID"):
         protocol.request_for(spec.get_member, "acme", "ada")
-    with pytest.raises(BadInput, match="access_level.*read_only, build_and_read"):
+    with pytest.raises(BadInput, match=r"access_level.*read_only, build_and_read"):
         protocol.request_for(spec.update_team_pipeline, "acme", TEAM, TEAM, access_level="admin")
 
 

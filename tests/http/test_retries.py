@@ -184,7 +184,7 @@ def test_canceling_ends_a_wait() -> None:
 
 def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     budget = RequestBudget(seconds=90)
-    with pytest.raises(bf.DeadlineExceeded, match="deadline=90s.*100 s: because"):
+    with pytest.raises(bf.DeadlineExceeded, match=r"deadline=90s.*100 s: because"):
         budget.wait(100.0, "because")
     assert budget.seconds_left is not None
     over = RequestBudget(seconds=0.01)

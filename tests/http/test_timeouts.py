@@ -252,16 +252,15 @@ def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
     ours.load_verify_locations(tmp_path / "localhost.pem")
 
     def answer(near: socket.socket) -> None:
-        with theirs.wrap_socket(near, server_side=True) as secured:
+        with suppress(OSError), theirs.wrap_socket(near, server_side=True) as secured:
             for _ in range(2):
                 secured.recv(65_536)
                 secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
             secured.recv(65_536)
             secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n[")
-            with suppress(OSError):
-                for _ in range(DRIPS):
-                    time.sleep(0.1)
-                    secured.sendall(b" ")
+            for _ in range(DRIPS):
+                time.sleep(0.1)
+                secured.sendall(b" ")
 
     with listener(answer) as where:
         url = f"https://localhost:{where.rpartition(':')[2]}"
@@ -454,13 +453,12 @@ def test_an_export_and_a_sync_end_at_their_deadlines(
     scripted: Start, tmp_path: Path, run: Callable[..., tuple[int, str]]
 ) -> None:
     file = tmp_path / "out.parquet"
-    for table in ("builds", "pipelines"):
-        words = ("export", str(file), table, "--deadline", "0.3s")
-        status, said = run(*words, url=scripted(DRIPPING["body"]).url)
-        assert status == 124
-        assert said.startswith("buildframe: --deadline=0.3s has passed")
-        assert not file.exists()
-    words = ("sync", str(tmp_path / "ci"), "--deadline", "0.3s")
+    words = ("export", str(file), "builds", "--deadline", "1s")
+    status, said = run(*words, url=scripted(DRIPPING["body"]).url)
+    assert status == 124
+    assert said.startswith("buildframe: --deadline=1s has passed")
+    assert not file.exists()
+    words = ("sync", str(tmp_path / "ci"), "--deadline", "1s")
     status, said = run(*words, url=scripted(DRIPPING["headers"]).url)
     assert status == 124
     assert said.endswith("Nothing was committed; the store is unchanged.\n")
