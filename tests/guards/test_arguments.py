@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import itertools
-import re
 import traceback
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -105,8 +104,6 @@ def test_numbers_may_be_those_of_numpy(ci: Workspace) -> None:
     assert plots.shortened("a/long/name", np.int64(5)) == plots.shortened("a/long/name", width=np.int8(5)) == "a/…me"
 
 
-
-
 def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted) -> None:
     ws = bf.connect("acme", base_url=server.url, token="a-test-token")
     calls = itertools.product(
@@ -119,49 +116,45 @@ def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted) -> None:
 
 def test_options_that_lists_do_not_have(server: Scripted, tmp_path: Path) -> None:
     ws: Any = bf.connect("acme", base_url=server.url, token="a-test-token")
-    assert wrong_refusals(
-        [
-            (lambda: ws.flaky_tests("rspec", per_page=5), "per_page.*always reads all pages.*search, branch, period"),
-            (lambda: ws.pipelines(page=2), "page.*always reads all pages"),
-            (lambda: ws.members(sort="name"), r"members\(\) has no option 'sort'. Sort the frame"),
-            (
-                lambda: ws.pipelines(nonsense=True),
-                r"Options of pipelines\(\): name, repository, progress, .*, raw, page_size",
-            ),
-            (lambda: ws.team_pipelines(teem=ID), r"no option 'teem'\. Did you mean 'team'"),
-            (lambda: ws.pipeline("web").build(numbr=3), r"no option 'numbr'\. Did you mean 'number'"),
-            (lambda: ws.builds("7d"), r"builds\(\) takes nothing without a name\. .*created_from"),
-            (lambda: bf.connect("acme", "t"), r"connect\(\) takes only organization without a name.*token"),  # type: ignore[misc]
-            (lambda: bf.Store(tmp_path).clean("30d", "7d"), r"clean\(\) takes only keep without a name"),  # type: ignore[call-arg]
-            (lambda: bf.Store(tmp_path, asof="7d"), r"Store\(\) has no option 'asof'. Did you mean 'as_of'"),  # type: ignore[call-arg]
-            (lambda: ws.set_team(3, ID, "read_only"), "pipeline=3: pass a slug"),
-            (lambda: ws.set_team(None, ID, "read_only"), "pipeline=None: pass a slug"),
-            (lambda: ws.remove_team(3, ID), "pipeline=3: pass a slug"),
-            (lambda: ws.remove_team(None, ID), "pipeline=None: pass a slug"),
-            (lambda: ws.pipeline("web?page=2"), "Did you mean 'web'"),
-            (lambda: ws.pipeline("https://buildkite.com/acme/web?branch=main#x"), "Did you mean 'web'"),
-            (lambda: ws.builds(pipelines=["web", "api"]), r"For several, select rows: frame\["),
-            *(
+    assert (
+        wrong_refusals(
+            [
                 (
-                    lambda method=method: method(pipeline="web"),
-                    rf"has no option 'pipeline'\. For one pipeline, use ws\.pipeline\('web'\)\.{method.__name__}\(\)\.$",
-                )
-                for method in (ws.builds, ws.jobs, ws.history)
-            ),
-        ],
-        lambda call: call(),
-    ) == {}
+                    lambda: ws.flaky_tests("rspec", per_page=5),
+                    "per_page.*always reads all pages.*search, branch, period",
+                ),
+                (lambda: ws.pipelines(page=2), "page.*always reads all pages"),
+                (lambda: ws.members(sort="name"), r"members\(\) has no option 'sort'. Sort the frame"),
+                (
+                    lambda: ws.pipelines(nonsense=True),
+                    r"Options of pipelines\(\): name, repository, progress, .*, raw, page_size",
+                ),
+                (lambda: ws.team_pipelines(teem=ID), r"no option 'teem'\. Did you mean 'team'"),
+                (lambda: ws.pipeline("web").build(numbr=3), r"no option 'numbr'\. Did you mean 'number'"),
+                (lambda: ws.builds("7d"), r"builds\(\) takes nothing without a name\. .*created_from"),
+                (lambda: bf.connect("acme", "t"), r"connect\(\) takes only organization without a name.*token"),  # type: ignore[misc]
+                (lambda: bf.Store(tmp_path).clean("30d", "7d"), r"clean\(\) takes only keep without a name"),  # type: ignore[call-arg]
+                (lambda: bf.Store(tmp_path, asof="7d"), r"Store\(\) has no option 'asof'. Did you mean 'as_of'"),  # type: ignore[call-arg]
+                (lambda: ws.set_team(3, ID, "read_only"), "pipeline=3: pass a slug"),
+                (lambda: ws.set_team(None, ID, "read_only"), "pipeline=None: pass a slug"),
+                (lambda: ws.remove_team(3, ID), "pipeline=3: pass a slug"),
+                (lambda: ws.remove_team(None, ID), "pipeline=None: pass a slug"),
+                (lambda: ws.pipeline("web?page=2"), "Did you mean 'web'"),
+                (lambda: ws.pipeline("https://buildkite.com/acme/web?branch=main#x"), "Did you mean 'web'"),
+                (lambda: ws.builds(pipelines=["web", "api"]), r"For several, select rows: frame\["),
+                *(
+                    (
+                        lambda method=method: method(pipeline="web"),
+                        rf"has no option 'pipeline'\. .*, use ws\.pipeline\('web'\)\.{method.__name__}\(\)\.$",
+                    )
+                    for method in (ws.builds, ws.jobs, ws.history)
+                ),
+            ],
+            lambda call: call(),
+        )
+        == {}
+    )
     assert server.requests == []
-
-
-
-
-
-
-
-
-
-
 
 
 # --- functions
@@ -226,10 +219,6 @@ def test_functions_refuse_values_of_another_type() -> None:
     assert wrong_refusals(cases, lambda call: call()) == {}
 
 
-
-
-
-
 def test_the_settings_of_a_sandbox_are_checked() -> None:
     sandbox: Any = bf.sandbox
     cases: list[tuple[dict[str, Any], str]] = [
@@ -255,8 +244,6 @@ def test_the_settings_of_a_sandbox_are_checked() -> None:
     assert wrong_refusals(cases, lambda settings: Sandbox(**settings)) == {}
 
 
-
-
 def test_quotas_patience_and_faults_that_mean_nothing_are_refused() -> None:
     cases: list[tuple[Callable[[], object], str]] = [
         (lambda: Quota(organization=-1), "organization=-1 must be a number of requests from 0"),
@@ -278,10 +265,6 @@ def test_quotas_patience_and_faults_that_mean_nothing_are_refused() -> None:
         (lambda: Fault(["status"]), r"kind=\['status'\]: pass text"),  # type: ignore[arg-type]
     ]
     assert wrong_refusals(cases, lambda call: call()) == {}
-
-
-
-
 
 
 def test_methods_of_a_sandbox_refuse_values_of_another_type() -> None:
@@ -371,8 +354,6 @@ def test_required_arguments_are_named_without_the_class_that_defines_the_method(
     assert server.requests == []
 
 
-
-
 def test_options_of_an_object_store_are_text(tmp_path: Path) -> None:
     cases = [(options, "storage_options must be a dict") for options in ({3: "a"}, {None: "a"}, {"a": 3})]
     assert wrong_refusals(cases, lambda options: bf.Store(tmp_path, storage_options=options)) == {}
@@ -403,7 +384,3 @@ def test_properties_of_a_store_refuse_numbers_that_python_does_not_print(tmp_pat
     names, times = ("version", "as_of", "covers"), (10**5000, [10**5000])
     cases = [((name, as_of), "at most 300 digits") for name in names for as_of in times]
     assert wrong_refusals(cases, lambda one: getattr(bf.Store(tmp_path, as_of=one[1]), one[0])) == {}
-
-
-
-

@@ -25,7 +25,6 @@ from tests import preloaded
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Listing, Responder, evenly, listing
 
-
 BUILDS = evenly(1500, every=40, jobs=1)
 LONGEST = 60  # seconds until a child that does not end is a failure; each should take some two
 
@@ -256,7 +255,14 @@ BEGUN = b"HTTP/1.1 201 Created\r\nContent-Length: 900\r\n\r\n{"
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("action", "head"),
-    [("create_build", b""), ("create_build", BEGUN), ("cancel", b""), ("rebuild", BEGUN), ("delete", b""), ("get", b"")],
+    [
+        ("create_build", b""),
+        ("create_build", BEGUN),
+        ("cancel", b""),
+        ("rebuild", BEGUN),
+        ("delete", b""),
+        ("get", b""),
+    ],
 )
 def test_an_interrupted_action_says_that_its_outcome_is_unknown(scripted: Any, action: str, head: bytes) -> None:
     reached, over = threading.Event(), threading.Event()

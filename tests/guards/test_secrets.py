@@ -254,8 +254,6 @@ def test_webhooks() -> None:
     fails(lambda: webhooks.verify([SECRET], BODY, SECRET), ValueError)  # type: ignore[list-item]
 
 
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> bf.Store:
     kept = bf.Store(tmp_path_factory.mktemp("stores") / "ci")
@@ -272,8 +270,6 @@ def test_the_receiver_refuses_secrets_and_settings(store: bf.Store) -> None:
     for wrong in settings:
         call = functools.partial(receiver.application, store, [SECRET], **wrong)
         fails(call, BuildframeError, TypeError, AttributeError)
-
-
 
 
 def test_the_receiver_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
