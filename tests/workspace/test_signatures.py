@@ -73,6 +73,7 @@ def test_dtypes_in_docstrings_are_those_of_frames(ci: Workspace) -> None:
     assert all(re.search(rf"^ +{name} +{re.escape(dtype)} ", document, re.MULTILINE) for name, dtype in dtypes.items())
 
 
+@pytest.mark.long
 def test_static_tools_complete_each_keyword() -> None:
     for name, method in METHODS:
         call = name.replace("PipelineWorkspace", "ci.pipeline('web')").replace("Workspace", "ci") + "("
