@@ -133,11 +133,6 @@ def test_other_lists_keep_their_filters_when_links_are_missing(scripted: Any) ->
     assert all("branch=main" in path for path in server.requests)
 
 
-def test_all_pages_of_a_service_that_allows_fewer_rows_are_read(scripted: Any) -> None:
-    server = scripted(says(rows(1, 30), Link=None), says(rows(31, 60), Link=None), says(rows(61, 67), Link=None))
-    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 67
-
-
 def test_a_proxy_that_drops_link_and_page_makes_other_lists_an_error(scripted: Any) -> None:
     server = scripted(says(rows(1, 100), Link=None))
     ws = bf.connect("acme", base_url=server.url, token=TOKEN)
@@ -170,15 +165,6 @@ def test_a_full_page_that_lacks_only_its_next_link_does_not_end_a_list(scripted:
         assert len(server.requests) == 3
 
 
-def test_a_full_page_whose_last_link_lies_before_it_is_not_the_last(scripted: Any) -> None:
-    following = '</v2/organizations/acme/pipelines?page=2>; rel="next"'
-    before = '</v2/organizations/acme/pipelines?page=1>; rel="last"'
-    server = scripted(
-        says(rows(1, 100), Link=following), says(rows(101, 200), Link=before), says(rows(201, 207), Link=None)
-    )
-    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 207
-
-
 def test_a_page_that_is_not_full_is_the_last(scripted: Any) -> None:
     server = scripted(says(rows(1, 99), Link=""))
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()) == 99
@@ -205,12 +191,6 @@ def test_a_full_page_of_known_rows_in_the_middle_of_a_list_is_an_error(scripted:
     server = scripted(says(rows(1, 100), Link=following), says(rows(1, 100), Link=_PREVIOUS), says(b"[]"))
     with pytest.raises(bf.Incomplete, match=r"Page 2.*not the last"):
         bf.connect("acme", base_url=server.url, token=TOKEN).pipelines()
-
-
-def test_a_list_without_pages_takes_one_request(scripted: Any) -> None:
-    server = scripted(says(json.dumps([{"name": f"e{n}", "url": "u"} for n in range(100)]).encode()))
-    assert len(bf.connect("acme", base_url=server.url, token=TOKEN).emojis()) == 100
-    assert len(server.requests) == 1
 
 
 def test_links_and_the_number_of_rows_determine_the_last_page() -> None:

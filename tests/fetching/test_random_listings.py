@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import buildframe as bf
-from buildframe.http.protocol import Page
 from tests.conftest import says
 from tests.guards.refusals import wrong_refusals
 from tests.listing import PATH, TOKEN, Listing, Responder, build, listing
@@ -234,8 +233,3 @@ def test_max_requests_of_other_lists_is_a_whole_number(scripted: Any) -> None:
 def test_a_sufficient_limit_leaves_a_list_complete(scripted: Any) -> None:
     server = scripted(says(b'[{"id":"a"}]', Link=""))
     assert bf.connect("acme", base_url=server.url, token=TOKEN).members(max_requests=1).attrs["complete"]
-
-
-def test_links_determine_whether_a_page_is_the_last() -> None:
-    ends = [Page([], None, None), Page([], "2", None), Page([], None, None, open=True)]  # type: ignore[arg-type]
-    assert [page.is_last for page in ends] == [True, False, False]

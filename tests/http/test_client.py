@@ -372,12 +372,6 @@ def test_the_token_is_sent_in_the_header_only(scripted: Start) -> None:
     assert TOKEN not in server.requests[0]
 
 
-def test_a_traceback_of_a_refused_token_does_not_show_it() -> None:
-    with pytest.raises(bf.BadInput) as refused:
-        bf.connect("acme", base_url="https://api.example.com", token=TOKEN + " pasted twice " + TOKEN)
-    assert TOKEN not in shown_of(refused.value)
-
-
 def test_the_traceback_of_an_interrupt_contains_no_frame_with_the_token(scripted: Start) -> None:
     for interruption, send in [
         (KeyboardInterrupt, lambda ws: ws.builds()),

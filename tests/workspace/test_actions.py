@@ -282,13 +282,6 @@ def test_actions_belong_to_an_organization(scripted: Start) -> None:
     assert not server.requests
 
 
-def test_an_unknown_option_is_refused_before_anything_is_sent(scripted: Start) -> None:
-    server = scripted(says(b"{}"))
-    with pytest.raises(bf.BadInput, match="Did you mean 'branch'"):
-        connected(server).pipeline("web").create_build(commit="HEAD", brnach="main")  # type: ignore[call-arg]
-    assert not server.requests
-
-
 def test_a_build_number_from_a_frame_is_accepted(scripted: Start) -> None:
     server = scripted(says(b'[{"id":"b","number":7,"created_at":"2026-10-30T10:00:00Z"}]'), says(CANCELED))
     ws = connected(server)

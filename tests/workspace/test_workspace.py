@@ -215,17 +215,6 @@ def test_signatures_and_docstrings_contain_the_filters() -> None:
         assert "Created at or after" in (method.__doc__ or "")
 
 
-def test_a_progress_bar_shows_only_on_request_without_a_terminal(
-    ci: Workspace, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ci.builds()
-    assert capfd.readouterr() == ("", "")
-    ci.builds(progress=True)
-    shown = capfd.readouterr().err
-    assert "100%" in shown
-    assert "builds in" in shown
-
-
 def test_a_workspace_without_a_sandbox_raises_an_error() -> None:
     with pytest.raises(bf.BadInput, match=r"buildframe.sandbox\(\)"):
         _ = bf.connect("acme", token="a-test-token").sandbox
