@@ -81,7 +81,7 @@ def test_a_text_that_is_no_timestamp_is_an_error() -> None:
 
 
 @given(st.lists(documents_of(Build, ("id",)), max_size=3), st.data())
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[dict[str, Any]], data: Any) -> None:
     check_values_and_dtypes(builds, data)
 

@@ -33,7 +33,7 @@ def some(table: str) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(names_of(table)), min_size=1, unique=True)
 
 
-FEW = settings(max_examples=12)
+FEW = settings(max_examples=6)
 """Examples of the first lane; the second one has as many as Hypothesis takes."""
 
 

@@ -283,7 +283,7 @@ BUILDS = st.lists(documents_of(Build, ("id",)), min_size=1, max_size=3, unique_b
 
 
 @given(st.data(), BUILDS)
-@settings(max_examples=15)
+@settings(max_examples=6)
 def test_any_value_in_any_field_costs_nothing_but_itself(data: Any, clean: list[dict[str, Any]]) -> None:
     check_that_odd_values_cost_nothing_else(data, clean)
 
@@ -324,7 +324,7 @@ def check_that_odd_values_cost_nothing_else(data: Any, clean: list[dict[str, Any
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_value_in_any_field_of_another_table(data: Any) -> None:
     table = data.draw(st.sampled_from(sorted(OTHERS)))
     resource = OTHERS[table]

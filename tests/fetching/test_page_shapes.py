@@ -17,6 +17,7 @@ from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.http import response as http_response
 from buildframe.http.protocol import Page
 from buildframe.sandbox_server import Fault, Sandbox
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.in_memory_service import T0, row
 from tests.listing import DATE, TOKEN, Listing, Responder, build, evenly
@@ -258,10 +259,7 @@ def test_other_lists_continue_with_smaller_pages(
 
 
 def test_builds_that_are_too_large_alone_are_read_with_lists_of_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        Sandbox(seed=5, builds=40, days=2) as sandbox,
-        bf.connect("acme", base_url=sandbox.url, token=sandbox.token()) as ci,
-    ):
+    with worlds.sandbox(seed=5, builds=40, days=2) as ci:
         expected = ci.history(extra={"message2": "message"}, job_extra={"number2": "build.number"})
         largest = int(expected.jobs.groupby("build_id").size().max())
         monkeypatch.setattr(http_response, "LARGEST", 1500 * largest)

@@ -232,8 +232,12 @@ def test_an_invalid_token_is_refused_before_anything_is_sent() -> None:
 
 
 def test_the_token_shows_nowhere(
-    scripted: Start, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    scripted: Start,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(retry, "MAX_ATTEMPTS", 2)
     caplog.set_level(logging.DEBUG)
     server = scripted(says(BUILD))
     frame = connected(server).builds(raw=True)
@@ -298,7 +302,8 @@ def test_a_token_that_comes_back_as_data_is_in_no_error(scripted: Start) -> None
 LONG = "x" * (1_000 - len(TOKEN) // 2)  # a message is cut within a token after it
 
 
-def test_no_part_of_the_token_is_in_an_error_and_no_long_text(scripted: Start) -> None:
+def test_no_part_of_the_token_is_in_an_error_and_no_long_text(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "MAX_ATTEMPTS", 2)
     server, lengths = scripted(hang_up), {}
     for name, answer in {
         "202": says(b'{"message":"no %s"}' % TOKEN.encode(), 202),

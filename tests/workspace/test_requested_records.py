@@ -92,7 +92,10 @@ def test_errors_about_a_response_that_echoes_the_token_do_not_show_it(scripted: 
         assert SECRET not in shown_of(failed.value), body
 
 
-def test_errors_about_a_page_whose_link_contains_the_token_do_not_show_it(scripted: Callable[..., Scripted]) -> None:
+def test_errors_about_a_page_whose_link_contains_the_token_do_not_show_it(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "MAX_ATTEMPTS", 2)
     echoes = ("access_token={}", "authorization=Bearer%20{}", "t=a,{}", "{}")
     thens = (says(b"{"), says(b"", 404), says(b"", 302))
     for echo, then in [*((echo, thens[1]) for echo in echoes), (echoes[0], thens[0]), (echoes[0], thens[2])]:

@@ -47,6 +47,7 @@ def test_parameters_filter_like_those_of_builds(ci: Workspace) -> None:
     assert 0 < len(found) < 400
 
 
+@pytest.mark.long
 def test_a_table_has_the_types_of_its_values(ci: Workspace, tmp_path: Path) -> None:
     builds = ci.table("/organizations/acme/builds", state="passed")
     kinds = {name: str(dtype) for name, dtype in builds.dtypes.items()}

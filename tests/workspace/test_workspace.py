@@ -83,8 +83,8 @@ def test_one_build_as_a_record(ci: Workspace) -> None:
 
 
 def test_retried_jobs_are_included_by_default(ci: Workspace) -> None:
-    jobs = ci.jobs()
-    last = ci.jobs(include_retried_jobs=False)
+    jobs = ci.jobs(created_from="5d")
+    last = ci.jobs(created_from="5d", include_retried_jobs=False)
     assert jobs["retried"].sum() > 0
     assert last["retried"].sum() == 0
     assert len(last) == len(jobs) - jobs["retried"].sum()
@@ -125,7 +125,8 @@ def test_the_pipeline_column_is_filled_if_pipelines_are_excluded(ci: Workspace) 
 
 def test_extra_columns_by_path_and_raw_records(ci: Workspace) -> None:
     extra = {"repo": "pipeline.repository", "again": "number"}
-    builds, jobs = ci.history(extra=extra, job_extra={"of": "build.message", "step_uuid": "step.id"}, raw=True)
+    job_extra = {"of": "build.message", "step_uuid": "step.id"}
+    builds, jobs = ci.history(created_from="2d", extra=extra, job_extra=job_extra, raw=True)
     assert list(builds["again"]) == [str(number) for number in builds["number"]]
     assert builds["repo"].str.contains("example").all()
     assert list(jobs.loc[jobs["type"] == "script", "step_uuid"]) == list(jobs.loc[jobs["type"] == "script", "step_id"])
@@ -137,7 +138,7 @@ def test_extra_columns_by_path_and_raw_records(ci: Workspace) -> None:
     cases.append(({"state": "meta_data.state"}, "already have these columns"))
     assert wrong_refusals(cases, lambda extra: ci.builds(extra=extra)) == {}
     with pytest.warns(UserWarning, match=r"'meta_dta.team'"):
-        ci.builds(extra={"team": "meta_dta.team"})
+        ci.builds(created_from="2d", extra={"team": "meta_dta.team"})
 
 
 def test_bad_time_ranges_and_contradictions_are_refused_before_anything_is_sent(ci: Workspace) -> None:
