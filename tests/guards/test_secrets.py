@@ -145,7 +145,7 @@ def test_a_log_that_lies_at_a_signed_address(
         server.responses = [says(b"", 302, Location=link)]
         ws = bf.connect("acme", base_url=server.url)
         fails(functools.partial(ws.log, f"{ws.base_url}/v2/log"))
-        fails(ws.pipelines)
+    fails(ws.pipelines)
 
 
 def test_a_log_that_cannot_be_read_at_a_signed_address(

@@ -307,7 +307,6 @@ def test_no_part_of_the_token_is_in_an_error_and_no_long_text(scripted: Start, m
     server, lengths = scripted(hang_up), {}
     for name, answer in {
         "202": says(b'{"message":"no %s"}' % TOKEN.encode(), 202),
-        "encoding": says(b"{}", Content_Encoding=TOKEN),
         "cut encoding": says(b"{}", Content_Encoding=LONG[:-1] + TOKEN),
         "cut type": says(b"{", Content_Type=LONG + TOKEN),
         "cut time": says(b'{"number":7,"created_at":"%s%s"}' % (LONG[30:].encode(), TOKEN.encode())),

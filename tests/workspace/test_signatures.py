@@ -98,6 +98,7 @@ DOCUMENTS = {owner.__doc__: owner.__name__ for owner in (Workspace, PipelineWork
 DOCUMENTS |= {method.__doc__: name for name, method in reversed(METHODS)}  # one for a method that both inherit
 
 
+@pytest.mark.long
 def test_examples_run(ci: Workspace) -> None:
     report: list[str] = []
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
