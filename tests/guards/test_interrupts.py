@@ -263,6 +263,7 @@ BEGUN = b"HTTP/1.1 201 Created\r\nContent-Length: 900\r\n\r\n{"
         ("delete", b""),
         ("get", b""),
     ],
+    ids=lambda value: value if isinstance(value, str) else "begun" if value else "silent",
 )
 def test_an_interrupted_action_says_that_its_outcome_is_unknown(scripted: Any, action: str, head: bytes) -> None:
     reached, over = threading.Event(), threading.Event()
