@@ -290,7 +290,7 @@ def test_an_extra_path_without_values_warns() -> None:
         read(ColumnSelection("builds", ["id"], {"x": "nope.x"}), None, [BUILD])
 
 
-@FEW
+@pytest.mark.long
 @given(PAGES, st.data())
 def test_the_order_of_keys_does_not_change_frames(pages: list[list[dict[str, Any]]], data: Any) -> None:
     for page in pages:

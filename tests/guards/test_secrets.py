@@ -286,6 +286,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert SECRET not in "".join(capsys.readouterr())
 
 
+@pytest.mark.long
 def test_the_command_when_something_unforeseen_fails(
     store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,6 +231,7 @@ def test_an_invalid_token_is_refused_before_anything_is_sent() -> None:
     assert wrong_refusals(tokens, lambda token: bf.connect("acme", base_url=HOSTED, token=token)) == {}
 
 
+@pytest.mark.long
 def test_the_token_shows_nowhere(
     scripted: Start,
     caplog: pytest.LogCaptureFixture,

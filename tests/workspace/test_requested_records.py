@@ -92,6 +92,7 @@ def test_errors_about_a_response_that_echoes_the_token_do_not_show_it(scripted: 
         assert SECRET not in shown_of(failed.value), body
 
 
+@pytest.mark.long
 def test_errors_about_a_page_whose_link_contains_the_token_do_not_show_it(
     scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_one_build_as_a_record(ci: Workspace) -> None:
     assert "Build(id=" in repr(build)
 
 
+@pytest.mark.long
 def test_retried_jobs_are_included_by_default(ci: Workspace) -> None:
     jobs = ci.jobs(created_from="5d")
     last = ci.jobs(created_from="5d", include_retried_jobs=False)
