@@ -291,6 +291,7 @@ def test_an_extra_path_without_values_warns() -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=30)
 @given(PAGES, st.data())
 def test_the_order_of_keys_does_not_change_frames(pages: list[list[dict[str, Any]]], data: Any) -> None:
     for page in pages:
