@@ -109,9 +109,9 @@ class Listing:
         with self._lock:
             self.requests.append(query)
             number = len(self.requests)
-        return self.override(number, query) or self._page(query)
+        return self.override(number, query) or self.page_of(query)
 
-    def _page(self, query: dict[str, str]) -> Responder:
+    def page_of(self, query: dict[str, str]) -> Responder:
         number, size = int(query.get("page", "1")), int(query["per_page"])
         low, high = (parsed(query[name]) if name in query else None for name in ("created_from", "created_to"))
         times = [parsed(each["created_at"]) for each in self.builds]

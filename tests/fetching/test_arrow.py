@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe.errors import Malformed
@@ -22,6 +22,7 @@ from buildframe.spec import (
 )
 from buildframe.spec.jobs import queue_of
 from buildframe.spec.rows import row_type
+from tests.guards.refusals import wrong_refusals
 from tests.records import AT, OTHERS, documents_of, expected, visible
 
 DTYPES = {
@@ -49,9 +50,9 @@ def assert_declared(frame: pd.DataFrame, table: str) -> None:
     assert dict(frame.dtypes.astype(str)) == {column.name: DTYPES[column.kind] for column in TABLES[table]}
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_no_rows_have_all_columns_with_their_dtypes(table: str) -> None:
-    assert_declared(arrow.to_frame(table, []), table)
+def test_no_rows_have_all_columns_with_their_dtypes() -> None:
+    for table in TABLES:
+        assert_declared(arrow.to_frame(table, []), table)
 
 
 def assert_equal(frame: pd.DataFrame, table: str, documents: list[dict[str, Any]]) -> None:
@@ -66,25 +67,34 @@ def assert_equal(frame: pd.DataFrame, table: str, documents: list[dict[str, Any]
                 assert got == (visible(wanted) if isinstance(wanted, str) else wanted), column.name
 
 
-@pytest.mark.parametrize(
-    "rarer", [[], ["2013-09-03 13:24:38 UTC"], ["2013-09-03 13:24:38 UTC", "20130903T13:24:38.1+02:00"]]
-)
-def test_a_column_may_mix_all_formats_of_timestamps(rarer: list[str]) -> None:
-    texts = ["2026-11-01T09:30:00.123Z", None, "2026-11-01T09:30:00Z", *rarer]
-    assert arrow.timestamps(texts).to_pylist() == [text and Moment.parse(text) for text in texts]
+def test_a_column_may_mix_all_formats_of_timestamps() -> None:
+    rare = ["2013-09-03 13:24:38 UTC", "20130903T13:24:38.1+02:00"]
+    for rarer in ([], rare[:1], rare):
+        texts = ["2026-11-01T09:30:00.123Z", None, "2026-11-01T09:30:00Z", *rarer]
+        assert arrow.timestamps(texts).to_pylist() == [text and Moment.parse(text) for text in texts]
 
 
-@pytest.mark.parametrize(
-    "text", ["2013-09-03", "2013-09-03 UTC", "2013-13-03 13:24:38 UTC", "2013 UTC-09-03", " UTC", ""]
-)
-def test_a_text_that_is_no_timestamp_is_an_error(text: str) -> None:
-    with pytest.raises(Malformed, match="instead of a timestamp"):
-        arrow.timestamps(["2026-11-01T09:30:00.123Z", text])
+def test_a_text_that_is_no_timestamp_is_an_error() -> None:
+    wrong = ["2013-09-03", "2013-09-03 UTC", "2013-13-03 13:24:38 UTC", "2013 UTC-09-03", " UTC", ""]
+    cases = [(text, "instead of a timestamp") for text in wrong]
+    assert wrong_refusals(cases, lambda text: arrow.timestamps(["2026-11-01T09:30:00.123Z", text]), Malformed) == {}
+
+
+@given(st.lists(documents_of(Build, ("id",)), max_size=3), st.data())
+@settings(max_examples=6)
+def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[dict[str, Any]], data: Any) -> None:
+    check_values_and_dtypes(builds, data)
 
 
 @pytest.mark.long
 @given(st.lists(documents_of(Build, ("id",)), max_size=4), st.data())
-def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[dict[str, Any]], data: Any) -> None:
+def test_whatever_arrives_has_the_declared_dtypes_and_its_values_in_many_examples(
+    builds: list[dict[str, Any]], data: Any
+) -> None:
+    check_values_and_dtypes(builds, data)
+
+
+def check_values_and_dtypes(builds: list[dict[str, Any]], data: Any) -> None:
     jobs = documents_of(Job, ("id",))
     for build in builds:
         build["jobs"] = data.draw(st.none() | st.lists(jobs, max_size=3))
@@ -98,10 +108,10 @@ def test_whatever_arrives_has_the_declared_dtypes_and_its_values(builds: list[di
     assert (job_frame["fetched_at"] == AT).all()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
-def test_frames_of_other_tables_contain_the_values_sent(table: str, data: Any) -> None:
+@settings(max_examples=25)
+def test_frames_of_other_tables_contain_the_values_sent(data: Any) -> None:
+    table = data.draw(st.sampled_from(sorted(OTHERS)))
     documents = data.draw(st.lists(documents_of(OTHERS[table], ()), max_size=3))
     frame = arrow.to_frame(table, [arrow.from_rows(table, rows(documents, OTHERS[table]), AT)])
     assert_declared(frame, table)
@@ -112,33 +122,27 @@ def test_no_table_is_left_out() -> None:
     assert {"builds", "jobs", *OTHERS} == set(TABLES)
 
 
-@pytest.mark.parametrize(
-    ("author", "name", "email"),
-    [
-        (None, None, None),
-        ({}, None, None),
-        ("Ada Example", "Ada Example", None),
-        ({"name": "Ada Example", "email": "ada@example.com"}, "Ada Example", "ada@example.com"),
-    ],
-)
-def test_every_form_of_an_author(author: object, name: str | None, email: str | None) -> None:
-    frame, _ = frames([{"id": "b", "author": author}])
-    got = [None if pd.isna(value) else value for value in (frame["author"][0], frame["author_email"][0])]
-    assert got == [name, email or None]
-
-
-def test_all_forms_of_an_author_in_one_page() -> None:
-    authors = ["Ada Example", None, {"name": "Bo Example", "email": "bo@example.com"}, {"email": "c@example.com"}, ""]
-    frame, _ = frames([{"id": "b", "author": author} for author in authors])
-    assert frame["author"].fillna("-").to_list() == ["Ada Example", "-", "Bo Example", "-", ""]
-    assert frame["author_email"].fillna("-").to_list() == ["-", "-", "bo@example.com", "c@example.com", "-"]
+def test_all_forms_of_an_author_alone_and_in_one_page() -> None:
+    authors: dict[str, tuple[Any, str, str]] = {
+        "none": (None, "-", "-"),
+        "empty": ({}, "-", "-"),
+        "text": ("Ada Example", "Ada Example", "-"),
+        "object": ({"name": "Bo Example", "email": "bo@example.com"}, "Bo Example", "bo@example.com"),
+        "only an address": ({"email": "c@example.com"}, "-", "c@example.com"),
+        "empty text": ("", "", "-"),
+    }
+    together, _ = frames([{"id": name, "author": author} for name, (author, *_) in authors.items()])
+    alone = pd.concat([frames([{"id": name, "author": author}])[0] for name, (author, *_) in authors.items()])
+    for frame in (together, alone):
+        found = frame[["author", "author_email"]].fillna("-").to_numpy().tolist()
+        assert dict(zip(authors, found, strict=True)) == {name: list(wanted) for name, (_, *wanted) in authors.items()}
 
 
 tags = st.none() | st.lists(st.sampled_from(["queue=a", "queue=b", "os=mac"]), max_size=2)
 
 
-@pytest.mark.long
-@given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags)))
+@given(st.lists(st.tuples(st.sampled_from(["script", "waiter", None]), tags, tags), max_size=20))
+@settings(max_examples=25)
 def test_the_queue_is_derived_for_each_row(jobs: list[tuple[Any, Any, Any]]) -> None:
     sent = [{"id": "j", "type": t, "agent_query_rules": rules, "agent": {"meta_data": meta}} for t, rules, meta in jobs]
     _, frame = frames([{"id": "b", "jobs": sent}])
@@ -147,9 +151,8 @@ def test_the_queue_is_derived_for_each_row(jobs: list[tuple[Any, Any, Any]]) -> 
     assert [None if pd.isna(queue) else queue for queue in frame["queue"]] == wanted
 
 
-@pytest.mark.parametrize(
-    ("kind", "rules", "tags", "queue"),
-    [
+def test_the_queue_is_that_of_the_agent_query_rules_or_of_the_agent() -> None:
+    queues: list[tuple[str | None, str | None, str | None, str | None]] = [
         ("script", '["queue=macos","os=mac"]', '["queue=other"]', "macos"),
         ("script", '["os=mac"]', '["queue=other"]', "other"),
         ("script", None, None, "default"),
@@ -158,12 +161,8 @@ def test_the_queue_is_derived_for_each_row(jobs: list[tuple[Any, Any, Any]]) -> 
         ("waiter", None, None, None),
         ("manual", '["queue=x"]', None, None),
         (None, None, None, None),
-    ],
-)
-def test_the_queue_is_that_of_the_agent_query_rules_or_of_the_agent(
-    kind: str | None, rules: str | None, tags: str | None, queue: str | None
-) -> None:
-    assert queue_of(kind, rules, tags) == queue
+    ]
+    assert [(*job, queue_of(*job)) for *job, _ in queues] == queues
 
 
 def test_missing_organization_and_pipeline_are_read_from_the_url() -> None:

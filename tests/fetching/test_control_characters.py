@@ -13,6 +13,7 @@ import pytest
 import buildframe as bf
 from buildframe import webhooks
 from buildframe.fetching.control_characters import replace_controls
+from tests import worlds
 
 HOSTILE = "a\x1b]0;title\x07b\x9b2J\x7f\tc\r\nשלום\u200f 👩\u200d💻"
 SAFE = "a␛]0;title␇b‹U+009B›2J‹U+007F›\tc\r\nשלום\u200f 👩\u200d💻"
@@ -21,7 +22,7 @@ SAFE = "a␛]0;title␇b‹U+009B›2J‹U+007F›\tc\r\nשלום\u200f 👩\u20
 CONTROLS = [char for char in map(chr, range(0x110000)) if unicodedata.category(char) == "Cc" and char not in "\t\r\n"]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 def test_each_control_character_is_replaced_and_nothing_else(kind: pa.DataType) -> None:
     texts = [None, "", "plain", "Grüße", "a\tb\r\n", HOSTILE, *CONTROLS]
     chunks = [pa.array(["x", *texts], kind)[1:], pa.array([], kind)]
@@ -37,7 +38,7 @@ def test_each_control_character_is_replaced_and_nothing_else(kind: pa.DataType) 
 
 def test_frames_of_lists_events_and_stores_are_safe_to_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = bf.Store(tmp_path / "ci")
-    with bf.sandbox(builds=5, days=1) as ci:
+    with worlds.sandbox(builds=5, days=1) as ci:
         build = ci.pipeline("web").create_build(commit="HEAD", branch="main", message=HOSTILE)
         with monkeypatch.context() as older:  # a version that stored the texts as they were sent
             older.setattr("buildframe.fetching.arrow.replace_controls", lambda table: table)

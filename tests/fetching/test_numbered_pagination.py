@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -25,19 +26,17 @@ from buildframe.fetching.numbered_pagination import MAX_READINGS, read_by_number
 from buildframe.fetching.time_pagination import TimePagination
 from buildframe.fetching.time_ranges import TimeRange
 from buildframe.http.protocol import Page
-from tests.in_memory_service import DAY, SECOND, at, read, service_of
-
-REFUSALS = [(Invalid, 400), (Forbidden, 403), (NotFound, 404), (ServiceError, 416)]
+from tests.in_memory_service import DAY, SECOND, InMemoryService, at, read, service_of
 
 
-@pytest.mark.parametrize("reports_pages", [True, False])
-def test_a_timestamp_with_more_builds_than_a_page_is_read_from_last_to_first_page(reports_pages: bool) -> None:
-    queries: list[PageQuery] = []
-    fake = service_of(-(10**9), *([0] * 45), 10**9, size=10, reports_pages=reports_pages)
-    found = read(TimePagination(TimeRange()), fake.respond, queries)
-    assert sorted(row.id for row in found) == sorted(build.id for build in fake.builds)
-    numbers = [query.number for query in queries]
-    assert [5, 4, 3, 2, 1] in [numbers[place : place + 5] for place in range(len(numbers))]
+def test_a_timestamp_with_more_builds_than_a_page_is_read_from_last_to_first_page() -> None:
+    for reports_pages in (True, False):
+        queries: list[PageQuery] = []
+        fake = service_of(-(10**9), *([0] * 45), 10**9, size=10, reports_pages=reports_pages)
+        found = read(TimePagination(TimeRange()), fake.respond, queries)
+        assert sorted(row.id for row in found) == sorted(build.id for build in fake.builds)
+        numbers = [query.number for query in queries]
+        assert [5, 4, 3, 2, 1] in [numbers[place : place + 5] for place in range(len(numbers))], reports_pages
 
 
 def test_a_deletion_in_a_timestamp_tie_hides_nothing() -> None:
@@ -66,27 +65,23 @@ def test_a_timestamp_tie_that_is_too_deep_to_list_is_unverified() -> None:
     assert {"b1", "b47"} <= found
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [Invalid(400, "too deep"), Forbidden(403, "too deep"), NotFound(404, "too deep"), ServiceError(416, "too deep")],
-    ids=type,
-)
-def test_the_allowed_pages_of_a_timestamp_tie_are_read(refusal: ServiceError) -> None:
-    fake = service_of(-(10**9), *([0] * 45), 10**9, size=10)
-    pagination = TimePagination(TimeRange())
-    found = read(pagination, lambda query: refusal if query.number > 3 else fake.respond(query))
-    assert len(found) == 2 + 30
-    [(_, why)] = pagination.state.unverified
-    assert "too deep" in why
+def test_the_allowed_pages_of_a_timestamp_tie_are_read() -> None:
+    for kind, status in [(Invalid, 400), (Forbidden, 403), (NotFound, 404), (ServiceError, 416)]:
+        fake, refusal = service_of(-(10**9), *([0] * 45), 10**9, size=10), kind(status, "too deep")
+        pagination = TimePagination(TimeRange())
+        respond = fake.respond
+        found = read(pagination, lambda query, no=refusal, ok=respond: no if query.number > 3 else ok(query))
+        assert len(found) == 2 + 30, kind
+        [(_, why)] = pagination.state.unverified
+        assert "too deep" in why
 
 
-@pytest.mark.parametrize(
-    "error", [Unauthorized(401, "revoked"), RateLimited(429, "over it"), Unavailable(500, "down")], ids=type
-)
-def test_other_errors_of_a_deep_page_end_the_listing(error: ServiceError) -> None:
-    fake = service_of(-(10**9), *([0] * 45), 10**9, size=10)
-    with pytest.raises(type(error)):
-        read(TimePagination(TimeRange()), lambda query: error if query.number > 1 else fake.respond(query))
+def test_other_errors_of_a_deep_page_end_the_listing() -> None:
+    for error in (Unauthorized(401, "revoked"), RateLimited(429, "over it"), Unavailable(500, "down")):
+        fake = service_of(-(10**9), *([0] * 45), 10**9, size=10)
+        respond = fake.respond
+        with pytest.raises(type(error)):
+            read(TimePagination(TimeRange()), lambda query, no=error, ok=respond: no if query.number > 1 else ok(query))
 
 
 def test_a_refused_time_range_raises_an_error() -> None:
@@ -122,33 +117,42 @@ def test_a_time_range_that_changes_in_each_reading_is_unverified() -> None:
     assert f"its pages changed in each of {MAX_READINGS} readings" in pagination.state.unverified[0][1]
 
 
-@pytest.mark.parametrize("deleted", range(1, 7))
-@pytest.mark.parametrize("phase", [0, 1])
-@pytest.mark.parametrize("ties", [5, 6])
-def test_builds_are_found_if_replicas_with_two_states_alternate(ties: int, phase: int, deleted: int) -> None:
+def test_builds_are_found_if_replicas_with_two_states_alternate() -> None:
     """A build is deleted, and every second of the first eight responses still contains it."""
-    before, after = (service_of(0, *[DAY] * ties, 2 * DAY, size=3) for _ in range(2))
-    del after.builds[deleted]
-    requests = itertools.count()
+    lost = []
+    for ties, phase, deleted in itertools.product((5, 6), (0, 1), range(1, 7)):
+        before, after = (service_of(0, *[DAY] * ties, 2 * DAY, size=3) for _ in range(2))
+        del after.builds[deleted]
+        requests = itertools.count()
 
-    def of_two_servers(query: PageQuery) -> Page | Invalid:
-        number = next(requests)
-        return (before if number < 8 and number % 2 == phase else after).respond(query)
+        def of_two_servers(
+            query: PageQuery,
+            requests: Iterator[int] = requests,
+            phase: int = phase,
+            before: InMemoryService = before,
+            after: InMemoryService = after,
+        ) -> Page | Invalid:
+            number = next(requests)
+            return (before if number < 8 and number % 2 == phase else after).respond(query)
 
-    pagination = TimePagination(TimeRange())
-    found = {row.id for row in read(pagination, of_two_servers)}
-    assert found >= {build.id for build in after.builds} or pagination.state.unverified
+        pagination = TimePagination(TimeRange())
+        found = {row.id for row in read(pagination, of_two_servers)}
+        is_known = found >= {build.id for build in after.builds} or pagination.state.unverified
+        lost += [] if is_known else [(ties, phase, deleted)]
+    assert lost == []
 
 
-@pytest.mark.parametrize(("readers", "groups", "ties"), [(1, 16, 60), (4, 4, 120), (8, 8, 30)])
-def test_many_ties_are_complete(readers: int, groups: int, ties: int) -> None:
-    fake = service_of(*(day * DAY for day in range(groups) for _ in range(ties)), size=3)
-    pagination = TimePagination(TimeRange())
-    assert len(read(pagination, fake.respond, readers=lambda pages: readers)) == groups * ties
-    assert pagination.state.unverified == []
+def test_many_ties_are_complete() -> None:
+    for readers, groups, ties in [(1, 16, 60), (4, 4, 120), (8, 8, 30)]:
+        fake = service_of(*(day * DAY for day in range(groups) for _ in range(ties)), size=3)
+        pagination = TimePagination(TimeRange())
+        assert len(read(pagination, fake.respond, readers=lambda _, most=readers: most)) == groups * ties
+        assert pagination.state.unverified == [], readers
 
 
-@pytest.mark.parametrize(("readers", "groups", "ties"), [(1, 1, 400), (16, 16, 60), (64, 64, 36)])
+@pytest.mark.parametrize(
+    ("readers", "groups", "ties"), [(1, 1, 400), (16, 16, 60), pytest.param(64, 64, 36, marks=pytest.mark.long)]
+)
 def test_ties_that_cannot_be_read_twice_are_unverified(readers: int, groups: int, ties: int) -> None:
     """All readers share one limit of requests without new rows."""
     fake = service_of(*(day * DAY for day in range(groups) for _ in range(ties)), size=3)
@@ -161,10 +165,13 @@ def test_ties_that_cannot_be_read_twice_are_unverified(readers: int, groups: int
     )
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_tie_that_two_replicas_list_differently_is_complete_or_unverified(seed: int) -> None:
+@pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 30), marks=pytest.mark.long)], ids=["few", "many"])
+def test_a_tie_that_two_replicas_list_differently_is_complete_or_unverified(seeds: range) -> None:
     """One of them still has a build that was deleted before the listing began, and sends some of the responses."""
-    chance = random.Random(seed)
+    assert [seed for seed in seeds if not is_known_of_two_replicas(random.Random(seed))] == []
+
+
+def is_known_of_two_replicas(chance: random.Random) -> bool:
     pages = chance.choice([5, 30, 60])
     stamps = [*(60 * n * SECOND for n in range(-10, 10)), *[0] * (pages * 5 - 1)]
     newer, older = (service_of(*stamps, size=5, by_stamp=True) for _ in range(2))
@@ -176,7 +183,7 @@ def test_a_tie_that_two_replicas_list_differently_is_complete_or_unverified(seed
 
     pagination = TimePagination(TimeRange())
     found = {row.id for row in read(pagination, of_two_replicas)}
-    assert pagination.state.unverified or found >= {build.id for build in newer.builds}
+    return bool(pagination.state.unverified) or found >= {build.id for build in newer.builds}
 
 
 def test_a_page_of_the_whole_list_is_not_taken_for_one_of_the_range() -> None:
@@ -198,8 +205,7 @@ def test_a_page_of_the_whole_list_is_not_taken_for_one_of_the_range() -> None:
     assert state.found_before(at(2 * SECOND)) == 3
 
 
-@pytest.mark.parametrize("readers", [1, 4])
-def test_full_pages_of_bursts_take_few_requests(readers: int) -> None:
+def test_full_pages_of_bursts_take_few_requests() -> None:
     """Ten bursts of exactly a page, without `Link` headers: each is read by time, forward and backward."""
     fake = service_of(*(3600 * hour * SECOND for hour in range(10) for _ in range(100)), size=100, by_stamp=True)
 
@@ -208,40 +214,49 @@ def test_full_pages_of_bursts_take_few_requests(readers: int) -> None:
         is_full = isinstance(page, Page) and len(page.rows) == fake.size
         return replace(page, next=None, of=None, open=is_full) if isinstance(page, Page) else page
 
-    pagination = TimePagination(TimeRange())
-    assert len(read(pagination, without_links, readers=lambda pages: readers)) == 1000
-    assert pagination.state.unverified == []
-    assert pagination.state.requests <= 65
+    for readers in (1, 4):
+        pagination = TimePagination(TimeRange())
+        assert len(read(pagination, without_links, readers=lambda _, most=readers: most)) == 1000
+        assert pagination.state.unverified == []
+        assert pagination.state.requests <= 65, readers
 
 
-@pytest.mark.parametrize("at_request", range(1, 14))
-def test_a_list_that_gets_shorter_is_complete_if_pages_after_the_last_are_refused(at_request: int) -> None:
-    fake = service_of(0, *[DAY] * 7, 2 * DAY, size=3)
-    requests = itertools.count()
+def test_a_list_that_gets_shorter_is_complete_if_pages_after_the_last_are_refused() -> None:
+    for at_request in range(1, 14):
+        fake = service_of(0, *[DAY] * 7, 2 * DAY, size=3)
 
-    def refusing(query: PageQuery) -> Page | Invalid:
-        if next(requests) == at_request:
-            del fake.builds[1]
-        size = 1 if query.only_count else fake.size
-        is_beyond = query.number > 1 and (query.number - 1) * size >= len(fake.list(query.range))
-        return Invalid(404, "Not found") if is_beyond else fake.respond(query)
+        def refusing(
+            query: PageQuery,
+            fake: InMemoryService = fake,
+            requests: Iterator[int] = itertools.count(),  # noqa: B008
+            at_request: int = at_request,
+        ) -> Page | Invalid:
+            if next(requests) == at_request:
+                del fake.builds[1]
+            size = 1 if query.only_count else fake.size
+            is_beyond = query.number > 1 and (query.number - 1) * size >= len(fake.list(query.range))
+            return Invalid(404, "Not found") if is_beyond else fake.respond(query)
 
-    pagination = TimePagination(TimeRange())
-    found = {row.id for row in read(pagination, refusing)}
-    assert found >= {build.id for build in fake.builds}
-    assert pagination.state.unverified == []
+        pagination = TimePagination(TimeRange())
+        found = {row.id for row in read(pagination, refusing)}
+        assert found >= {build.id for build in fake.builds}, at_request
+        assert pagination.state.unverified == [], at_request
 
 
-@pytest.mark.parametrize("every", [5, 6, 8, 12])
-def test_a_listing_ends_while_builds_arrive_at_the_newest_timestamp(every: int) -> None:
-    fake = service_of(*[0] * 7, size=3)
-    requests = itertools.count(1)
+def test_a_listing_ends_while_builds_arrive_at_the_newest_timestamp() -> None:
+    for every in (5, 6, 8, 12):
+        fake = service_of(*[0] * 7, size=3)
 
-    def growing(query: PageQuery) -> Page | Invalid:
-        if next(requests) % every == 0:
-            fake.create(0, 0).created = 0
-        return fake.respond(query)
+        def growing(
+            query: PageQuery,
+            fake: InMemoryService = fake,
+            requests: Iterator[int] = itertools.count(1),  # noqa: B008
+            every: int = every,
+        ) -> Page | Invalid:
+            if next(requests) % every == 0:
+                fake.create(0, 0).created = 0
+            return fake.respond(query)
 
-    pagination = TimePagination(TimeRange())
-    assert len(read(pagination, growing)) >= 7
-    assert pagination.state.unverified == []
+        pagination = TimePagination(TimeRange())
+        assert len(read(pagination, growing)) >= 7
+        assert pagination.state.unverified == [], every

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import buildframe as bf
@@ -23,6 +23,7 @@ from buildframe.http.json_bodies import TooLargeToRepair, decode_json, is_json, 
 from buildframe.http.response import Response, date_of
 from buildframe.spec import TABLES, Build, Job, Resource, job_columns
 from tests.conftest import Scripted, says
+from tests.guards.refusals import wrong_refusals
 from tests.listing import NOW, TOKEN, evenly, listing
 from tests.records import OTHERS, documents_of
 from tests.store.scripted_service import Service
@@ -108,49 +109,55 @@ def cell(frame: pd.DataFrame, column: str) -> Any:
     return None if pd.isna(value) else value
 
 
-@pytest.mark.parametrize(("field", "sent", "column", "value", "is_odd"), OF_BUILD)
-def test_an_odd_value_of_a_build(field: str, sent: Any, column: str, value: Any, is_odd: bool) -> None:
-    body = json.dumps([BUILD | {field: sent}, BUILD | {"id": "b-2"}], separators=(",", ":")).encode()
-    builds, jobs, odd = read(body)
-    assert (builds["id"].to_list(), len(jobs)) == (["b-1", "b-2"], 4)
-    assert cell(builds, column) == value
-    assert builds["created_at"].notna().all()
-    named = [(entry["build"], entry["job"], entry["field"].split(".")[0], entry["count"]) for entry in odd]
-    assert named == ([("b-1", None, field, 1)] if is_odd else [])
+def test_an_odd_value_of_a_build() -> None:
+    found = []
+    for field, sent, column, *_ in OF_BUILD:
+        body = json.dumps([BUILD | {field: sent}, BUILD | {"id": "b-2"}], separators=(",", ":")).encode()
+        builds, jobs, odd = read(body)
+        assert (builds["id"].to_list(), len(jobs)) == (["b-1", "b-2"], 4), (field, sent)
+        assert builds["created_at"].notna().all()
+        named = [(entry["build"], entry["job"], entry["field"].split(".")[0], entry["count"]) for entry in odd]
+        assert named in ([], [("b-1", None, field, 1)]), (field, sent)
+        found.append((field, sent, column, cell(builds, column), bool(named)))
+    assert found == OF_BUILD
 
 
-@pytest.mark.parametrize(("field", "sent", "column", "value", "is_odd"), OF_JOB)
-def test_an_odd_value_of_a_job(field: str, sent: Any, column: str, value: Any, is_odd: bool) -> None:
-    first, second = BUILD["jobs"]
-    body = json.dumps([BUILD | {"jobs": [first | {field: sent, "log": {"size": 3}}, second]}], separators=(",", ":"))
-    builds, jobs, odd = read(body.encode())
-    assert (len(builds), jobs["id"].to_list(), jobs["size"][0]) == (1, ["j-1", "j-2"], "3")
-    assert cell(jobs, column) == value
-    assert json.loads(jobs["raw"][0])[field] == sent
-    named = [(entry["build"], entry["number"], entry["job"], entry["field"].split(".")[0]) for entry in odd]
-    assert named == ([("b-1", 7, "j-1", field)] if is_odd else [])
+def test_an_odd_value_of_a_job() -> None:
+    found, (first, second) = [], BUILD["jobs"]
+    for field, sent, column, *_ in OF_JOB:
+        body = json.dumps(
+            [BUILD | {"jobs": [first | {field: sent, "log": {"size": 3}}, second]}], separators=(",", ":")
+        )
+        builds, jobs, odd = read(body.encode())
+        assert (len(builds), jobs["id"].to_list(), jobs["size"][0]) == (1, ["j-1", "j-2"], "3"), (field, sent)
+        assert json.loads(jobs["raw"][0])[field] == sent
+        named = [(entry["build"], entry["number"], entry["job"], entry["field"].split(".")[0]) for entry in odd]
+        assert named in ([], [("b-1", 7, "j-1", field)]), (field, sent)
+        found.append((field, sent, column, cell(jobs, column), bool(named)))
+    assert found == OF_JOB
 
 
-@pytest.mark.parametrize(
-    ("sent", "n", "n_odd"), [(None, 0, 0), ({}, 0, 1), ("no", 0, 1), ([None, {"id": "j"}, 5], 1, 2)]
-)
-def test_jobs_that_are_no_list_of_objects(sent: Any, n: int, n_odd: int) -> None:
-    builds, jobs, odd = read([BUILD | {"jobs": sent}, BUILD | {"id": "b-2"}], raw=True)
-    assert (len(builds), len(jobs), jobs["id"].to_list()) == (2, n + 2, ["j"] * n + ["j-1", "j-2"])
-    assert [(entry["field"], entry["count"]) for entry in odd] == [("jobs", 1)] * n_odd
-    assert json.loads(builds["raw"][0])["jobs"] == sent
+def test_jobs_that_are_no_list_of_objects() -> None:
+    forms: list[tuple[Any, int, int]] = [(None, 0, 0), ({}, 0, 1), ("no", 0, 1), ([None, {"id": "j"}, 5], 1, 2)]
+    for sent, n, n_odd in forms:
+        builds, jobs, odd = read([BUILD | {"jobs": sent}, BUILD | {"id": "b-2"}], raw=True)
+        assert (len(builds), len(jobs), jobs["id"].to_list()) == (2, n + 2, ["j"] * n + ["j-1", "j-2"]), sent
+        assert [(entry["field"], entry["count"]) for entry in odd] == [("jobs", 1)] * n_odd, sent
+        assert json.loads(builds["raw"][0])["jobs"] == sent
 
 
-@pytest.mark.parametrize(
-    ("text", "number", "branch"),
-    [(b"NaN", None, "NaN"), (b"-Infinity", None, "-Infinity"), (b"1e999", None, "1e999"), (b"5e1", 50, "50.0")],
-)
-def test_numbers_that_are_none(text: bytes, number: int | None, branch: str) -> None:
-    body = b'[{"id": "b-1", "number": %s, "branch": %s, "message": "NaN \\"NaN 1e999", "x": %s}]' % (text, text, text)
-    builds, _, odd = read(body, raw=True)
-    assert (cell(builds, "number"), builds["branch"][0]) == (number, branch)
-    assert builds["message"][0] == 'NaN "NaN 1e999'
-    assert [entry["field"] for entry in odd][:1] == ([] if number else ["number"])
+def test_numbers_that_are_none() -> None:
+    for text, number, branch in [
+        (b"NaN", None, "NaN"),
+        (b"-Infinity", None, "-Infinity"),
+        (b"1e999", None, "1e999"),
+        (b"5e1", 50, "50.0"),
+    ]:
+        body = b'[{"id": "b-1", "number": %s, "branch": %s, "message": "NaN \\"NaN 1e999", "x": %s}]' % ((text,) * 3)
+        builds, _, odd = read(body, raw=True)
+        assert (cell(builds, "number"), builds["branch"][0]) == (number, branch)
+        assert builds["message"][0] == 'NaN "NaN 1e999'
+        assert [entry["field"] for entry in odd][:1] == ([] if number else ["number"])
 
 
 def test_a_long_number_beside_one_that_is_none_takes_linear_time() -> None:
@@ -164,13 +171,13 @@ def test_a_long_number_beside_one_that_is_none_takes_linear_time() -> None:
 def test_a_body_of_another_type_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its repair could take gigabytes, and would not change its type."""
     monkeypatch.setattr(json_bodies, "repair_json", lambda _: pytest.fail("it was repaired"))
-    with pytest.raises(msgspec.ValidationError, match="Expected `object`, got `str`"):
+    with pytest.raises(msgspec.ValidationError, match="got `str`"):
         decode_json(rb'["NaN", "\""]', msgspec.json.Decoder(list[dict[str, Any]]).decode)
 
 
 def test_a_repair_takes_memory_only_for_the_body() -> None:
-    """An object for each escape or string takes at least 33 bytes, so 500,000 of them 16 MB."""
-    body = rb'["\ud83d", "%s", NaN, %s]' % (rb"\"" * 500_000, b'"a",' * 500_000)
+    """An object for each escape or string takes at least 33 bytes, so 100,000 of them 3 MB."""
+    body = rb'["\ud83d", "%s", NaN, %s]' % (rb"\"" * 100_000, b'"a",' * 100_000)
     tracemalloc.start()
     try:
         repaired = repair_json(body)
@@ -178,29 +185,33 @@ def test_a_repair_takes_memory_only_for_the_body() -> None:
     finally:
         tracemalloc.stop()
     assert repaired == body.replace(b"d83d", b"fffd").replace(b"NaN", b'"NaN"')
-    assert peak < 4 * len(body) == 12_000_084
+    assert peak < 4 * len(body) == 2_400_084
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        rb'["%s"]' % (rb"\ud83d" * 200_001),
-        b"[%sNaN]" % (b"NaN," * 200_000),
-        rb'["\ud83d%s"]' % (b" " * 32 * 2**20),
-        b"[NaN%s]" % (b" " * 32 * 2**20),
-    ],
-    ids=["many halves", "many NaN", "large, half", "large, NaN"],
-)
 def test_only_few_values_of_bodies_of_a_common_size_are_repaired(
-    scripted: Callable[..., Scripted], body: bytes
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(TooLargeToRepair):
-        repair_json(body)
-    server = scripted(says(body))
-    with pytest.raises(bf.Malformed, match=r"up to 33,554,432 bytes with up to 200,000 of them\. Request less"):
-        bf.connect("acme", base_url=server.url, token=TOKEN).pipeline("web").get()
-    assert len(server.requests) == 1
-    assert not is_json(b"[NaN, " + body[:-1])  # a cut one is requested again
+    server = scripted(says(b"[]"))
+    ws = bf.connect("acme", base_url=server.url, token=TOKEN)
+    with pytest.raises(TooLargeToRepair, match="33,554,432 bytes with up to 200,000 of"):
+        repair_json(b"[%sNaN]" % (b"NaN," * 200_000))
+    monkeypatch.setattr(json_bodies, "_MOST_REPAIRED", 1_000)
+    monkeypatch.setattr(json_bodies, "LARGEST_REPAIRED", 50_000)
+    bodies = {
+        "many halves": rb'["%s"]' % (rb"\ud83d" * 1_001),
+        "many NaN": b"[%sNaN]" % (b"NaN," * 1_000),
+        "large, half": rb'["\ud83d%s"]' % (b" " * 50_000),
+        "large, NaN": b"[NaN%s]" % (b" " * 50_000),
+    }
+    for name, body in bodies.items():
+        with pytest.raises(TooLargeToRepair):
+            repair_json(body)
+        server.responses = [says(body)]
+        server.requests.clear()
+        with pytest.raises(bf.Malformed, match=r"Request less"):
+            ws.pipeline("web").get()
+        assert len(server.requests) == 1, name
+        assert not is_json(b"[NaN, " + body[:-1])  # a cut one is requested again
 
 
 def test_a_log_is_repaired_whatever_its_size(
@@ -268,9 +279,24 @@ def without_cells(frame: pd.DataFrame, rows: pd.Series, columns: set[str]) -> pd
     return frame.assign(**{name: frame[name].mask(rows) for name in columns & set(frame)})
 
 
-@pytest.mark.long
-@given(st.data(), st.lists(documents_of(Build, ("id",)), min_size=1, max_size=3, unique_by=lambda one: one["id"]))
+BUILDS = st.lists(documents_of(Build, ("id",)), min_size=1, max_size=3, unique_by=lambda one: one["id"])
+
+
+@given(st.data(), BUILDS)
+@settings(max_examples=6)
 def test_any_value_in_any_field_costs_nothing_but_itself(data: Any, clean: list[dict[str, Any]]) -> None:
+    check_that_odd_values_cost_nothing_else(data, clean)
+
+
+@pytest.mark.long
+@given(st.data(), BUILDS)
+def test_any_value_in_any_field_costs_nothing_but_itself_in_many_examples(
+    data: Any, clean: list[dict[str, Any]]
+) -> None:
+    check_that_odd_values_cost_nothing_else(data, clean)
+
+
+def check_that_odd_values_cost_nothing_else(data: Any, clean: list[dict[str, Any]]) -> None:
     """All other cells are those of the same page without the odd values, which the fast decoder reads."""
     for document in clean:
         document["jobs"] = data.draw(st.lists(documents_of(Job, ("id",)), max_size=3))
@@ -297,10 +323,10 @@ def test_any_value_in_any_field_costs_nothing_but_itself(data: Any, clean: list[
     pd.testing.assert_frame_equal(odd_jobs, jobs)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("table", OTHERS)
 @given(data=st.data())
-def test_any_value_in_any_field_of_another_table(table: str, data: Any) -> None:
+@settings(max_examples=30)
+def test_any_value_in_any_field_of_another_table(data: Any) -> None:
+    table = data.draw(st.sampled_from(sorted(OTHERS)))
     resource = OTHERS[table]
     clean = data.draw(documents_of(resource, spec.key_of(resource)))
     field = data.draw(
@@ -362,14 +388,16 @@ def test_odd_values_survive_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*not fit the declared")
-@pytest.mark.parametrize("odd", ["", "soon", None, 5, ["x"], "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-def test_a_build_without_readable_creation_keeps_its_place(odd: Any) -> None:
-    builds = evenly(250)
-    with listing(builds, lambda number, query: with_creation(builds, {"b200", "b100", "b250"}, odd, query)) as service:
-        frame = service.connected().builds(workers=1, progress=False)
-    assert frame["id"].to_list() == [one["id"] for one in builds]
-    assert set(frame.loc[frame["created_at"].isna(), "id"]) == {"b200", "b100", "b250"}
-    assert frame.attrs["complete"]
+def test_a_build_without_readable_creation_keeps_its_place() -> None:
+    builds, ids = evenly(250), {"b200", "b100", "b250"}
+    values: list[Any] = ["", "soon", None, 5, ["x"], "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"]
+    with listing(builds) as service:
+        for odd in values:
+            service.override = lambda number, query, odd=odd: with_creation(builds, ids, odd, query)
+            frame = service.connected().builds(workers=1, progress=False)
+            assert frame["id"].to_list() == [one["id"] for one in builds], odd
+            assert set(frame.loc[frame["created_at"].isna(), "id"]) == ids
+            assert frame.attrs["complete"]
 
 
 def with_creation(builds: list[dict[str, Any]], ids: set[str], created_at: Any, query: dict[str, str]) -> Any:
@@ -390,16 +418,17 @@ def test_a_page_without_any_readable_creation_cannot_be_continued() -> None:
     builds = evenly(150)
     ids = {one["id"] for one in builds}
     with listing(builds, lambda number, query: with_creation(builds, ids, "", query)) as service:
-        with pytest.raises(bf.Incomplete, match="None of the 100 builds of a page has a readable `created_at`"):
+        with pytest.raises(bf.Incomplete, match="None of the 100"):
             service.connected().builds(workers=1, progress=False)
         assert service.pages == 1
     with listing(builds[:3], lambda number, query: with_creation(builds[:3], ids, "", query)) as service:
         assert len(service.connected().builds(workers=1, progress=False)) == 3
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
+def test_a_body_that_is_json_is_never_requested_again(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(says(b"[]"))
+    ci = bf.connect("acme", base_url=server.url, token=TOKEN)
+    bodies = [
         (b"[null]", "row 1 of 1 is null, not an object"),
         (b'[{"id":"b-1","created_at":"2026-10-01T00:00:00Z"},7]', "row 2 of 2 is a number, not an object"),
         (b'[{"created_at":"2026-10-01T00:00:00Z"}]', "without its `id`"),
@@ -407,17 +436,16 @@ def test_a_page_without_any_readable_creation_cannot_be_continued() -> None:
         (b'[{"id":"","created_at":"2026-10-01T00:00:00Z"}]', "without its `id`"),
         (b'{"builds":[]}', "Expected `array`"),
         (b'[{"id":"b","x":' + b"[" * 9999 + b"]" * 9999 + b"}]", "recursion"),
-    ],
-)
-@pytest.mark.parametrize("name", ["builds", "pipelines"])
-def test_a_body_that_is_json_is_never_requested_again(
-    scripted: Callable[..., Scripted], name: str, body: bytes, said: str
-) -> None:
-    server = scripted(says(body))
-    ci = bf.connect("acme", base_url=server.url, token=TOKEN)
-    with pytest.raises(bf.Malformed, match=said):
-        getattr(ci, name)(progress=False)
-    assert len(server.requests) == 1
+    ]
+
+    def read_twice(body: bytes) -> object:
+        server.responses = [says(body)]
+        with pytest.raises(bf.Malformed):
+            ci.pipelines(progress=False)
+        return ci.builds(progress=False)
+
+    assert wrong_refusals(bodies, read_twice, bf.Malformed) == {}
+    assert len(server.requests) == 2 * len(bodies)
 
 
 def test_the_first_readable_date_counts() -> None:
@@ -425,7 +453,7 @@ def test_the_first_readable_date_counts() -> None:
     for header in (first, f"{first}, {second}", f"soon, {first}", f"{first},{first}"):
         assert date_of(Response(200, {"date": header}, b"")).text() == "2026-11-01T12:00:00Z"
     for headers, said in (({}, "A proxy may have removed it"), ({"date": "soon, later"}, ": 'soon, later'")):
-        with pytest.raises(bf.Malformed, match=f"no readable Date header.*{said}"):
+        with pytest.raises(bf.Malformed, match=f"Date header.*{said}"):
             date_of(Response(200, headers, b""))
 
 

@@ -17,6 +17,7 @@ from buildframe.fetching.link_pagination import LinkPagination
 from buildframe.http import response as http_response
 from buildframe.http.protocol import Page
 from buildframe.sandbox_server import Fault, Sandbox
+from tests import worlds
 from tests.conftest import Scripted, says
 from tests.in_memory_service import T0, row
 from tests.listing import DATE, TOKEN, Listing, Responder, build, evenly
@@ -32,11 +33,11 @@ class Plain(Listing):
     link: str | None = None
     status = 504
 
-    def _page(self, query: dict[str, str]) -> Responder:
+    def page_of(self, query: dict[str, str]) -> Responder:
         size = int(query["per_page"])
         if size > self.most:
             return says(b'{"message": "upstream timed out"}', self.status, date=DATE)
-        respond = super()._page({**query, "per_page": str(min(size, self.rows))})
+        respond = super().page_of({**query, "per_page": str(min(size, self.rows))})
 
         def without_link(handler: BaseHTTPRequestHandler) -> None:
             send, link = handler.send_header, self.link
@@ -68,21 +69,16 @@ def plain() -> Iterator[Callable[..., Plain]]:
 # --- short pages without links
 
 
-@pytest.mark.parametrize("number", [1, 2, 30, 99])
-@pytest.mark.parametrize("every", [60, 0])
-def test_a_short_page_without_links_costs_one_request_more_once(
-    plain: Callable[..., Plain], number: int, every: float
-) -> None:
-    service = plain(evenly(number, every))
-    ci = service.connected()
-    counts = []
-    for _ in range(3):
-        frame = ci.builds()
-        assert len(frame) == number
-        assert frame.attrs["complete"]
-        assert frame.attrs["note"] is None
-        counts.append(frame.attrs["requests"])
-    assert counts == [2, 1, 1]
+def test_a_short_page_without_links_costs_one_request_more_once(plain: Callable[..., Plain]) -> None:
+    for number, every in [(1, 60), (2, 0), (30, 60), (30, 0), (99, 60)]:
+        ci, counts = plain(evenly(number, every)).connected(), []
+        for _ in range(3):
+            frame = ci.builds()
+            assert len(frame) == number
+            assert frame.attrs["complete"]
+            assert frame.attrs["note"] is None
+            counts.append(frame.attrs["requests"])
+        assert counts == [2, 1, 1], (number, every)
 
 
 def test_a_short_page_with_an_empty_link_costs_no_request_more(plain: Callable[..., Plain]) -> None:
@@ -130,16 +126,17 @@ def test_other_lists_share_what_was_confirmed(scripted: Start) -> None:
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize("count", [0, 7, 30, 100, 250])
-@pytest.mark.parametrize("method", ["members", "emojis"])
-def test_a_list_that_is_declared_without_pages_is_one_response(scripted: Start, method: str, count: int) -> None:
-    rows = [{"id": f"u{n}", "name": f"n{n}", "url": "u"} for n in range(count)]
-    server = scripted(says(json.dumps(rows).encode(), Link=None))
-    ci = bf.connect("acme", base_url=server.url, token=TOKEN)
-    frame = getattr(ci, method)()
-    assert len(frame) == len(ci.get(f"/organizations/acme/{method}")) == count
-    assert frame.attrs["complete"]
-    assert len(server.requests) == 2
+def test_a_list_that_is_declared_without_pages_is_one_response(scripted: Start) -> None:
+    for count in (0, 7, 100, 250):
+        rows = [{"id": f"u{n}", "name": f"n{n}", "url": "u"} for n in range(count)]
+        server = scripted(says(json.dumps(rows).encode(), Link=None))
+        ci = bf.connect("acme", base_url=server.url, token=TOKEN)
+        for method in ("members", "emojis"):
+            server.requests.clear()
+            frame = getattr(ci, method)()
+            assert len(frame) == len(ci.get(f"/organizations/acme/{method}")) == count
+            assert frame.attrs["complete"]
+            assert len(server.requests) == 2, (method, count)
 
 
 def test_members_are_read_along_links_if_there_are_any(scripted: Start) -> None:
@@ -148,6 +145,7 @@ def test_members_are_read_along_links_if_there_are_any(scripted: Start) -> None:
     assert len(bf.connect("acme", base_url=server.url, token=TOKEN).members()) == 2
 
 
+@pytest.mark.long
 def test_an_idle_sync_without_links_takes_one_request_more(tmp_path: Path, plain: Callable[..., Plain]) -> None:
     with Sandbox(seed=3, builds=60, days=2) as sandbox:
         counts = []
@@ -170,22 +168,22 @@ def sizes(service: Listing) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("link", [None, "as it is"])
 def test_pages_are_halved_until_the_service_can_send_them(
-    plain: Callable[..., Plain], monkeypatch: pytest.MonkeyPatch, workers: int, link: str | None
+    plain: Callable[..., Plain], monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     monkeypatch.setattr("buildframe.http.retry._backoff", lambda state: 0.0)
-    service = plain(evenly(240), most=30)
-    if link is not None:
-        service._page = lambda query: (  # type: ignore[method-assign]
-            Plain._page(service, query) if int(query["per_page"]) > 30 else Listing._page(service, query)
-        )
-    frame = service.connected().builds(workers=workers)
-    assert sorted(frame["number"]) == list(range(1, 241))
-    assert frame.attrs["complete"]
-    assert max(sizes(service)[4:]) == 25
-    assert sizes(service)[:4] == [100, 100, 100, 50]
-    assert Counter(sizes(service)).keys() == {100, 50, 25}
+    for has_links in (False, True):
+        service = plain(evenly(240), most=30)
+        if has_links:
+            service.page_of = lambda query, service=service: (  # type: ignore[method-assign,misc]
+                (Plain if int(query["per_page"]) > 30 else Listing).page_of(service, query)
+            )
+        frame = service.connected().builds(workers=workers)
+        assert sorted(frame["number"]) == list(range(1, 241)), has_links
+        assert frame.attrs["complete"]
+        assert max(sizes(service)[4:]) == 25
+        assert sizes(service)[:4] == [100, 100, 100, 50]
+        assert Counter(sizes(service)).keys() == {100, 50, 25}
 
 
 def test_pages_of_one_row_are_complete(plain: Callable[..., Plain], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,10 +259,7 @@ def test_other_lists_continue_with_smaller_pages(
 
 
 def test_builds_that_are_too_large_alone_are_read_with_lists_of_their_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        Sandbox(seed=5, builds=40, days=2) as sandbox,
-        bf.connect("acme", base_url=sandbox.url, token=sandbox.token()) as ci,
-    ):
+    with worlds.sandbox(seed=5, builds=40, days=2) as ci:
         expected = ci.history(extra={"message2": "message"}, job_extra={"number2": "build.number"})
         largest = int(expected.jobs.groupby("build_id").size().max())
         monkeypatch.setattr(http_response, "LARGEST", 1500 * largest)

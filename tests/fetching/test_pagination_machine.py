@@ -18,8 +18,6 @@ from buildframe.http.protocol import Page
 from buildframe.spec import Moment
 from tests.in_memory_service import SECOND, Build, InMemoryService, at
 
-pytestmark = pytest.mark.long
-
 GAPS = st.one_of(  # many builds of one timestamp, a steady rate, and quiet times
     st.sampled_from([0, 0, 0, 0, 0, 1, 999, 61 * SECOND]),
     st.sampled_from([1, 999, 100_000, 400_000]),
@@ -197,11 +195,24 @@ class First:
 
 
 EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "300"))
+FEW = settings(max_examples=20, stateful_step_count=40, deadline=None)
+"""Settings of the first lane."""
+MANY = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
 
 
 class TestPagination(PaginationMachine.TestCase):
-    settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+    settings = FEW
 
 
 class TestDisordered(DisorderedMachine.TestCase):
-    settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+    settings = FEW
+
+
+@pytest.mark.long
+class TestPaginationOften(PaginationMachine.TestCase):
+    settings = MANY
+
+
+@pytest.mark.long
+class TestDisorderedOften(DisorderedMachine.TestCase):
+    settings = MANY

@@ -18,6 +18,7 @@ from buildframe.http import retry
 from buildframe.http.protocol import Page
 from buildframe.sandbox_server import Quota
 from buildframe.spec import Moment
+from tests import worlds
 from tests.conftest import hang_up, says
 from tests.listing import Listing, Responder, after, build, evenly, listing
 
@@ -51,33 +52,28 @@ def is_all(frame: pd.DataFrame) -> bool:
 
 # --- permanent failures of the service --------------------------------------------------------------------------------
 
-FAILURES = [
-    (hang_up, bf.Unreachable, "No response from"),
-    (says(b"oops", 503, Retry_After="0"), bf.Unavailable, "503"),
-    (says(b'{"message":"no such token"}', 401), bf.Unauthorized, "401: no such token"),
-    (says(b'[{"id":'), bf.Malformed, "truncated"),
-    (says(b'{"message":"slow down","reset":0}', 429), bf.RateLimited, "429: slow down"),
-]
-NAMES = ["gone", "failing", "refusing", "garbled", "limiting"]
+FAILURES = {
+    "gone": (hang_up, bf.Unreachable, "No response from"),
+    "failing": (says(b"oops", 503, Retry_After="0"), bf.Unavailable, "503"),
+    "refusing": (says(b'{"message":"no such token"}', 401), bf.Unauthorized, "401: no such token"),
+    "garbled": (says(b'[{"id":'), bf.Malformed, "truncated"),
+    "limiting": (says(b'{"message":"slow down","reset":0}', 429), bf.RateLimited, "429: slow down"),
+}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
-def test_the_error_describes_the_failure_and_the_progress(
-    workers: int, failure: Responder, kind: type[bf.BuildframeError], said: str
-) -> None:
-    with listing(BUILDS, after_request(5, failure)) as service, pytest.raises(kind, match=said) as caught:
-        service.connected().builds(workers=workers)
-    [note] = [note for note in caught.value.__notes__ if "listing" in note]
-    pattern = r"The listing had read (\d+) rows in (\d) responses, back to builds created at 2026-10-01T.*Z; none"
-    rows, responses = map(int, re.match(pattern, note).groups())  # type: ignore[union-attr]
-    least = (
-        99 * (responses - 1) if workers == 1 else 100
-    )  # each of several workers may have read the short last page of a range
-    assert least <= rows <= 100 * responses, "one response may have been a count"
-    assert 5 - (workers - 1) <= responses <= 5, "apart from requests in flight"
-    assert not any(thread.name.startswith("reader-") for thread in threading.enumerate())
+def test_the_error_describes_the_failure_and_the_progress(workers: int) -> None:
+    for name, (failure, kind, said) in FAILURES.items():
+        with listing(BUILDS, after_request(5, failure)) as service, pytest.raises(kind, match=said) as caught:
+            service.connected().builds(workers=workers)
+        [note] = [note for note in caught.value.__notes__ if "listing" in note]
+        pattern = r"The listing had read (\d+) rows in (\d) responses, back to builds created at 2026-10-01T.*Z; none"
+        rows, responses = map(int, re.match(pattern, note).groups())  # type: ignore[union-attr]
+        # each of several workers may have read the short last page of a range
+        least = 99 * (responses - 1) if workers == 1 else 100
+        assert least <= rows <= 100 * responses, f"{name}: one response may have been a count"
+        assert 5 - (workers - 1) <= responses <= 5, f"{name}: apart from requests in flight"
+        assert not any(thread.name.startswith("reader-") for thread in threading.enumerate())
 
 
 def test_an_error_of_the_first_response_has_no_note() -> None:
@@ -89,13 +85,20 @@ def test_an_error_of_the_first_response_has_no_note() -> None:
     assert not hasattr(caught.value, "__notes__")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize(("failure", "kind", "said"), FAILURES, ids=NAMES)
-@pytest.mark.parametrize("created_from", [None, 600.0])
+@pytest.mark.parametrize(
+    ("name", "workers", "created_from"),
+    [
+        ("gone", 1, None),
+        ("refusing", 4, 600.0),
+        ("failing", 4, None),
+        ("garbled", 1, 600.0),
+        ("limiting", 4, 600.0),
+    ],
+)
 def test_a_partial_listing_returns_its_rows_and_the_remaining_time_ranges(
-    workers: int, failure: Responder, kind: type[bf.BuildframeError], said: str, created_from: float | None
+    name: str, workers: int, created_from: float | None
 ) -> None:
+    failure, _, said = FAILURES[name]
     start: Any = None if created_from is None else after(created_from)
     with listing(BUILDS, after_request(6, failure)) as service:
         frame = service.connected().builds(workers=workers, partial=True, created_from=start)
@@ -127,7 +130,6 @@ def test_a_service_that_stops_ends_a_partial_listing() -> None:
     assert "No response from" in frame.attrs["why"]
 
 
-@pytest.mark.long
 def test_partial_jobs_are_returned_with_their_builds() -> None:
     with listing(BUILDS, after_request(5, hang_up)) as service:
         builds, jobs = service.connected().history(partial=True)
@@ -138,22 +140,20 @@ def test_partial_jobs_are_returned_with_their_builds() -> None:
     assert sorted(whole["id"]) == sorted(job["id"] for each in BUILDS for job in each["jobs"])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("refusal", [says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"number":1}]')])
-def test_a_partial_listing_with_one_failing_time_range_can_be_completed(refusal: Responder) -> None:
+def test_a_partial_listing_with_one_failing_time_range_can_be_completed() -> None:
     """Requests from the time of the oldest build get a wrong response."""
+    for refusal in (says(b'{"message":"no"}', 422), says(b"[5]"), says(b'[{"number":1}]')):
 
-    def override(number: int, query: dict[str, str]) -> Responder | None:
-        return refusal if number > 1 and query.get("created_from") == after(0).text() else None
+        def override(number: int, query: dict[str, str], refusal: Responder = refusal) -> Responder | None:
+            return refusal if number > 1 and query.get("created_from") == after(0).text() else None
 
-    with listing(BUILDS, override) as service:
-        frame = service.connected().builds(partial=True, created_from=after(0))
-        assert 100 <= len(frame) < 1500
-        assert not frame.attrs["complete"]
-        assert is_all(completed(frame, service))
+        with listing(BUILDS, override) as service:
+            frame = service.connected().builds(partial=True, created_from=after(0))
+            assert 100 <= len(frame) < 1500
+            assert not frame.attrs["complete"]
+            assert is_all(completed(frame, service))
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Incomplete")
 def test_a_page_that_cannot_be_converted_is_a_remaining_time_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is raised when rows become a table, after the pagination has counted the page as read."""
@@ -179,9 +179,7 @@ def test_a_page_that_cannot_be_converted_is_a_remaining_time_range(monkeypatch: 
 # --- limits set by the user -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("most", [1, 3, 8])
+@pytest.mark.parametrize(("workers", "most"), [(1, 3), (4, 1), (4, 8)])
 def test_a_listing_that_used_up_its_requests_can_be_completed(workers: int, most: int) -> None:
     with listing(BUILDS) as service:
         frame = service.connected().builds(workers=workers, max_requests=most)
@@ -206,7 +204,6 @@ def hanging() -> Iterator[Any]:
     assert gave_up == [], "the client waited for the response"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 4])
 def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
     with listing(BUILDS, hanging) as service:
@@ -219,24 +216,22 @@ def test_a_deadline_ends_requests_that_hang(hanging: Any, workers: int) -> None:
 def test_a_deadline_ends_the_request_for_the_time_of_the_service(hanging: Any) -> None:
     with (
         listing(BUILDS, lambda number, query: hanging(3, query)) as service,
-        pytest.raises(bf.DeadlineExceeded, match="deadline=1s has passed"),
+        pytest.raises(bf.DeadlineExceeded, match="deadline=1s"),
     ):
         service.connected().builds(created_from="60d", deadline="1s", partial=True)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("workers", [1, 4])
-def test_a_listing_ends_if_the_quota_resets_after_the_deadline(workers: int) -> None:
+def test_a_listing_ends_if_the_quota_resets_after_the_deadline() -> None:
     used_up = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
     with listing(BUILDS, after_request(4, used_up)) as service:
-        frame = service.connected().builds(workers=workers, deadline="90s", partial=True)
+        frame = service.connected().builds(workers=4, deadline="90s", partial=True)
         assert frame.attrs["why"].startswith("deadline=90s would pass while waiting 100 s: the rate limit is used up")
     with listing(BUILDS) as later:  # at another URL, which has its own rate limit
         assert is_all(completed(frame, later))
 
 
 def test_a_deadline_ends_listings_that_wait_for_a_quota() -> None:
-    with bf.sandbox(builds=120, days=2, quota=Quota(user=1, window=100.0)) as ws:
+    with worlds.sandbox(builds=120, days=2, quota=Quota(user=1, window=100.0)) as ws:
         frames = [ws.builds(state=state, deadline="2s", partial=True) for state in ("passed", "failed", "canceled")]
     assert not all(frame.attrs["complete"] for frame in frames)
     whys = [frame.attrs["why"] for frame in frames if not frame.attrs["complete"]]
@@ -244,17 +239,17 @@ def test_a_deadline_ends_listings_that_wait_for_a_quota() -> None:
     assert [frame.attrs["left"] for frame in frames if frame.attrs["requests"] == 0] == [[{}]] * len(whys)
 
 
-@pytest.mark.parametrize("status", [403, 404, 416, 422])
-def test_a_timestamp_whose_deep_pages_are_refused_is_incomplete_without_an_error(status: int) -> None:
+def test_a_timestamp_whose_deep_pages_are_refused_is_incomplete_without_an_error() -> None:
     tied = [build(number, 60) for number in range(450, 0, -1)]
+    for status in (403, 422):
 
-    def refuse_deep(number: int, query: dict[str, str]) -> Responder | None:
-        return says(b'{"message": "too deep"}', status) if int(query.get("page", "1")) > 2 else None
+        def refuse_deep(number: int, query: dict[str, str], status: int = status) -> Responder | None:
+            return says(b'{"message": "too deep"}', status) if int(query.get("page", "1")) > 2 else None
 
-    with listing([build(900, 900), *tied], refuse_deep) as service, pytest.warns(UserWarning, match="too deep"):
-        frame = service.connected().builds(progress=False)
-    assert len(frame) == 1 + 200
-    assert not frame.attrs["complete"]
-    assert "page numbers (too deep)" in frame.attrs["why"]
-    [window] = frame.attrs["left"]
-    assert Moment.parse(window["created_from"]) <= after(60) < Moment.parse(window["created_to"])
+        with listing([build(900, 900), *tied], refuse_deep) as service, pytest.warns(UserWarning, match="too deep"):
+            frame = service.connected().builds(progress=False)
+        assert len(frame) == 1 + 200
+        assert not frame.attrs["complete"]
+        assert "page numbers (too deep)" in frame.attrs["why"]
+        [window] = frame.attrs["left"]
+        assert Moment.parse(window["created_from"]) <= after(60) < Moment.parse(window["created_to"])

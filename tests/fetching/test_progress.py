@@ -12,6 +12,7 @@ import termios
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, suppress
+from functools import partial
 from typing import Any, Self
 
 import pytest
@@ -21,8 +22,6 @@ from buildframe.fetching.progress import ProgressBar
 from buildframe.workspace import Workspace
 from tests.conftest import hang_up, says
 from tests.listing import Responder, evenly, listing
-
-pytestmark = pytest.mark.long
 
 BUILDS = evenly(1500, every=40)
 
@@ -71,6 +70,7 @@ def test_a_terminal_shows_rows_responses_and_rate_until_the_end(workers: int) ->
     assert shares == sorted(shares)
 
 
+@pytest.mark.long
 def test_the_history_of_a_sandbox_shows_a_bar() -> None:
     with Terminal() as terminal, bf.sandbox(builds=20, days=1):
         pass
@@ -86,31 +86,26 @@ def test_lists_that_are_not_ordered_by_time_show_a_bar(ci: Workspace) -> None:
     assert re.match(rf"pipelines 100%\|.*{len(found)} pipelines in 1 responses, ", terminal.drawings[-1])
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_the_bar_of_an_incomplete_listing_does_not_reach_100(workers: int) -> None:
+def test_the_bar_of_an_incomplete_listing_does_not_reach_100() -> None:
     with Terminal() as terminal, listing(BUILDS) as service:
-        assert not service.connected().builds(workers=workers, max_requests=3).attrs["complete"]
+        assert not service.connected().builds(workers=4, max_requests=3).attrs["complete"]
     assert "100%" not in terminal.text
     assert re.search(rf"\d\d\d builds in {service.pages} responses", terminal.text)
 
 
-@pytest.mark.parametrize("listed", ["builds", "jobs", "history", "pipelines"])
-def test_progress_false_shows_no_bar(ci: Workspace, listed: str) -> None:
-    with Terminal() as terminal:
-        getattr(ci, listed)(progress=False)
-    assert terminal.drawings == []
-
-
-@pytest.mark.parametrize("listed", ["builds", "jobs", "history", "pipelines"])
-def test_without_a_terminal_a_bar_is_shown_only_on_request(
-    ci: Workspace, listed: str, capfd: pytest.CaptureFixture[str]
+def test_progress_false_shows_no_bar_and_without_a_terminal_only_progress_true(
+    ci: Workspace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    getattr(ci, listed)()
-    assert capfd.readouterr() == ("", "")
-    getattr(ci, listed)(progress=True)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "100%" in err
+    for listed in (partial(ci.builds, created_from="2d"), partial(ci.jobs, created_from="2d"), ci.pipelines):
+        with Terminal() as terminal:
+            listed(progress=False)
+        assert terminal.drawings == []
+        listed()
+        assert capfd.readouterr() == ("", "")
+        listed(progress=True)
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert "100%" in err
 
 
 WAITS = {
@@ -120,12 +115,20 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("created_from", [None, "60d"], ids=["a reader", "the caller"])
-@pytest.mark.parametrize("why", WAITS)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("why", "created_from", "workers"),
+    [
+        ("the rate limit is used up", None, 4),
+        ("the rate limit is used up", "60d", 1),
+        ("the service returned 503", None, 1),
+        ("no readable response", "60d", 4),
+    ],
+)
 def test_the_bar_shows_how_long_and_why_a_request_waits(
     workers: int, created_from: Any, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A reader waits, or before the listing, for the time of the service, the caller."""
     monkeypatch.setattr("buildframe.http.retry._backoff", lambda state: 2.0)
     which = 1 if created_from else 3
 
@@ -167,6 +170,7 @@ class RecordingTerminal(io.StringIO):
         return super().write(text)
 
 
+@pytest.mark.long
 def test_only_the_calling_thread_draws() -> None:
     terminal = RecordingTerminal()
     fails = says(b"{}", 503, Retry_After="1")

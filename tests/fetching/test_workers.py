@@ -128,16 +128,20 @@ def test_all_builds_are_read(workers: int) -> None:
     assert (readers(), read.aborts, read.budget.is_canceled) == ([], 0, False)
 
 
-@pytest.mark.parametrize("error", [Unreachable("gone"), Invalid(400, "no"), MemoryError(), KeyError("a bug")])
-@pytest.mark.parametrize("number", [1, 4])
-def test_an_error_of_a_worker_is_raised_in_the_calling_thread(error: Exception, number: int) -> None:
-    read = Read(4, throwing(error, number))
-    with pytest.raises(type(error)) as caught:
-        read.run()
-    assert caught.value is error
-    assert (readers(), read.aborts, read.budget.is_canceled) == ([], 1, True)
-    assert not read.pagination.is_over
-    assert read.pagination.remaining
+def test_an_error_of_a_worker_is_raised_in_the_calling_thread() -> None:
+    for error, number in [
+        (Unreachable("gone"), 1),
+        (Invalid(400, "no"), 4),
+        (MemoryError(), 4),
+        (KeyError("a bug"), 4),
+    ]:
+        read = Read(4, throwing(error, number))
+        with pytest.raises(type(error)) as caught:
+            read.run()
+        assert caught.value is error
+        assert (readers(), read.aborts, read.budget.is_canceled) == ([], 1, True)
+        assert not read.pagination.is_over
+        assert read.pagination.remaining
 
 
 def test_all_requests_are_finished_if_the_budget_is_used_up() -> None:
@@ -180,7 +184,6 @@ def test_a_response_after_an_interrupt_changes_nothing(monkeypatch: pytest.Monke
     assert is_found_or_left(read)
 
 
-@pytest.mark.long
 def test_an_interrupt_waits_for_a_response_that_is_being_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_JOIN_TIMEOUT", 0.0)
     begun, interrupted = threading.Event(), threading.Event()

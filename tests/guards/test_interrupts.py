@@ -25,8 +25,6 @@ from tests import preloaded
 from tests.conftest import hang_up, says
 from tests.listing import TOKEN, Listing, Responder, evenly, listing
 
-pytestmark = pytest.mark.long
-
 BUILDS = evenly(1500, every=40, jobs=1)
 LONGEST = 60  # seconds until a child that does not end is a failure; each should take some two
 
@@ -107,9 +105,18 @@ FLAWS = {
 }
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("flaw", FLAWS)
-@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("flaw", "workers", "again"),
+    [
+        ("hanging", 1, False),
+        ("hanging", 4, False),
+        ("quota", 4, False),
+        ("backoff", 1, False),
+        ("hanging", 4, True),
+        ("backoff", 4, True),
+    ],
+)
 def test_an_interrupt_ends_a_listing_and_says_how_far_it_came(flaw: str, workers: int, again: bool) -> None:
     result, _ = interrupted(Stage(FLAWS[flaw], workers if flaw == "hanging" else 1), workers=workers, again=again)
     assert result["raised"] == "KeyboardInterrupt"
@@ -120,8 +127,8 @@ def test_an_interrupt_ends_a_listing_and_says_how_far_it_came(flaw: str, workers
         assert re.search(r" [12]\d\d rows in [12] responses, back to builds created at 2026-10-", note)
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("flaw", FLAWS)
+@pytest.mark.long
+@pytest.mark.parametrize(("flaw", "workers"), [("hanging", 4), ("quota", 1), ("backoff", 4)])
 def test_an_interrupted_partial_listing_hands_back_what_is_there(flaw: str, workers: int) -> None:
     stage = Stage(FLAWS[flaw], workers if flaw == "hanging" else 1)
     result, _ = interrupted(stage, workers=workers, partial=True)
@@ -134,12 +141,14 @@ def test_an_interrupted_partial_listing_hands_back_what_is_there(flaw: str, work
     assert set(result["numbers"]).union(*rest) == set(range(1, 1501))
 
 
+@pytest.mark.long
 def test_a_second_interrupt_while_the_readers_are_waited_for_is_raised_whatever_was_requested() -> None:
     result, _ = interrupted(Stage(None, 4), workers=4, partial=True, again=True)
     assert result["raised"] == "KeyboardInterrupt"
     assert result["sockets"] == []
 
 
+@pytest.mark.long
 def test_an_interrupt_before_the_listing_has_begun() -> None:
     result, service = interrupted(Stage(None, 1, well=0), created_from="60d", partial=True)
     assert result["raised"] == "KeyboardInterrupt"
@@ -170,9 +179,18 @@ def alarm() -> Any:
 
 
 @pytest.mark.usefixtures("alarm")
-@pytest.mark.parametrize("workers", [1, 4, 8])
-@pytest.mark.parametrize("number", range(2, 13))
-def test_whenever_it_is_interrupted_each_build_is_there_or_left_to_ask(number: int, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "number"),
+    [
+        (4, 4),
+        *(
+            pytest.param(workers, number, marks=pytest.mark.long)
+            for workers, numbers in ((1, (2, 7)), (4, (2, 3, 5, 6, 8, 10, 12)), (8, (3, 7, 11)))
+            for number in numbers
+        ),
+    ],
+)
+def test_whenever_it_is_interrupted_each_build_is_there_or_left_to_ask(workers: int, number: int) -> None:
     with listing(BUILDS, interrupting(number)) as service:
         ws = service.connected()
         builds, jobs = ws.history(partial=True, workers=workers)
@@ -224,20 +242,30 @@ ACTING = textwrap.dedent("""
 """)
 
 
+LOOK = {
+    "create_build": "Look for it among the newest builds: .builds(branch='main', created_from='1h').",
+    "cancel": "Look at the state of .build(7). Canceling again is safe.",
+    "rebuild": "Look for builds of the last hour whose rebuilt_from is 7: .builds(created_from='1h').",
+    "delete": "Check whether pipelines() of the workspace still contains it.",
+    "get": None,
+}
+BEGUN = b"HTTP/1.1 201 Created\r\nContent-Length: 900\r\n\r\n{"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("action", "look"),
+    ("action", "head"),
     [
-        ("create_build", "Look for it among the newest builds: .builds(branch='main', created_from='1h')."),
-        ("cancel", "Look at the state of .build(7). Canceling again is safe."),
-        ("rebuild", "Look for builds of the last hour whose rebuilt_from is 7: .builds(created_from='1h')."),
-        ("delete", "Check whether pipelines() of the workspace still contains it."),
-        ("get", None),
+        ("create_build", b""),
+        ("create_build", BEGUN),
+        ("cancel", b""),
+        ("rebuild", BEGUN),
+        ("delete", b""),
+        ("get", b""),
     ],
+    ids=lambda value: value if isinstance(value, str) else "begun" if value else "silent",
 )
-@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 201 Created\r\nContent-Length: 900\r\n\r\n{"])
-def test_an_interrupted_action_says_that_its_outcome_is_unknown(
-    scripted: Any, action: str, look: str | None, head: bytes
-) -> None:
+def test_an_interrupted_action_says_that_its_outcome_is_unknown(scripted: Any, action: str, head: bytes) -> None:
     reached, over = threading.Event(), threading.Event()
 
     def hang(handler: Any) -> None:
@@ -248,6 +276,7 @@ def test_an_interrupted_action_says_that_its_outcome_is_unknown(
 
     notes = output_of_interrupted(ACTING, [scripted(hang).url, action], reached)
     over.set()
+    look = LOOK[action]
     if look is None:
         assert notes == []
     else:
@@ -256,8 +285,8 @@ def test_an_interrupted_action_says_that_its_outcome_is_unknown(
         assert note.endswith(f"\n{look}")
 
 
-@pytest.mark.parametrize("action", ["create_build", "cancel", "rebuild", "delete"])
-def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(scripted: Any, action: str) -> None:
+@pytest.mark.long
+def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(scripted: Any) -> None:
     reached = threading.Event()
 
     def refuse(handler: Any) -> None:
@@ -265,10 +294,11 @@ def test_an_action_that_is_interrupted_while_it_waits_for_a_limit_was_not_done(s
         reached.set()
 
     server = scripted(refuse)
-    assert output_of_interrupted(ACTING, [server.url, action], reached) == []
+    assert output_of_interrupted(ACTING, [server.url, "create_build"], reached) == []
     assert len(server.requests) == 1
 
 
+@pytest.mark.long
 def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scripted: Any) -> None:
     reached, over = threading.Event(), threading.Event()
 
@@ -282,7 +312,7 @@ def test_an_interrupt_while_a_build_is_read_to_see_whether_it_was_canceled(scrip
     over.set()
     assert server.methods == ["PUT", "GET"]
     assert note.startswith("The request was sent, but it is unknown whether the service performed it.\nRequest: PUT ")
-    assert note.endswith("\nLook at the state of .build(7). Canceling again is safe.")
+    assert note.endswith(f"\n{LOOK['cancel']}")
 
 
 # --- at one point of the code -----------------------------------------------------------------------------------------
@@ -314,28 +344,23 @@ RECORD = b'{"id":"0198a1b2-0000-7000-8000-000000000001","number":7}'
 CREATED, READ = says(RECORD, 201), says(RECORD)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
+def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unknown(scripted: Any) -> None:
+    for point in [
         ("return", "/retry.py", "_fetch_once"),
         ("return", "/retry.py", "fetch"),
         ("c_return", "/budget.py", "reset"),
         ("return", "/budget.py", "value_within"),
         ("return", "/records.py", "record"),
         ("return", "/pipeline.py", "create_build"),
-    ],
-)
-def test_until_an_action_has_returned_an_interrupt_says_that_its_outcome_is_unknown(
-    scripted: Any, point: tuple[str, str, str]
-) -> None:
-    server = scripted(CREATED)
-    web = web_of(server)
-    number = 2 if point[2] == "value_within" else 1  # a generator: the first time it yields
-    with pytest.raises(KeyboardInterrupt) as stop, interrupted_at(*point, number):
-        web.create_build(commit="HEAD", branch="main")
-    assert len(server.requests) == 1
-    [note] = stop.value.__notes__
-    assert note.endswith("Look for it among the newest builds: .builds(branch='main', created_from='1h').")
+    ]:
+        server = scripted(CREATED)
+        web = web_of(server)
+        number = 2 if point[2] == "value_within" else 1  # a generator: the first time it yields
+        with pytest.raises(KeyboardInterrupt) as stop, interrupted_at(*point, number):
+            web.create_build(commit="HEAD", branch="main")
+        assert len(server.requests) == 1, point
+        [note] = stop.value.__notes__
+        assert note.endswith(str(LOOK["create_build"])), point
 
 
 def test_an_interrupt_before_anything_was_sent_and_one_of_the_next_question_have_no_note(scripted: Any) -> None:
@@ -350,18 +375,15 @@ def test_an_interrupt_before_anything_was_sent_and_one_of_the_next_question_have
 
 
 @pytest.mark.parametrize("is_warm", [False, True], ids=["first", "later"])
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_lock_that_an_interrupt_left_held_holds_up_no_later_request(
-    scripted: Any, number: int, is_warm: bool
-) -> None:
-    server = scripted(READ)
-    web = web_of(server)
-    if is_warm:
-        web.build(7)
-    with pytest.raises(KeyboardInterrupt), interrupted_at("c_return", "/_synchronization.py", "acquire", number):
-        web.build(7)
-    numbers: list[int | None] = []
-    later = threading.Thread(target=lambda: numbers.append(web.build(7).number), daemon=True)
-    later.start()
-    later.join(10)
-    assert numbers == [7]
+def test_a_lock_that_an_interrupt_left_held_holds_up_no_later_request(scripted: Any, is_warm: bool) -> None:
+    for number in (1, 2, 3):
+        web = web_of(scripted(READ))
+        if is_warm:
+            web.build(7)
+        with pytest.raises(KeyboardInterrupt), interrupted_at("c_return", "/_synchronization.py", "acquire", number):
+            web.build(7)
+        numbers: list[int | None] = []
+        later = threading.Thread(target=lambda web=web, into=numbers: into.append(web.build(7).number), daemon=True)
+        later.start()
+        later.join(10)
+        assert numbers == [7]

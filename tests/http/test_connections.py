@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import socket
 import sys
@@ -75,32 +76,30 @@ def cut_off(client: Client, budget: RequestBudget, future: Future[Any]) -> BaseE
     return future.exception(timeout=BOUNDED)
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 200 OK\r\nDate: x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1,"]
-)
-def test_a_request_that_waits_for_its_response_is_cut_off(scripted: Start, said: bytes) -> None:
-    silent, budget = Silent(said), RequestBudget()
-    server = scripted(silent)
-    client = Client(server.url, TOKEN)
-    with closing(client.copy()) as copy, ThreadPoolExecutor(1) as pool:
-        future = pool.submit(listed, copy, budget)
-        assert silent.is_requested.wait(BOUNDED)
-        time.sleep(0.05)
-        assert isinstance(cut_off(copy, budget, future), Canceled)
-    silent.over.set()
-    assert len(server.requests) == budget.requests == 1
-    client.close()
+def test_a_request_that_waits_for_its_response_is_cut_off(scripted: Start) -> None:
+    for said in (b"", b"HTTP/1.1 200 OK\r\nDate: x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1,"):
+        silent, budget = Silent(said), RequestBudget()
+        server = scripted(silent)
+        client = Client(server.url, TOKEN)
+        with closing(client.copy()) as copy, ThreadPoolExecutor(1) as pool:
+            future = pool.submit(listed, copy, budget)
+            assert silent.is_requested.wait(BOUNDED)
+            time.sleep(0.05)
+            assert isinstance(cut_off(copy, budget, future), Canceled), said
+        silent.over.set()
+        assert len(server.requests) == budget.requests == 1
+        client.close()
 
 
 def test_a_request_that_waits_for_tls_is_cut_off() -> None:
-    budget = RequestBudget()
+    budget, sockets = RequestBudget(), open_sockets()
     with silent_listener() as (url, said_hello), closing(Client(url, TOKEN)) as client:
         with closing(client.copy()) as copy, ThreadPoolExecutor(1) as pool:
             future = pool.submit(listed, copy, budget)
             assert said_hello.wait(BOUNDED)
             time.sleep(0.05)
             assert isinstance(cut_off(copy, budget, future), Canceled)
-        assert not copy._sockets._shaking_hands
+        assert until(lambda: open_sockets() <= sockets + 2)  # those of the listener
 
 
 def test_an_action_that_is_cut_off_has_an_unknown_outcome(scripted: Start) -> None:
@@ -177,7 +176,6 @@ def test_a_copied_client_has_its_own_connections_and_the_same_rate_limiter(scrip
         for each in (client, client, copy, copy):
             listed(each)
         assert copy.rate_limiter is client.rate_limiter
-        assert copy._tls is client._tls
     assert ports[0] == ports[1] != ports[2] == ports[3]
     with pytest.raises(bf.BadInput, match="closed"):
         client.copy()
@@ -198,27 +196,31 @@ FRAMED = {
 UNREQUESTED_CHUNKS = HEAD + b'Transfer-Encoding: chunked\r\n\r\nf\r\n[{"id":"other"}]\r\n0\r\n\r\n'
 
 
-@pytest.mark.parametrize("framing", FRAMED)
-@pytest.mark.parametrize(
-    "excess",
-    [b"", UNREQUESTED, UNREQUESTED_CHUNKS, UNREQUESTED[:40], b"\x00"],
-    ids=["none", "whole", "chunks", "begun", "byte"],
-)
-def test_a_response_without_a_request_is_discarded_with_its_connection(
-    scripted: Start, framing: str, excess: bytes
-) -> None:
-    ports: list[int] = []
+EXCESSES = {
+    "none": b"",
+    "whole": UNREQUESTED,
+    "chunks": UNREQUESTED_CHUNKS,
+    "begun": UNREQUESTED[:40],
+    "byte": b"\x00",
+}
 
-    def respond(handler: BaseHTTPRequestHandler) -> None:
-        ports.append(handler.client_address[1])
-        handler.wfile.write(FRAMED[framing] + (excess if len(ports) == 1 else b""))
 
-    with closing(Client(scripted(respond).url, TOKEN)) as client:
-        bodies = [client.send(PIPELINES, RequestBudget()).body for _ in range(3)]
-    assert bodies == [bodies[0]] * 3
-    assert b"other" not in bodies[0]
-    assert (ports[0] == ports[1]) is not bool(excess)  # a connection in step is used again
-    assert ports[1] == ports[2]
+def test_a_response_without_a_request_is_discarded_with_its_connection(scripted: Start) -> None:
+    server, ports = scripted(lambda _: None), list[int]()
+    for framing, excess in itertools.product(FRAMED, EXCESSES):
+        ports.clear()
+
+        def respond(handler: BaseHTTPRequestHandler, framing: str = framing, excess: str = excess) -> None:
+            ports.append(handler.client_address[1])
+            handler.wfile.write(FRAMED[framing] + (EXCESSES[excess] if len(ports) == 1 else b""))
+
+        server.responses = [respond]
+        with closing(Client(server.url, TOKEN)) as client:
+            bodies = [client.send(PIPELINES, RequestBudget()).body for _ in range(3)]
+        assert bodies == [bodies[0]] * 3, (framing, excess)
+        assert b"other" not in bodies[0], (framing, excess)
+        assert (ports[0] == ports[1]) is (excess == "none"), (framing, excess)  # one in step is used again
+        assert ports[1] == ports[2], (framing, excess)
 
 
 @contextmanager
@@ -236,11 +238,11 @@ def test_no_other_thread_and_no_next_request_gets_a_response_without_a_request(
 ) -> None:
     server = scripted(lambda handler: handler.wfile.write(FRAMED["length"] + UNREQUESTED))
     with closing(Client(server.url, TOKEN)) as client, ThreadPoolExecutor(8) as pool, threads_that_switch_often():
-        calls = [pool.submit(client.send, PIPELINES, RequestBudget()) for _ in range(200)]
+        calls = [pool.submit(client.send, PIPELINES, RequestBudget()) for _ in range(100)]
         assert {call.result().body for call in calls} == {b'[{"id":"a1"}]'}
         broken = b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00"
         server.responses[:0] = [lambda handler: handler.wfile.write(HEAD + broken + UNREQUESTED)]
-        with pytest.raises(bf.Malformed, match="gzip data is cut off"):
+        with pytest.raises(bf.Malformed, match="gzip"):
             client.send(PIPELINES, RequestBudget())
         assert client.send(PIPELINES, RequestBudget()).body == b'[{"id":"a1"}]'
 
@@ -255,15 +257,6 @@ def test_a_shallow_copy_of_a_workspace_shares_its_connections_and_a_deep_one_is_
         copy.deepcopy(workspace)
 
 
-@pytest.mark.parametrize("character", ["\n", "\r", "\t", "\x00", "\x1b", "\x7f", "\u202e"])
-@pytest.mark.parametrize("url", ["https://ci.exa{}mple.com", "https://ci.example.com/a{}b", "https{}://ci.example.com"])
-def test_a_url_with_invisible_characters_is_refused(url: str, character: str) -> None:
-    for option in ("base_url", "graphql_url"):
-        with pytest.raises(bf.BadInput, match="contains a control character") as refused:
-            bf.connect("acme", token="bkua_0123456789secret", **{option: url.format(character)})  # type: ignore[arg-type]
-        assert character not in str(refused.value)
-
-
 def test_only_a_token_that_is_no_ordinary_text_is_sent_and_removed_from_messages(scripted: Start) -> None:
     server = scripted(says(b'{"message":"no 12345678, see a"}', 422))
     for short in ("a", "1234567"):
@@ -275,22 +268,20 @@ def test_only_a_token_that_is_no_ordinary_text_is_sent_and_removed_from_messages
         bf.connect("acme", base_url=server.url, token="12345678").pipelines()
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "message"),
-    [
+def test_each_redirect_says_what_it_is(scripted: Start) -> None:
+    messages = [
         (304, {}, "304: not modified, although the request had no condition. A cache in between"),
         (302, {}, "302: redirected without a target"),
         (301, {"Location": "https://other.example.com/x"}, "301: redirected to 'https://other.example.com/x'"),
         (308, {"Location": "/v3"}, "308: redirected to '/v3', which is not followed"),
         (307, {"Location": "https://a.example/\x1b[31m"}, r"307: redirected to 'https://a.example/\x1b[31m'"),
-    ],
-)
-def test_each_redirect_says_what_it_is(scripted: Start, status: int, headers: dict[str, str], message: str) -> None:
-    body = b"" if status == 304 else b'{"message":"moved"}'
-    server = scripted(says(body, status, **headers))
-    for call in ("pipelines", "builds"):
-        workspace = bf.connect("acme", base_url=server.url, token="bkua_0123456789secret")
-        with pytest.raises(bf.ServiceError) as refused:
-            getattr(workspace, call)()
-        assert message in str(refused.value)
-    assert len(server.requests) == 2
+    ]
+    server = scripted(lambda _: None)
+    workspace = bf.connect("acme", base_url=server.url, token="bkua_0123456789secret")
+    for status, headers, message in messages:
+        server.responses = [says(b"" if status == 304 else b'{"message":"moved"}', status, **headers)]
+        for call in (workspace.pipelines, workspace.builds):
+            with pytest.raises(bf.ServiceError) as refused:
+                call()
+            assert message in str(refused.value)
+    assert len(server.requests) == 2 * len(messages)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -51,18 +52,16 @@ def simulated_requests(draw: st.DrawFn) -> SimulatedRequests:
     )
 
 
-@pytest.mark.long
 @given(simulated_requests(), st.floats(0, 60))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 def test_at_most_one_request_is_refused_per_window(simulated: SimulatedRequests, start: float) -> None:
     simulated.run(1000.0 + start)
     assert max(simulated.service.refused.values()) <= 1
     assert simulated.state.seconds_until_free(simulated.ended_at + 3600.0) == 0.0
 
 
-@pytest.mark.long
 @given(simulated_requests(), st.sampled_from([0.05, 0.3]))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_all_requests_succeed_within_the_limit_although_responses_are_lost(
     simulated: SimulatedRequests, loss_rate: float
 ) -> None:
@@ -71,19 +70,20 @@ def test_all_requests_succeed_within_the_limit_although_responses_are_lost(
     assert sum(simulated.service.refused.values()) <= 1 + simulated.lost
 
 
-@pytest.mark.parametrize("by_request", [False, True])
-@pytest.mark.parametrize("spread", [False, True])
-@pytest.mark.parametrize("rounding", PREDICTABLE_ROUNDINGS)
-@pytest.mark.parametrize(("window", "latency", "windows"), [(3.0, 0.02, 20), (60.0, 0.3, 4)])
-def test_all_requests_are_sent_as_early_as_the_limit_allows(
-    window: float, latency: float, windows: int, rounding: str, spread: bool, by_request: bool
-) -> None:
-    for phase in (0.0, 0.31, 0.77):
+@pytest.mark.parametrize(("window", "latency", "windows"), [(3.0, 0.02, 12), (60.0, 0.3, 4)])
+def test_all_requests_are_sent_as_early_as_the_limit_allows(window: float, latency: float, windows: int) -> None:
+    late, refused = {}, {}
+    for case in itertools.product(PREDICTABLE_ROUNDINGS, (False, True), (False, True), (0.0, 0.31, 0.77)):
+        rounding, spread, by_request, phase = case
         service = LimitedService(50, window, rounding, phase, by_request)
         start = 100 * window + phase + 0.2
         simulated = SimulatedRequests(service, 50 * windows, 8, latency, spread).run(start)
-        assert simulated.ended_at - (100 * window + phase) <= 1.05 * windows * window - 0.9 * window
-        assert sum(service.refused.values()) <= 1, "a service's rounding is learned once"
+        took, most = simulated.ended_at - (100 * window + phase), 1.05 * windows * window - 0.9 * window
+        if took > most:
+            late[case] = took
+        if sum(service.refused.values()) > 1:  # a service's rounding is learned once
+            refused[case] = service.refused
+    assert (late, refused) == ({}, {})
 
 
 def test_spread_requests_end_shortly_after_the_earliest_possible_time() -> None:
@@ -112,28 +112,27 @@ def sendable(state: RateLimitState, now: float) -> int:
     return 20
 
 
-@pytest.mark.parametrize(
-    ("state", "now", "many"),
-    [
-        (RateLimitState(), 0.0, 1),
-        (respond(RateLimitState(), 0.0, []), 1.0, 20),
-        (respond(RateLimitState(), 0.0, reported(5, 60.0)), 1.0, 5),
-        (respond(RateLimitState(), 0.0, reported(30, 60.0) + reported(4, 60.0, "ratelimit-user")), 1.0, 4),
-        (respond(RateLimitState(), 0.0, reported(0, 60.0)), 1.0, 0),
-        (respond(RateLimitState(), 0.0, reported(0, 60.0)), 60.0, 1),
-        (respond(RateLimitState(), 0.0, reported(5, 60.0)), 61.0, 1),
-        (respond(RateLimitState(), 0.0, reported(0, 1e9)), 1.0, 20),
-        (respond(respond(RateLimitState(), 0.0, reported(0, 60.0)), 60.0, reported(49, 60.0)), 60.0, 20),
-        (respond(respond(RateLimitState(), 0.0, reported(0, 60.0)), 60.0, []), 60.0, 20),
-        (respond(respond(RateLimitState(), 0.0, reported(3, 60.0)), 10.0, reported(9, 50.0)), 10.0, 9),
-    ],
-    ids=[
-        "nothing known", "no headers", "5 left", "the smallest limit", "used up", "a new window", "an old window",
-        "absurd", "after the probe", "no longer reported", "more than before",
-    ],
-)  # fmt: skip
-def test_how_many_requests_may_be_sent_at_once(state: RateLimitState, now: float, many: int) -> None:
-    assert sendable(state, now) == many
+def test_how_many_requests_may_be_sent_at_once() -> None:
+    new, used_up = RateLimitState, lambda: respond(RateLimitState(), 0.0, reported(0, 60.0))
+    known = {
+        "nothing known": (new(), 0.0, 1),
+        "no headers": (respond(new(), 0.0, []), 1.0, 20),
+        "5 left": (respond(new(), 0.0, reported(5, 60.0)), 1.0, 5),
+        "the smallest limit": (
+            respond(new(), 0.0, reported(30, 60.0) + reported(4, 60.0, "ratelimit-user")), 1.0, 4,
+        ),
+        "used up": (used_up(), 1.0, 0),
+        "a new window": (used_up(), 60.0, 1),
+        "an old window": (respond(new(), 0.0, reported(5, 60.0)), 61.0, 1),
+        "absurd": (respond(new(), 0.0, reported(0, 1e9)), 1.0, 20),
+        "after the probe": (respond(used_up(), 60.0, reported(49, 60.0)), 60.0, 20),
+        "no longer reported": (respond(used_up(), 60.0, []), 60.0, 20),
+        "more than before": (
+            respond(respond(new(), 0.0, reported(3, 60.0)), 10.0, reported(9, 50.0)), 10.0, 9,
+        ),
+    }  # fmt: skip
+    found = {name: sendable(state, now) for name, (state, now, _) in known.items()}
+    assert found == {name: many for name, (_, _, many) in known.items()}
 
 
 def test_a_refusal_blocks_all_requests_until_the_reset_then_one_request_probes() -> None:
@@ -163,21 +162,19 @@ def test_retry_after_of_a_429_blocks_all_requests(status: int, wait: float) -> N
     assert state.seconds_until_free(31.5) == 0.0, "after the probe all requests may be sent"
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "seconds"),
-    [
+def test_how_long_a_429_blocks_in_addition_to_its_limits() -> None:
+    used_up, left = {"ratelimit-remaining": "0", "ratelimit-reset": "5"}, {"ratelimit-remaining": "3"}
+    blocked = [
         (200, {"retry-after": "30"}, None),
         (429, {}, 9.0),
         (429, {"retry-after": "30"}, 30.0),
-        (429, {"ratelimit-remaining": "0", "ratelimit-reset": "5"}, None),
-        (429, {"ratelimit-remaining": "3", "ratelimit-reset": "5"}, 9.0),
-        (429, {"ratelimit-remaining": "0", "ratelimit-reset": "5", "retry-after": "30"}, 30.0),
-    ],
-)
-def test_how_long_a_429_blocks_in_addition_to_its_limits(
-    status: int, headers: dict[str, str], seconds: float | None
-) -> None:
-    assert response.blocked_for(Response(status, headers, b'{"message":"slow down","reset":9}')) == seconds
+        (429, used_up, None),
+        (429, used_up | left, 9.0),
+        (429, used_up | {"retry-after": "30"}, 30.0),
+    ]
+    body = b'{"message":"slow down","reset":9}'
+    found = [(status, sent, response.blocked_for(Response(status, sent, body))) for status, sent, _ in blocked]
+    assert found == blocked
 
 
 def test_a_response_of_the_previous_window_does_not_change_the_current_window() -> None:
@@ -205,10 +202,10 @@ def test_the_seconds_until_the_reset_count_from_the_headers_of_a_response() -> N
     assert state.seconds_until_free(5.0) == 26.0
 
 
-@pytest.mark.parametrize("reset", [0.0, 0.04])
-def test_a_refusal_after_the_end_of_a_window_moves_the_end(reset: float) -> None:
-    state = respond(respond(RateLimitState(), 0.0, reported(0, 2.5)), 2.5, reported(0, reset), refused=True)
-    assert state.seconds_until_free(2.5) == pytest.approx(0.1 if reset == 0 else reset)
+def test_a_refusal_after_the_end_of_a_window_moves_the_end() -> None:
+    for reset, seconds in ((0.0, 0.1), (0.04, 0.04)):
+        state = respond(respond(RateLimitState(), 0.0, reported(0, 2.5)), 2.5, reported(0, reset), refused=True)
+        assert state.seconds_until_free(2.5) == pytest.approx(seconds)
 
 
 def test_a_lost_response_counts_as_used_until_a_later_response_reports_the_limit() -> None:
@@ -225,26 +222,28 @@ def test_a_lost_response_counts_as_used_until_a_later_response_reports_the_limit
     assert sendable(slow, 2.0) == 4
 
 
-@pytest.mark.parametrize(
-    ("limits", "now", "pages", "useful"),
-    [
+def test_how_many_workers_are_useful() -> None:
+    both = reported(200, 21.0) + reported(20, 21.0, "ratelimit-user")
+    useful = [
         ([], 1.0, 100, 8),
         (reported(40, 60.0), 1.0, None, 8),
         (reported(40, 60.0), 1.0, 40, 8),
         (reported(40, 21.0), 1.0, 41, 4),
-        (reported(200, 21.0) + reported(20, 21.0, "ratelimit-user"), 1.0, 100, 2),
+        (both, 1.0, 100, 2),
         (reported(40, 60.0), 1.0, 1000, 2),
         (reported(0, 60.0), 1.0, 1000, 1),
         (reported(40, 60.0), 59.9, 1000, 8),
         (reported(40, 60.0), 61.0, 1000, 8),
-    ],
-)
-def test_how_many_workers_are_useful(limits: list[ReportedLimit], now: float, pages: int | None, useful: int) -> None:
-    state = RateLimitState()
-    state.send(0, -1.0)
-    state.see_headers(0, 0.0)
-    state.learn(0, 1.0, limits)
-    assert state.useful_workers(pages, 8, now) == useful
+    ]
+
+    def workers(limits: list[ReportedLimit], now: float, pages: int | None) -> int:
+        state = RateLimitState()
+        state.send(0, -1.0)
+        state.see_headers(0, 0.0)
+        state.learn(0, 1.0, limits)
+        return state.useful_workers(pages, 8, now)
+
+    assert [(*known, workers(*known)) for *known, _ in useful] == useful
 
 
 # --- threads and processes --------------------------------------------------------------------------------------------
@@ -254,36 +253,41 @@ def limited(remaining: int, reset: float, status: int = 200) -> Response:
     return Response(status, {"ratelimit-remaining": str(remaining), "ratelimit-reset": str(reset)}, b"[]")
 
 
-def test_headers_are_read_before_the_body_arrives(scripted: Start) -> None:
-    heard = []
+def test_headers_are_read_before_the_body_arrives(scripted: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, heard, see_headers = threading.Event(), [], RateLimiter.see_headers
+
+    def note(limiter: RateLimiter) -> None:
+        see_headers(limiter)
+        seen.set()
 
     def slowly(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
-        ended = time.monotonic() + 10
-        while not (seen := any(sent.headers_at for sent in state._pending.values())) and time.monotonic() < ended:
-            time.sleep(0.01)
-        heard.append(seen)
+        heard.append(seen.wait(10))
         handler.wfile.write(b"[]")
 
+    monkeypatch.setattr(RateLimiter, "see_headers", note)
     with closing(Client(scripted(slowly).url, Token(TOKEN))) as client:
-        state = client.rate_limiter._state
-        request = protocol.request_for(spec.list_pipelines, "acme")
-        fetch(client, request, read_documents)
+        fetch(client, protocol.request_for(spec.list_pipelines, "acme"), read_documents)
     assert heard == [True]
 
 
-@pytest.mark.parametrize("blocked", ["by a probe", "by the limit"])
-@pytest.mark.parametrize("end", [{"seconds": 0.2}, {}])
-def test_a_wait_for_the_rate_limit_can_be_canceled(blocked: str, end: dict[str, float]) -> None:
-    limiter, budget = RateLimiter(), RequestBudget(**end)
-    limiter.acquire(RequestBudget())
-    if blocked == "by the limit":
-        limiter.release(limited(0, 100))
-    threading.Timer(0.1, budget.cancel).start()
-    too_long = blocked == "by the limit" and "seconds" in end  # refused at once: the limit ends after the deadline
-    with ThreadPoolExecutor(1) as pool, pytest.raises(bf.DeadlineExceeded if too_long else Canceled):
-        pool.submit(limiter.acquire, budget).result()
-    assert budget.requests == 0
+def test_a_wait_for_the_rate_limit_can_be_canceled() -> None:
+    """One that would end after the deadline is refused at once."""
+    ends: dict[tuple[str, float | None], type[Exception]] = {
+        ("a probe", 0.2): Canceled,
+        ("a probe", None): Canceled,
+        ("the limit", 0.2): bf.DeadlineExceeded,
+        ("the limit", None): Canceled,
+    }
+    for (blocked_by, seconds), end in ends.items():
+        limiter, budget = RateLimiter(), RequestBudget(seconds=seconds)
+        limiter.acquire(RequestBudget())
+        if blocked_by == "the limit":
+            limiter.release(limited(0, 100))
+        threading.Timer(0.05, budget.cancel).start()
+        with ThreadPoolExecutor(1) as pool, pytest.raises(end):
+            pool.submit(limiter.acquire, budget).result()
+        assert budget.requests == 0
 
 
 def test_a_wait_that_is_too_long_is_refused_at_once() -> None:
@@ -308,29 +312,32 @@ def test_only_connections_of_the_same_token_and_service_share_their_limits(scrip
     assert len(server.requests) == 3
 
 
-def test_the_rate_limiter_and_the_client_do_not_show_the_token(scripted: Start) -> None:
+def variables_of(*roots: object) -> Iterator[dict[str, Any]]:
+    """Yield the variables of objects of the library, and of those that they hold, also in dicts and lists."""
+    left, seen = list(roots), list[object]()
+    while left:
+        one = left.pop()
+        if any(one is other for other in seen):
+            continue
+        seen.append(one)
+        if isinstance(one, Mapping):
+            left += one.values()
+        elif isinstance(one, list | tuple | set):
+            left += one
+        elif type(one).__module__.startswith("buildframe.") and hasattr(one, "__dict__"):
+            yield vars(one)
+            left += vars(one).values()
+
+
+def test_no_object_of_a_workspace_shows_the_token(scripted: Start) -> None:
     from buildframe.http import client
 
     server = scripted(says(b"[]", RateLimit_Remaining="5", RateLimit_Reset="3000"))
     ws = bf.connect("acme", base_url=server.url, token=TOKEN)
     ws.pipelines()
-    limiter, budget = ws._client.rate_limiter, RequestBudget()
-    shown = [
-        limiter,
-        vars(limiter),
-        vars(limiter._state),
-        vars(limiter._state.limits["ratelimit"]),
-        budget,
-        vars(budget),
-    ]
-    shown += [
-        client._RATE_LIMITERS,
-        dict(client._RATE_LIMITERS._limiters),
-        vars(ws._client),
-        vars(ws._client.copy()),
-        vars(ws._client._sockets),
-    ]
-    assert TOKEN not in repr(shown)
+    found = list(variables_of(ws, RequestBudget(), *vars(client).values()))
+    assert TOKEN not in repr(found)
+    assert len(found) > 8
 
 
 @pytest.mark.long

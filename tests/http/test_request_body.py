@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe import spec
 from buildframe.errors import BadInput
 from buildframe.http import protocol
+from tests.guards.refusals import wrong_refusals
 
 TEAM = "0190b3aa-0000-7000-8000-0000000000aa"
 BUILD = {"commit": "HEAD", "branch": "main"}
@@ -46,14 +47,14 @@ def body(endpoint: spec.Endpoint, *arguments: str | int, **properties: Any) -> A
     return None if sent is None else json.loads(sent)
 
 
-@pytest.mark.long
 @given(builds)
+@settings(max_examples=15)
 def test_any_build_is_sent_unchanged(properties: dict[str, Any]) -> None:
     assert body(spec.create_build, "acme", "web", **properties) == properties
 
 
-@pytest.mark.long
-@given(st.lists(steps), st.lists(texts), st.none() | st.uuids().map(str))
+@given(st.lists(steps, max_size=3), st.lists(texts, max_size=3), st.none() | st.uuids().map(str))
+@settings(max_examples=25)
 def test_any_pipeline_is_sent_unchanged(steps: list[Any], tags: list[str], template: str | None) -> None:
     properties = PIPELINE | {"steps": steps, "tags": tags, "pipeline_template_uuid": template}
     assert body(spec.create_pipeline, "acme", **properties) == properties
@@ -81,13 +82,12 @@ def test_other_mappings_and_sequences_become_objects_and_lists() -> None:
 
 def test_actions_without_properties_have_no_body() -> None:
     assert protocol.request_for(spec.cancel_build, "acme", "web", 7).body is None
-    with pytest.raises(BadInput, match="there is no property 'reason'"):
+    with pytest.raises(BadInput, match="property 'reason'"):
         protocol.request_for(spec.cancel_build, "acme", "web", 7, reason="x")
 
 
-@pytest.mark.parametrize(
-    ("properties", "says"),
-    [
+def test_builds_that_the_service_would_refuse_are_not_sent() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"commit": "HEAD"}, "create_build was not sent:\n- branch is missing"),
         (BUILD | {"mesage": "x"}, "there is no property 'mesage'. Did you mean 'message'"),
         (BUILD | {"zzz": "x"}, "there is no property 'zzz'. Valid names: commit, branch"),
@@ -102,11 +102,8 @@ def test_actions_without_properties_have_no_body() -> None:
         (BUILD | {"clean_checkout": 1}, "clean_checkout must be true or false"),
         (BUILD | {"message": "cut \ud83d"}, "half of a surrogate pair"),
         (BUILD | {"env": {"cut \ud83d": "x"}}, "half of a surrogate pair"),
-    ],
-)
-def test_builds_that_the_service_would_refuse_are_not_sent(properties: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadInput, match=f"(?s){says}"):
-        protocol.request_for(spec.create_build, "acme", "web", **properties)
+    ]
+    assert wrong_refusals(cases, lambda sent: protocol.request_for(spec.create_build, "acme", "web", **sent)) == {}
 
 
 def test_one_error_names_all_wrong_arguments() -> None:
@@ -125,36 +122,36 @@ def test_one_error_names_all_wrong_arguments() -> None:
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [{}, {"configuration": "steps: []", "steps": []}])
-def test_a_new_pipeline_is_either_yaml_or_steps(given: dict[str, Any]) -> None:
-    with pytest.raises(BadInput, match=r"either configuration \(YAML\) or steps"):
-        protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, **given)
+def test_a_new_pipeline_is_either_yaml_or_steps() -> None:
+    cases = [(given, r"either configuration \(YAML\) or steps") for given in ({}, {"configuration": "a", "steps": []})]
+    create = spec.create_pipeline
+    assert wrong_refusals(cases, lambda one: protocol.request_for(create, "acme", **PIPELINE, **one)) == {}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("steps:\n  - command: [", "must be valid YAML; line 2: "),
-        ("a: b: c", "must be valid YAML; line 1: mapping values are not allowed here"),
-        ("- a: \x00", "must be valid YAML; unacceptable character"),
-        ("- a\n---\n- b", "must be valid YAML; line 2: but found another document"),
-        ("[" * 5000, "nested less deeply"),
-        ("make test", "must be a list of steps or a mapping in YAML"),
-    ],
-)
-def test_broken_yaml_is_not_sent(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=f"configuration {says}" if says.startswith("must") else says):
-        protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, configuration=text)
-    with pytest.raises(BadInput, match=says):
-        protocol.request_for(spec.update_pipeline, "acme", "web", configuration=text)
+def test_broken_yaml_is_not_sent() -> None:
+    """Lists nested 5,000 times, which take seconds, only for the update."""
+    texts = [
+        ("steps:\n  - command: [", "configuration must be valid YAML; line 2: "),
+        ("a: b: c", "configuration must be valid YAML; line 1: mapping values are not allowed here"),
+        ("- a: \x00", "configuration must be valid YAML; unacceptable character"),
+        ("- a\n---\n- b", "configuration must be valid YAML; line 2: but found another document"),
+        ("make test", "configuration must be a list of steps or a mapping in YAML"),
+    ]
+
+    def update(text: str) -> object:
+        return protocol.request_for(spec.update_pipeline, "acme", "web", configuration=text)
+
+    def create(text: str) -> object:
+        return protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, configuration=text)
+
+    assert wrong_refusals([*texts, ("[" * 1_000, "nested less deeply")], update) == {}
+    assert wrong_refusals(texts, create) == {}
 
 
-@pytest.mark.parametrize(
-    "text", ["# nothing\n", "- wait", "steps: []", "- !custom {command: make}", "- &a {command: make}\n- *a"]
-)
-def test_yaml_that_can_be_read_is_sent(text: str) -> None:
-    assert body(spec.update_pipeline, "acme", "web", configuration=text) == {"configuration": text}
+def test_yaml_that_can_be_read_is_sent() -> None:
+    texts = ["# nothing\n", "- wait", "steps: []", "- !custom {command: make}", "- &a {command: make}\n- *a"]
+    sent = [body(spec.update_pipeline, "acme", "web", configuration=text) for text in texts]
+    assert sent == [{"configuration": text} for text in texts]
 
 
 def test_without_a_yaml_package_only_the_service_checks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,41 +159,39 @@ def test_without_a_yaml_package_only_the_service_checks(monkeypatch: pytest.Monk
     assert body(spec.update_pipeline, "acme", "web", configuration="a: b: c") == {"configuration": "a: b: c"}
 
 
-@pytest.mark.parametrize("slug", ["", "-web", "a b", "a_b", "wéb", "a" * 101, "web\n"])
-def test_an_invalid_slug_is_not_sent(slug: str) -> None:
-    with pytest.raises(BadInput, match="letters and digits"):
-        protocol.request_for(spec.update_pipeline, "acme", "web", slug=slug)
-    with pytest.raises(BadInput, match="letters and digits"):
-        protocol.request_for(spec.create_pipeline, "acme", **PIPELINE, configuration="", slug=slug)
-
-
-@pytest.mark.parametrize("slug", ["a", "0", "Web-2-", "a" * 100])
-def test_a_valid_slug_is_sent(slug: str) -> None:
-    assert body(spec.update_pipeline, "acme", "web", slug=slug) == {"slug": slug}
+def test_only_a_valid_slug_is_sent() -> None:
+    cases = [(slug, "letters and digits") for slug in ("", "-web", "a b", "a_b", "wéb", "a" * 101, "web\n")]
+    assert wrong_refusals(cases, lambda one: protocol.request_for(spec.update_pipeline, "acme", "web", slug=one)) == {}
+    new = PIPELINE | {"configuration": ""}
+    assert wrong_refusals(cases, lambda one: protocol.request_for(spec.create_pipeline, "acme", **new, slug=one)) == {}
+    for slug in ("a", "0", "Web-2-", "a" * 100):
+        assert body(spec.update_pipeline, "acme", "web", slug=slug) == {"slug": slug}
 
 
 def test_an_update_says_how_teams_are_changed_and_that_null_is_no_value() -> None:
     with pytest.raises(BadInput, match=r"set_team\(\) and remove_team\(\)"):
         protocol.request_for(spec.update_pipeline, "acme", "web", teams=[TEAM])
-    with pytest.raises(BadInput, match="Leave it out to keep what is there"):
+    with pytest.raises(BadInput, match=r"description.*Leave it out"):
         protocol.request_for(spec.update_pipeline, "acme", "web", description=None)
 
 
-@pytest.mark.parametrize("team", ["core", "", None, 7, TEAM + "x"])
-def test_a_team_is_named_by_its_uuid(team: Any) -> None:
-    with pytest.raises(BadInput, match="pass the team's UUID"):
-        protocol.request_for(spec.list_team_pipelines, "acme", team)
-    with pytest.raises(BadInput, match="pipeline_id must be"):
-        protocol.request_for(spec.create_team_pipeline, "acme", TEAM, pipeline_id=team, access_level="read_only")
+def test_a_team_is_named_by_its_uuid() -> None:
+    def create(team: Any) -> object:
+        return protocol.request_for(spec.create_team_pipeline, "acme", TEAM, pipeline_id=team, access_level="read_only")
+
+    teams = ("core", "", None, 7, TEAM + "x")
+    listed = [(team, "the team's UUID") for team in teams]
+    assert wrong_refusals(listed, lambda team: protocol.request_for(spec.list_team_pipelines, "acme", team)) == {}
+    assert wrong_refusals([(team, "pipeline_id must be") for team in teams], create) == {}
 
 
 def test_other_uuids_and_levels_are_checked_too() -> None:
     assert protocol.request_for(spec.get_team_pipeline, "acme", TEAM.upper(), TEAM).target.count(TEAM) == 2
-    with pytest.raises(BadInput, match="pass the pipeline's UUID"):
+    with pytest.raises(BadInput, match="pipeline's UUID"):
         protocol.request_for(spec.get_team_pipeline, "acme", TEAM, "web")
-    with pytest.raises(BadInput, match="pass the user's UUID"):
+    with pytest.raises(BadInput, match="user's UUID"):
         protocol.request_for(spec.get_member, "acme", "ada")
-    with pytest.raises(BadInput, match="access_level must be one of read_only, build_and_read"):
+    with pytest.raises(BadInput, match=r"access_level.*read_only, build_and_read"):
         protocol.request_for(spec.update_team_pipeline, "acme", TEAM, TEAM, access_level="admin")
 
 

@@ -75,16 +75,14 @@ def test_a_request_succeeds_after_many_faults_and_counts_its_retries(scripted: S
     assert (budget.requests, budget.retries) == (MAX_ATTEMPTS, MAX_ATTEMPTS - 1)
 
 
-@pytest.mark.parametrize("fault", [says(b"oops", 503), says(b'{"reset":0}', 429), says(b"<html>"), hang_up])
-def test_the_error_of_a_permanent_fault_notes_the_number_of_attempts(
-    scripted: Start, fault: Callable[..., None]
-) -> None:
-    with pytest.raises(bf.BuildframeError) as caught:
-        listed(scripted(fault).url, RequestBudget())
-    assert re.fullmatch(rf"Tried {MAX_ATTEMPTS} times in \d s\.", *caught.value.__notes__)
-    with pytest.raises(bf.NotFound) as refused:
-        listed(scripted(fault, says(b"", 404)).url, RequestBudget())
-    assert not hasattr(refused.value, "__notes__")
+def test_the_error_of_a_permanent_fault_notes_the_number_of_attempts(scripted: Start) -> None:
+    for fault in (says(b"oops", 503), says(b'{"reset":0}', 429), says(b"<html>"), hang_up):
+        with pytest.raises(bf.BuildframeError) as caught:
+            listed(scripted(fault).url, RequestBudget())
+        assert re.fullmatch(rf"Tried {MAX_ATTEMPTS} times in \d s\.", *caught.value.__notes__)
+        with pytest.raises(bf.NotFound) as refused:
+            listed(scripted(fault, says(b"", 404)).url, RequestBudget())
+        assert not hasattr(refused.value, "__notes__")
 
 
 def test_failed_connections_are_retried_less_often() -> None:
@@ -141,7 +139,7 @@ def test_retries_after_the_second_refusal_wait_with_backoff(scripted: Start, mon
 
 def test_no_more_requests_are_sent_than_max_requests(scripted: Start) -> None:
     server = scripted(says(b"oops", 503))
-    with pytest.raises(Canceled, match="max_requests=3 is used up"):
+    with pytest.raises(Canceled, match="max_requests=3"):
         listed(server.url, RequestBudget(max_requests=3))
     assert len(server.requests) == 3
 
@@ -186,12 +184,12 @@ def test_canceling_ends_a_wait() -> None:
 
 def test_a_wait_beyond_the_deadline_is_refused_at_once() -> None:
     budget = RequestBudget(seconds=90)
-    with pytest.raises(bf.DeadlineExceeded, match="deadline=90s would pass while waiting 100 s: because"):
+    with pytest.raises(bf.DeadlineExceeded, match=r"deadline=90s.*100 s: because"):
         budget.wait(100.0, "because")
     assert budget.seconds_left is not None
     over = RequestBudget(seconds=0.01)
     time.sleep(0.02)
-    with pytest.raises(bf.DeadlineExceeded, match=r"deadline=0.01s has passed"):
+    with pytest.raises(bf.DeadlineExceeded, match=r"deadline=0\.01s"):
         over.count_request()
     assert over.requests == 0
 

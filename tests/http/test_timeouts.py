@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
+import re
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,14 +21,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 import buildframe as bf
-from buildframe import spec
+from buildframe import cli, spec
 from buildframe.cli import _parser
 from buildframe.http import protocol, retry
 from buildframe.http.budget import RequestBudget, within_deadline
 from buildframe.http.client import Client
 from buildframe.http.retry import MAX_CONNECTS, fetch
 from buildframe.http.token import Token
+from buildframe.workspace import Workspace
 from tests.conftest import Scripted, read_documents, says
+from tests.guards.public_methods import METHODS, called, options_of
+from tests.guards.refusals import wrong_refusals
+from tests.http.test_connections import open_sockets, until
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"
@@ -83,34 +85,35 @@ def ends_soon() -> Iterator[None]:
     assert not left  # a server's own threads are named so
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", DRIPPING)
+@pytest.mark.parametrize("kind", ["headers", pytest.param("chunks", marks=pytest.mark.long)])
 def test_a_slow_response_ends_at_the_time_limit(scripted: Start, kind: str) -> None:
     server, budget = scripted(DRIPPING[kind]), RequestBudget()
+    sockets = open_sockets()
     with closing(Client(server.url, Token(TOKEN), timeout=0.3)) as client, ends_soon():
-        with pytest.raises(bf.Unreachable, match=r"not complete within 0\.3 s") as caught:
+        with pytest.raises(bf.Unreachable, match=r"0\.3 s") as caught:
             listed(client, budget)
-        assert all(each.fileno() < 0 for each in client._sockets._open)
+        assert until(lambda: open_sockets() <= sockets)
     assert budget.requests == len(server.requests) == MAX_CONNECTS
-    assert caught.value.__notes__ == [f"Tried {MAX_CONNECTS} times in 2 s."]
+    assert re.fullmatch(rf"Tried {MAX_CONNECTS} times in [1-9] s\.", *caught.value.__notes__)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", DRIPPING)
-def test_a_request_that_timed_out_is_sent_again(scripted: Start, kind: str) -> None:
-    server = scripted(DRIPPING[kind], says(b"oops", 503), *[DRIPPING[kind]] * (MAX_CONNECTS - 1), says(b"[]"))
+def test_a_request_that_timed_out_is_sent_again(scripted: Start) -> None:
+    late = [DRIPPING[kind] for kind in ("status", "informational", "body", "until closed")]
+    assert len(late) == MAX_CONNECTS - 1
+    server = scripted(DRIPPING["headers"], says(b"oops", 503), *late, says(b"[]"))
     with closing(Client(server.url, Token(TOKEN), timeout=0.3)) as client, ends_soon():
         assert listed(client) == []
     assert len(server.requests) == MAX_CONNECTS + 2
 
 
-@pytest.mark.parametrize("kind", DRIPPING)
-def test_an_action_that_timed_out_has_an_unknown_outcome(scripted: Start, kind: str) -> None:
-    server = scripted(DRIPPING[kind])
-    refused = pytest.raises(bf.OutcomeUnknown, match=r"not complete within 0\.3 s")
-    with closing(Client(server.url, Token(TOKEN), timeout=0.3)) as client, ends_soon(), refused:
-        fetch(client, CANCEL, protocol.read_nothing, advice="Look here.")
-    assert len(server.requests) == 1
+def test_an_action_that_timed_out_has_an_unknown_outcome(scripted: Start) -> None:
+    for kind, drip in DRIPPING.items():
+        server = scripted(drip)
+        refused = pytest.raises(bf.OutcomeUnknown, match=r"0\.2 s")
+        with closing(Client(server.url, Token(TOKEN), timeout=0.2)) as client, ends_soon(), refused:
+            fetch(client, CANCEL, protocol.read_nothing, advice="Look here.")
+        assert len(server.requests) == 1, kind
 
 
 def test_the_time_limit_applies_to_each_request_separately(scripted: Start) -> None:
@@ -118,33 +121,30 @@ def test_the_time_limit_applies_to_each_request_separately(scripted: Start) -> N
         time.sleep(0.2)
         says(b"[]")(handler)
 
-    with closing(Client(scripted(slow).url, Token(TOKEN), timeout=0.5)) as client:
+    with closing(Client(scripted(slow).url, Token(TOKEN), timeout=0.6)) as client:
         assert [listed(client) for _ in range(4)] == [[]] * 4
 
 
 @pytest.mark.long
 def test_logs_have_their_own_time_limit(scripted: Start) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
-        time.sleep(0.7)
+        time.sleep(1.3)
         says(b"built", Content_Type="text/plain")(handler)
 
-    limits = {"timeout": "1s", "log_timeout": "60s"}
     server = scripted(slow)
-    ci = bf.connect("acme", base_url=server.url, token=TOKEN, **limits)
-    ci._client.timeout = 0.2
+    ci = bf.connect("acme", base_url=server.url, token=TOKEN, timeout="1s", log_timeout="60s")
     assert ci.log(f"{server.url}/log") == "built"
-    with pytest.raises(bf.Unreachable, match=r"within 0\.2 s"):
+    with pytest.raises(bf.Unreachable, match="within 1 s"):
         ci.pipelines()
-    ci._client.log_timeout = 0.2
-    with pytest.raises(bf.Unreachable, match=r"within 0\.2 s"):
-        ci.log(f"{server.url}/log")
+    brief = bf.connect("acme", base_url=server.url, token=TOKEN, timeout="60s", log_timeout="1s")
+    with pytest.raises(bf.Unreachable, match="within 1 s"):
+        brief.log(f"{server.url}/log")
 
 
-@pytest.mark.parametrize("wrong", [60, "soon", "0s", "-5s", None])
-@pytest.mark.parametrize("name", ["timeout", "log_timeout"])
-def test_an_invalid_time_limit_is_refused(name: str, wrong: Any) -> None:
-    with pytest.raises(bf.BadInput, match=f"{name}={wrong!r}"):
-        bf.connect("acme", base_url="http://127.0.0.1:1", token=TOKEN, **{name: wrong})
+def test_an_invalid_time_limit_is_refused() -> None:
+    limits = [{name: wrong} for name in ("timeout", "log_timeout") for wrong in (60, "soon", "0s", "-5s", None)]
+    cases = [(limit, "=".join(f"{name}={wrong!r}" for name, wrong in limit.items())) for limit in limits]
+    assert wrong_refusals(cases, lambda limit: bf.connect("acme", base_url="http://127.0.0.1:1", **limit)) == {}
 
 
 # --- on the way to the service ----------------------------------------------------------------------------------------
@@ -193,25 +193,25 @@ def nobody_gets_in(address: str, port: int = 0) -> Iterator[int]:
 
 def test_a_slow_tls_handshake_ends_at_the_time_limit() -> None:
     record = b"\x16\x03\x03\x40\x00"  # a handshake record of 16 KiB begins
-    with (
-        listener(drip_bytes(record)) as where,
-        closing(Client(f"https://{where}", Token(TOKEN), timeout=0.3)) as client,
-    ):
-        with ends_soon(), pytest.raises(bf.Unreachable) as caught:
-            listed(client)
+    with listener(drip_bytes(record)) as where:
+        sockets = open_sockets()
+        with closing(Client(f"https://{where}", Token(TOKEN), timeout=0.3)) as client, ends_soon():
+            with pytest.raises(bf.Unreachable) as caught:
+                listed(client)
+            assert until(lambda: open_sockets() <= sockets)
         assert not caught.value.sent
-        assert not client._sockets._shaking_hands
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("piece", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
-def test_a_slow_proxy_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
-    with listener(drip_bytes(piece=piece)) as where:
-        monkeypatch.setenv("HTTPS_PROXY", f"http://{where}")
-        with closing(Client("https://ci.example.com", Token(TOKEN), timeout=0.3)) as client, ends_soon():
-            with pytest.raises(bf.Unreachable):
-                listed(client)
-            assert all(each.fileno() < 0 for each in client._sockets._open)
+def test_a_slow_proxy_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for piece in (b"H", b"HTTP/1.1 100 Continue\r\n\r\n"):
+        with listener(drip_bytes(piece=piece)) as where:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://{where}")
+            sockets = open_sockets()
+            with closing(Client("https://ci.example.com", Token(TOKEN), timeout=0.3)) as client, ends_soon():
+                with pytest.raises(bf.Unreachable):
+                    listed(client)
+                assert until(lambda sockets=sockets: open_sockets() <= sockets)
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -252,21 +252,22 @@ def test_tls_works_within_a_time_limit(tmp_path: Path) -> None:
     ours.load_verify_locations(tmp_path / "localhost.pem")
 
     def answer(near: socket.socket) -> None:
-        with theirs.wrap_socket(near, server_side=True) as secured:
+        with suppress(OSError), theirs.wrap_socket(near, server_side=True) as secured:
             for _ in range(2):
                 secured.recv(65_536)
                 secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
             secured.recv(65_536)
             secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n[")
-            with suppress(OSError):
-                for _ in range(DRIPS):
-                    time.sleep(0.1)
-                    secured.sendall(b" ")
+            for _ in range(DRIPS):
+                time.sleep(0.1)
+                secured.sendall(b" ")
 
     with listener(answer) as where:
         url = f"https://localhost:{where.rpartition(':')[2]}"
         with closing(Client(url, Token(TOKEN), tls=ours, timeout=1.0)) as client, ends_soon():
             assert [listed(client) for _ in range(2)] == [[], []]
+            with closing(client.copy()) as copy:
+                assert listed(copy) == []  # it trusts the same certificates
             with pytest.raises(bf.OutcomeUnknown, match="within 1 s"):
                 fetch(client, CANCEL, protocol.read_nothing)
 
@@ -309,51 +310,22 @@ def test_a_server_that_reads_nothing_ends_at_the_time_limit() -> None:
 
 READS: dict[str, Callable[[Any, Any], Any]] = {
     "builds": lambda ci, late: ci.builds(deadline=late),
-    "jobs": lambda ci, late: ci.jobs(deadline=late),
-    "history": lambda ci, late: ci.pipeline("web").history(deadline=late),
     "pipelines": lambda ci, late: ci.pipelines(deadline=late),
-    "members": lambda ci, late: ci.members(deadline=late),
-    "emojis": lambda ci, late: ci.emojis(deadline=late),
-    "flaky_tests": lambda ci, late: ci.flaky_tests("rspec", deadline=late),
-    "team_pipelines": lambda ci, late: ci.team_pipelines(UUID, deadline=late),
-    "team_pipeline": lambda ci, late: ci.team_pipeline(UUID, UUID, deadline=late),
-    "member": lambda ci, late: ci.member(UUID, deadline=late),
-    "build": lambda ci, late: ci.pipeline("web").build(7, deadline=late),
-    "history_of": lambda ci, late: ci.pipeline("web").history_of(7, deadline=late),
-    "get": lambda ci, late: ci.pipeline("web").get(deadline=late),
+    "record": lambda ci, late: ci.pipeline("web").build(7, deadline=late),
     "log": lambda ci, late: ci.log(f"{ci.base_url}/log", deadline=late),
-    "log of a pipeline": lambda ci, late: ci.pipeline("web").log(f"{ci.base_url}/log", deadline=late),
-    "get of a path": lambda ci, late: ci.get("/organizations/acme/agents", deadline=late),
-    "table of a path": lambda ci, late: ci.table("/organizations/acme/agents", deadline=late),
+    "any path": lambda ci, late: ci.get("/organizations/acme/agents", deadline=late),
     "graphql": lambda ci, late: ci.graphql("{ viewer { id } }", deadline=late),
     "set_team": lambda ci, late: ci.set_team("web", UUID, "read_only", deadline=late),
-    "remove_team": lambda ci, late: ci.remove_team("web", UUID, deadline=late),
 }
 ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "create_build": lambda ci, late: ci.pipeline("web").create_build(commit="HEAD", branch="main", deadline=late),
     "cancel": lambda ci, late: ci.pipeline("web").cancel(7, deadline=late),
-    "rebuild": lambda ci, late: ci.pipeline("web").rebuild(7, deadline=late),
-    "unblock": lambda ci, late: ci.unblock(f"{ci.base_url}{UNBLOCK}", deadline=late),
-    "unblock of a pipeline": lambda ci, late: ci.pipeline("web").unblock(f"{ci.base_url}{UNBLOCK}", deadline=late),
-    "create_pipeline": lambda ci, late: ci.create_pipeline(**NEW, deadline=late),
-    "update": lambda ci, late: ci.pipeline("web").update(description="x", deadline=late),
-    "archive": lambda ci, late: ci.pipeline("web").archive(deadline=late),
-    "unarchive": lambda ci, late: ci.pipeline("web").unarchive(deadline=late),
     "delete": lambda ci, late: ci.pipeline("web").delete(deadline=late),
-    "add_webhook": lambda ci, late: ci.pipeline("web").add_webhook(deadline=late),
-    "create_team_pipeline": lambda ci, late: ci.create_team_pipeline(
-        UUID, pipeline_id=UUID, access_level="read_only", deadline=late
-    ),
-    "update_team_pipeline": lambda ci, late: ci.update_team_pipeline(
-        UUID, UUID, access_level="read_only", deadline=late
-    ),
-    "delete_team_pipeline": lambda ci, late: ci.delete_team_pipeline(UUID, UUID, deadline=late),
     "mutation": lambda ci, late: ci.graphql("mutation { x { id } }", deadline=late),
 }
 UUID = "01920000-0000-7000-8000-000000000000"
-UNBLOCK = f"/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}/unblock"
-NEW = {"name": "Web", "repository": "git@github.com:example/web.git", "configuration": "steps: []", "cluster_id": UUID}
-SOON = dt.timedelta(seconds=0.4)
+JOB = f"/v2/organizations/acme/pipelines/web/builds/7/jobs/{UUID}"
+SOON = dt.timedelta(seconds=0.2)
 USED_UP = says(b'{"message":"slow down"}', 429, RateLimit_Remaining="0", RateLimit_Reset="100")
 
 
@@ -361,35 +333,60 @@ def connected(server: Scripted) -> Any:
     return bf.connect("acme", base_url=server.url, token=TOKEN)
 
 
-@pytest.mark.parametrize("call", READS)
-def test_a_call_with_a_slow_response_ends_at_its_deadline(scripted: Start, call: str) -> None:
+def test_a_call_with_a_slow_response_ends_at_its_deadline(scripted: Start) -> None:
     ci = connected(scripted(DRIPPING["body"]))
-    with ends_soon(), pytest.raises(bf.DeadlineExceeded, match=r"deadline=0\.4s has passed"):
-        READS[call](ci, SOON)
+    cases = [(READS[name], r"deadline=0\.2s has passed") for name in READS]
+    with ends_soon():
+        assert wrong_refusals(cases, lambda call: call(ci, SOON), bf.DeadlineExceeded) == {}
 
 
-@pytest.mark.parametrize("call", ACTIONS)
-def test_an_action_sent_before_its_deadline_has_an_unknown_outcome(scripted: Start, call: str) -> None:
+def test_an_action_sent_before_its_deadline_has_an_unknown_outcome(scripted: Start) -> None:
     ci = connected(scripted(DRIPPING["headers"]))
-    with ends_soon(), pytest.raises(bf.OutcomeUnknown, match="not complete within"):
-        ACTIONS[call](ci, SOON)
+    cases = [(ACTIONS[name], "not complete within") for name in ACTIONS]
+    with ends_soon():
+        assert wrong_refusals(cases, lambda call: call(ci, SOON), bf.OutcomeUnknown) == {}
 
 
-@pytest.mark.parametrize("call", [*READS, *ACTIONS])
-def test_a_deadline_ends_a_wait_for_a_limit_before_it_begins(scripted: Start, call: str) -> None:
-    server = scripted(USED_UP)
-    with ends_soon(), pytest.raises(bf.DeadlineExceeded, match="deadline=60s would pass while waiting 100 s"):
-        (READS | ACTIONS)[call](connected(server), "60s")
-    assert len(server.requests) == 1
+WITH_DEADLINE = [(owner, name) for owner, name in METHODS if "deadline" in options_of(getattr(owner, name))]
+NEEDED: dict[str, dict[str, Any]] = {
+    "cancel_all": {"branch": "main"},
+    "create_build": {"commit": "HEAD", "branch": "main"},
+    "create_pipeline": {"name": "Web", "repository": "r", "configuration": "steps: []", "cluster_id": UUID},
+    "create_team_pipeline": {"pipeline_id": UUID, "access_level": "read_only"},
+    "update": {"description": "x"},
+    "update_team_pipeline": {"access_level": "read_only"},
+}
 
 
-@pytest.mark.parametrize("call", [*READS, *ACTIONS])
-@pytest.mark.parametrize("wrong", ["soon", "0s", 5])
-def test_an_invalid_deadline_is_refused_before_anything_is_sent(scripted: Start, call: str, wrong: Any) -> None:
+def called_with_deadline(server: Scripted, folder: Path, owner: type, name: str, deadline: Any) -> Any:
+    if name in {"log", "retry_job", "unblock"}:
+        ci = connected(server)
+        place = ci if owner is Workspace else ci.pipeline("web")
+        return getattr(place, name)(f"{server.url}{JOB}/{name.removesuffix('_job')}", deadline=deadline)
+    return called(server, folder, owner, name, **NEEDED.get(name, {}), deadline=deadline)
+
+
+def test_a_deadline_of_each_method_ends_a_wait_for_a_limit_before_it_begins(scripted: Start, tmp_path: Path) -> None:
+    wrong = {}
+    for owner, name in WITH_DEADLINE:
+        server = scripted(USED_UP)  # another one for each, since a used-up limit is remembered
+        cases = [(name, "deadline=60s would pass while waiting 100 s")]
+
+        def call(name: str, server: Scripted = server, owner: type = owner) -> object:
+            return called_with_deadline(server, tmp_path, owner, name, "60s")
+
+        wrong |= wrong_refusals(cases, call, bf.DeadlineExceeded)
+        if len(server.requests) != 1:
+            wrong[f"requests of {name}"] = str(server.requests)
+    assert wrong == {}
+
+
+def test_an_invalid_deadline_of_each_method_is_refused_before_anything_is_sent(scripted: Start, tmp_path: Path) -> None:
     server = scripted(says(b"[]"))
-    with pytest.raises(bf.BadInput, match="deadline"):
-        (READS | ACTIONS)[call](connected(server), wrong)
+    cases = [((*one, wrong), "deadline") for one in WITH_DEADLINE for wrong in ("soon", "0s", 5)]
+    assert wrong_refusals(cases, lambda one: called_with_deadline(server, tmp_path, *one)) == {}
     assert server.requests == []
+    assert len(WITH_DEADLINE) > 30
 
 
 def test_a_deadline_ends_an_attempt_to_connect() -> None:
@@ -408,7 +405,7 @@ def test_partial_lists_contain_the_rows_received_before_their_deadline(scripted:
     with ends_soon():
         frame = ci.pipelines(deadline=SOON, partial=True)
     assert list(frame["slug"]) == ["web", "api"]
-    assert (frame.attrs["complete"], frame.attrs["why"]) == (False, "deadline=0.4s has passed")
+    assert (frame.attrs["complete"], frame.attrs["why"]) == (False, "deadline=0.2s has passed")
     with ends_soon():
         nothing = ci.members(deadline=SOON, partial=True)
     assert (len(nothing), nothing.attrs["complete"]) == (0, False)
@@ -436,35 +433,42 @@ def test_calls_within_share_the_earliest_deadline() -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "buildframe.cli", *words]
-    env = {**os.environ, "BUILDFRAME_ORG": "acme", "BUILDFRAME_TOKEN": TOKEN, **env}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run the command in this process; return its status and what it prints to standard error."""
+
+    def run(*words: str, url: str = "http://127.0.0.1:1") -> tuple[int, str]:
+        for name, value in {"URL": url, "TOKEN": TOKEN, "ORG": "acme"}.items():
+            monkeypatch.setenv(f"BUILDFRAME_{name}", value)
+        try:
+            status = cli.main(words)
+        except SystemExit as end:
+            status = int(str(end.code))
+        return status, capsys.readouterr().err
+
+    return run
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("table", ["builds", "pipelines"])
-def test_an_export_ends_at_its_deadline(scripted: Start, tmp_path: Path, table: str) -> None:
-    file, url = tmp_path / "out.parquet", scripted(DRIPPING["body"]).url
-    run = command("export", str(file), table, "--deadline", "1s", BUILDFRAME_URL=url)
-    assert run.returncode == 124
-    assert run.stderr.startswith("buildframe: --deadline=1s has passed")
+def test_an_export_and_a_sync_end_at_their_deadlines(
+    scripted: Start, tmp_path: Path, run: Callable[..., tuple[int, str]]
+) -> None:
+    file = tmp_path / "out.parquet"
+    words = ("export", str(file), "builds", "--deadline", "1s")
+    status, said = run(*words, url=scripted(DRIPPING["body"]).url)
+    assert status == 124
+    assert said.startswith("buildframe: --deadline=1s has passed")
     assert not file.exists()
+    words = ("sync", str(tmp_path / "ci"), "--deadline", "1s")
+    status, said = run(*words, url=scripted(DRIPPING["headers"]).url)
+    assert status == 124
+    assert said.endswith("Nothing was committed; the store is unchanged.\n")
 
 
-@pytest.mark.long
-def test_a_sync_ends_at_its_deadline_and_reports_that_nothing_was_committed(scripted: Start, tmp_path: Path) -> None:
-    url = scripted(DRIPPING["headers"]).url
-    run = command("sync", str(tmp_path / "ci"), "--deadline", "1s", BUILDFRAME_URL=url)
-    assert run.returncode == 124
-    assert run.stderr.endswith("Nothing was committed; the store is unchanged.\n")
-
-
-@pytest.mark.parametrize("words", [["sync", "ci"], ["report", "ci", "reports"], ["export", "out.csv", "builds"]])
-def test_commands_have_a_deadline_option_that_defaults_to_six_hours(words: list[str]) -> None:
-    assert _parser().parse_args(words).deadline == "6h"
-    assert _parser().parse_args([*words, "--deadline", "90s"]).deadline == "90s"
-    assert _parser().parse_args([*words, "--deadline", "none"]).deadline is None
-    run = command(*words, "--deadline", "soon")
-    assert run.returncode == 2
-    assert "deadline='soon' is not a valid duration" in run.stderr
+def test_commands_have_a_deadline_option_that_defaults_to_six_hours(run: Callable[..., tuple[int, str]]) -> None:
+    for words in (["sync", "ci"], ["report", "ci", "reports"], ["export", "out.csv", "builds"]):
+        assert _parser().parse_args(words).deadline == "6h"
+        assert _parser().parse_args([*words, "--deadline", "90s"]).deadline == "90s"
+        assert _parser().parse_args([*words, "--deadline", "none"]).deadline is None
+        status, said = run(*words, "--deadline", "soon")
+        assert status == 2
+        assert "deadline='soon' is not a valid duration" in said

@@ -10,31 +10,48 @@ from buildframe.http import protocol
 from tests.simulation import listings, syncs
 from tests.simulation.__main__ import many
 
-pytestmark = pytest.mark.long
+FEW = 15
+"""Seeds of the first lane."""
 
 
-def test_listings_keep_their_promises() -> None:
-    ended, broken = many("listings", range(26, 140))
+def test_a_few_listings_keep_their_promises() -> None:
+    ended, broken = many("listings", range(26, 26 + FEW))
     assert not broken, "\n".join(broken.values())
-    assert ended["complete"] > 70, ended
+    assert ended["complete"] > 8, ended
+
+
+@pytest.mark.long
+def test_listings_keep_their_promises() -> None:
+    ended, broken = many("listings", range(26 + FEW, 140))
+    assert not broken, "\n".join(broken.values())
+    assert ended["complete"] > 65, ended
     assert ended["incomplete"] > 5, ended
 
 
-@pytest.mark.parametrize("seed", [3, 14, 15, 92, 65, 35, 89])
-def test_a_seed_repeats_its_listing(seed: int) -> None:
-    assert listings.run(seed) == listings.run(seed)
+def test_a_seed_repeats_its_listing() -> None:
+    for seed in (3, 14, 92):
+        assert listings.run(seed) == listings.run(seed)
 
 
+@pytest.mark.long
 def test_a_seed_repeats_its_syncs() -> None:
     assert syncs.run(6) == syncs.run(6)
 
 
-def test_listings_over_real_http_keep_their_promises() -> None:
-    ended, broken = many("loopback", range(26, 66))
+def test_a_few_listings_over_real_http_keep_their_promises() -> None:
+    ended, broken = many("loopback", range(26, 32))
     assert not broken, "\n".join(broken.values())
-    assert ended["complete"] > 20, ended
+    assert ended["complete"] > 2, ended
 
 
+@pytest.mark.long
+def test_listings_over_real_http_keep_their_promises() -> None:
+    ended, broken = many("loopback", range(32, 66))
+    assert not broken, "\n".join(broken.values())
+    assert ended["complete"] > 17, ended
+
+
+@pytest.mark.long
 def test_stores_equal_the_service_after_two_syncs_in_fair_weather() -> None:
     ended, broken = many("syncs", range(5, 13))
     assert not broken, "\n".join(broken.values())
@@ -42,6 +59,7 @@ def test_stores_equal_the_service_after_two_syncs_in_fair_weather() -> None:
     assert ended["syncs killed"] > 2, ended
 
 
+@pytest.mark.long
 def test_lost_rows_are_found() -> None:
     with mock.patch.object(protocol, "_is_open", return_value=False):
         _, broken = many("listings", range(120, 150))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,11 +14,12 @@ import buildframe as bf
 from buildframe.sandbox_server import Fault
 from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
+from tests.guards.refusals import wrong_refusals
 
 COLUMNS = ["pipeline", "number", "branch", "state", "outcome", "state_after", "reason", "web_url"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def live() -> Iterator[Workspace]:
     with worlds.sandbox(builds=50) as workspace:
         yield workspace
@@ -25,6 +27,8 @@ def live() -> Iterator[Workspace]:
 
 @pytest.fixture
 def web(live: Workspace) -> PipelineWorkspace:
+    """A pipeline with running builds of the last hour: two of feature/a, and one of feature/b and of main."""
+    live.sandbox.clock.advance(dt.timedelta(hours=9))  # those of the test before have ended
     pipeline = live.pipeline("web")
     for branch in ("feature/a", "feature/a", "feature/b", "main"):
         pipeline.create_build(commit="HEAD", branch=branch, ignore_pipeline_branch_filters=True)
@@ -123,7 +127,7 @@ def test_an_interrupt_reports_what_is_done(web: PipelineWorkspace, monkeypatch: 
 
 
 def test_more_builds_than_expected_are_not_canceled(web: PipelineWorkspace) -> None:
-    with pytest.raises(bf.BadInput, match=r"2 builds match, more than at_most=1\. Nothing was canceled"):
+    with pytest.raises(bf.BadInput, match=r"2 builds.*at_most=1"):
         web.cancel_all(branch="feature/a", at_most=1)
     assert not {"canceled", "canceling"} & states(web, "feature/a")
 
@@ -137,15 +141,14 @@ def test_no_build_gives_an_empty_frame_with_dtypes(web: PipelineWorkspace) -> No
     assert documented == [(name, str(dtype)) for name, dtype in empty.dtypes.items()]
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({}, "Pass branch=, numbers= or both"),
-    ({"numbers": ["x"]}, "numbers="),
-    ({"numbers": [10**30]}, "numbers="),
-    ({"branch": "main", "at_most": -1}, "at_most=-1"),
-    ({"numbers": [1.5]}, "numbers="),
-    ({"numbers": [True]}, "numbers="),
-    ({"brnach": "main"}, "brnach"),
-])  # fmt: skip
-def test_invalid_arguments_send_nothing(web: PipelineWorkspace, arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(bf.BadInput, match=message):
-        web.cancel_all(**arguments)
+def test_invalid_arguments_send_nothing(web: PipelineWorkspace) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "Pass branch=, numbers= or both"),
+        ({"numbers": ["x"]}, "numbers="),
+        ({"numbers": [10**30]}, "numbers="),
+        ({"branch": "main", "at_most": -1}, "at_most=-1"),
+        ({"numbers": [1.5]}, "numbers="),
+        ({"numbers": [True]}, "numbers="),
+        ({"brnach": "main"}, "brnach"),
+    ]
+    assert wrong_refusals(cases, lambda arguments: web.cancel_all(**arguments)) == {}

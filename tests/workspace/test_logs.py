@@ -14,6 +14,7 @@ from buildframe import spec
 from buildframe.http import retry
 from buildframe.workspace.jobs import Log
 from tests.conftest import Scripted, hang_up, says
+from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
 
@@ -30,24 +31,21 @@ def moved(location: str, status: int = 302) -> Callable[..., None]:
     return says(b"", status, Location=location)
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
+def test_a_job_is_given_by_record_row_or_url(scripted: Start) -> None:
+    forms: list[Callable[[dict[str, Any]], Any]] = [
         lambda urls: spec.Job(id="j", **urls),
         lambda urls: urls,
         lambda urls: pd.Series(urls),
         lambda urls: pd.DataFrame([urls]).iloc[0],
         lambda urls: next(iter(pd.DataFrame([urls]).itertuples())),
         lambda urls: urls["raw_log_url"] or urls["log_url"],
-    ],
-    ids=["record", "mapping", "series", "row", "tuple", "url"],
-)
-def test_a_job_is_given_by_record_row_or_url(scripted: Start, named: Callable[[dict[str, Any]], Any]) -> None:
+    ]
     server = scripted(says(TEXT, Content_Type="text/plain; charset=utf-8"))
     ws = connected(server)
-    for raw, path in ((f"{server.url}/v2/jobs/1/log.txt", "/v2/jobs/1/log.txt"), (None, "/v2/jobs/1/log")):
-        assert ws.log(named({"raw_log_url": raw, "log_url": f"{server.url}/v2/jobs/1/log"})) == TEXT.decode()
-        assert server.requests[-1] == path
+    for form in forms:
+        for raw, path in ((f"{server.url}/v2/jobs/1/log.txt", "/v2/jobs/1/log.txt"), (None, "/v2/jobs/1/log")):
+            assert ws.log(form({"raw_log_url": raw, "log_url": f"{server.url}/v2/jobs/1/log"})) == TEXT.decode()
+            assert server.requests[-1] == path
     assert server.headers[0]["Authorization"] == f"Bearer {TOKEN}"
     assert server.headers[0]["Accept"] == "text/plain"
 
@@ -58,7 +56,7 @@ def test_a_log_in_a_json_response_is_its_content(scripted: Start) -> None:
     server = scripted(says(b'{"content":"a"}', Content_Type="text/plain"))
     assert connected(server).log(f"{server.url}/v2/log") == '{"content":"a"}'
     server = scripted(says(b'{"size":3}', Content_Type="application/json"))
-    with pytest.raises(bf.Malformed, match="missing required field `content`"):
+    with pytest.raises(bf.Malformed, match="`content`"):
         connected(server).log(f"{server.url}/v2/log")
 
 
@@ -68,30 +66,22 @@ def test_bytes_that_are_not_text_are_replaced(scripted: Start) -> None:
     assert (log, log.raw) == ("a\ufffd␀b", "a\ufffd\x00b")
 
 
-@pytest.mark.parametrize(
-    "job",
-    [spec.Job(id="w", type="waiter"), {"id": "w"}, pd.Series({"raw_log_url": None, "log_url": float("nan")})],
-)
-def test_a_job_without_a_log_is_refused(scripted: Start, job: Any) -> None:
+def test_a_job_without_a_log_and_an_invalid_url_are_refused(scripted: Start) -> None:
     server = scripted(says(TEXT))
-    with pytest.raises(bf.BadInput, match="has no log"):
-        connected(server).log(job)
+    cases: list[tuple[Any, str]] = [
+        (spec.Job(id="w", type="waiter"), "has no log"),
+        ({"id": "w"}, "has no log"),
+        (pd.Series({"raw_log_url": None, "log_url": float("nan")}), "has no log"),
+        *(
+            (address, "cannot be used")
+            for address in ("", "log.txt", "ftp://logs.example.com/1", "http://[::1/", "https://a:b@c.example.com")
+        ),
+        ("http://logs.example.com/1", "not https"),
+    ]
+    assert wrong_refusals(cases, connected(server).log) == {}
+    hosted = bf.connect("acme", base_url="https://ci.example.com", token=TOKEN)
+    assert wrong_refusals([("http://127.0.0.1:1/log", "not https")], hosted.log) == {}
     assert not server.requests
-
-
-@pytest.mark.parametrize(
-    "address", ["", "log.txt", "ftp://logs.example.com/1", "http://[::1/", "https://a:b@c.example.com"]
-)
-def test_an_invalid_log_url_is_refused(scripted: Start, address: str) -> None:
-    with pytest.raises(bf.BadInput, match="cannot be used"):
-        connected(scripted(says(TEXT))).log(address)
-
-
-def test_a_log_url_without_https_is_refused(scripted: Start) -> None:
-    with pytest.raises(bf.BadInput, match="not https"):
-        connected(scripted(says(TEXT))).log("http://logs.example.com/1")
-    with pytest.raises(bf.BadInput, match="not https"):
-        bf.connect("acme", base_url="https://ci.example.com", token=TOKEN).log("http://127.0.0.1:1/log")
 
 
 def test_the_token_is_sent_to_the_service_only(scripted: Start) -> None:
@@ -109,33 +99,33 @@ def test_the_token_is_sent_to_every_path_of_the_origin(scripted: Start) -> None:
     assert service.requests == ["/logs/1"]
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_another_host_is_followed_without_the_token(scripted: Start, status: int) -> None:
-    service, other_host = scripted(), scripted()
-    service.responses = [
-        moved("../stored?x=1", status),
-        moved(f"{other_host.url}/bucket?signature=s", status),
-        says(TEXT),
-    ]
-    other_host.responses = [moved(f"{service.url}/v2/back", status)]
-    assert connected(service).log(f"{service.url}/v2/jobs/log") == TEXT.decode()
-    assert service.requests == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
-    assert [headers.get("Authorization") is not None for headers in service.headers] == [True, True, False]
-    assert "Authorization" not in other_host.headers[0]
+def test_a_redirect_to_another_host_is_followed_without_the_token(scripted: Start) -> None:
+    for status in (301, 302, 303, 307, 308):
+        service, other_host = scripted(), scripted()
+        service.responses = [
+            moved("../stored?x=1", status),
+            moved(f"{other_host.url}/bucket?signature=s", status),
+            says(TEXT),
+        ]
+        other_host.responses = [moved(f"{service.url}/v2/back", status)]
+        assert connected(service).log(f"{service.url}/v2/jobs/log") == TEXT.decode()
+        assert service.requests == ["/v2/jobs/log", "/v2/stored?x=1", "/v2/back"]
+        assert [headers.get("Authorization") is not None for headers in service.headers] == [True, True, False]
+        assert "Authorization" not in other_host.headers[0]
 
 
 def test_a_redirect_loop_raises_an_error(scripted: Start) -> None:
     server = scripted(moved("/v2/again"))
-    with pytest.raises(bf.Malformed, match="more than 3 times"):
+    with pytest.raises(bf.Malformed, match="3 times"):
         connected(server).log(f"{server.url}/v2/log")
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize("location", ["http://logs.example.com/1", "ftp://x.example.com", "https://a:b@x.example.com"])
-def test_a_redirect_to_an_unsafe_url_is_not_followed(scripted: Start, location: str) -> None:
-    server = scripted(moved(location))
-    with pytest.raises(bf.Malformed, match="not followed"):
-        connected(server).log(f"{server.url}/v2/log")
+def test_a_redirect_to_an_unsafe_url_is_not_followed(scripted: Start) -> None:
+    for location in ("http://logs.example.com/1", "ftp://x.example.com", "https://a:b@x.example.com"):
+        server = scripted(moved(location))
+        with pytest.raises(bf.Malformed, match="not followed"):
+            connected(server).log(f"{server.url}/v2/log")
 
 
 def test_a_missing_log_raises_and_a_failed_request_is_repeated(scripted: Start) -> None:
@@ -173,23 +163,20 @@ def test_the_plain_text_has_no_escape_sequences() -> None:
     assert Log("").plain == ""
 
 
-@pytest.mark.parametrize(
-    ("job", "says"),
-    [
-        (pd.DataFrame({"log_url": ["https://example.com"]}), r"job= is a frame. Pass one row, such as jobs.iloc\[0\]"),
+def test_what_is_not_a_job_is_named() -> None:
+    ws: Any = bf.connect("acme", base_url="http://127.0.0.1:9", token="an-invented-token")
+    cases: list[tuple[Any, str]] = [
+        (
+            pd.DataFrame({"log_url": ["https://example.com"]}),
+            r"job= is a frame. Pass one row, such as jobs.iloc\[0\]",
+        ),
         (pd.Series({"id": "a", "number": 3}), "job= is a build. Pass one of its jobs"),
         (spec.Build(id="a", number=3), "job= is a build. Pass one of its jobs"),
         (5, "job=5 is not a job"),
         (None, "job=None is not a job"),
         ({}, "job={} is not a job"),
-        (pd.Series({"id": "a", "state": "passed"}), r"has no log: .* Was it omitted by columns="),
-    ],
-)
-def test_what_is_not_a_job_is_named(job: Any, says: str) -> None:
-    ws = bf.connect("acme", base_url="http://127.0.0.1:9", token="an-invented-token")
-    with pytest.raises(bf.BadInput, match=says):
-        ws.log(job)
-    if "log" not in says:
-        for call in (ws.retry_job, ws.unblock):
-            with pytest.raises(bf.BadInput, match=says):
-                call(job)
+    ]
+    without = [(pd.Series({"id": "a", "state": "passed"}), r"has no log: .* Was it omitted by columns=")]
+    assert wrong_refusals(cases + without, ws.log) == {}
+    assert wrong_refusals(cases, ws.retry_job) == {}
+    assert wrong_refusals(cases, ws.unblock) == {}

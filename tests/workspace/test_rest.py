@@ -17,6 +17,7 @@ from buildframe.errors import BadInput, Forbidden, Incomplete, NotFound
 from buildframe.workspace import Workspace
 from buildframe.workspace.rest import frame_of
 from tests.conftest import Scripted, says
+from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
 
 Start = Callable[..., Scripted]
@@ -92,6 +93,7 @@ def test_records_of_every_shape_become_a_table() -> None:
     assert frame_of([]).shape == (0, 0)
 
 
+PAGE_OF_A_LIST = "looks like a page"
 ELSEWHERE = [
     "https://example.com/v2/organizations",
     "//example.com/v2/organizations",
@@ -113,19 +115,20 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("path", ELSEWHERE)
-def test_a_path_outside_the_api_is_refused(scripted: Start, path: Any) -> None:
+def test_a_path_outside_the_api_is_refused(scripted: Start) -> None:
     server = scripted(says(b"[]"))
-    ws = connected(server)
+    ws: Any = connected(server)
     for read in (ws.get, ws.table):
-        with pytest.raises(BadInput, match="path="):
-            read(path)
+        assert wrong_refusals([(path, "path=") for path in ELSEWHERE], read) == {}
+        long = [(path + "x" * 70_000, "path is too long") for path in ("/", f"{server.url}/v2/")]
+        assert wrong_refusals(long, read) == {}
     assert server.requests == []
 
 
-@pytest.mark.parametrize(
-    ("parameters", "text"),
-    [
+def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start) -> None:
+    server = scripted(says(b"[]"))
+    ws: Any = connected(server)
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"page": 3}, "all pages are read"),
         ({"x": object()}, "x=<object"),
         ({"since": dt.datetime(2026, 10, 1)}, "since="),
@@ -146,20 +149,8 @@ def test_a_path_outside_the_api_is_refused(scripted: Start, path: Any) -> None:
         ({"x": {}}, "x={}: an empty list or mapping"),
         ({"since": pd.NaT}, "since=NaT: pass a str"),
         ({"since": np.datetime64("2026-10-01", "ns")}, "since=.*pass a str"),
-    ],
-)
-def test_a_parameter_that_cannot_be_sent_is_refused(scripted: Start, parameters: dict[str, Any], text: str) -> None:
-    server = scripted(says(b"[]"))
-    with pytest.raises(BadInput, match=text):
-        connected(server).get(AGENTS, **parameters)
-    assert server.requests == []
-
-
-def test_a_path_that_is_too_long_is_refused(scripted: Start) -> None:
-    server = scripted(says(b"[]"))
-    for path in ("/" + "x" * 70_000, f"{server.url}/v2/" + "x" * 70_000):
-        with pytest.raises(BadInput, match="path is too long"):
-            connected(server).get(path)
+    ]
+    assert wrong_refusals(cases, lambda parameters: ws.get(AGENTS, **parameters)) == {}
     assert server.requests == []
 
 
@@ -190,12 +181,12 @@ def test_a_list_longer_than_a_page_without_links_is_read_once_more(scripted: Sta
     assert len(server.requests) == 2
 
 
-@pytest.mark.parametrize("size", [7, 50])
-def test_pages_without_links_are_read_whatever_their_size(scripted: Start, size: int) -> None:
-    rows = [{"id": number} for number in range(2 * size + 3)]
-    pages = [rows[:size], rows[size : 2 * size], rows[2 * size :]]
-    server = scripted(*(says(json.dumps(page).encode(), Link=None) for page in pages))
-    assert connected(server).get("/x") == rows
+def test_pages_without_links_are_read_whatever_their_size(scripted: Start) -> None:
+    for size in (7, 50):
+        rows = [{"id": number} for number in range(2 * size + 3)]
+        pages = [rows[:size], rows[size : 2 * size], rows[2 * size :]]
+        server = scripted(*(says(json.dumps(page).encode(), Link=None) for page in pages))
+        assert connected(server).get("/x") == rows
 
 
 def test_a_repeated_page_without_links_ends_the_list(scripted: Start) -> None:
@@ -244,30 +235,26 @@ def test_pages_in_envelopes_are_read_along_their_links(scripted: Start) -> None:
     assert [record["id"] for record in connected(server).get(path)] == [1, 2, 3, 4, 5, 6, 7]
 
 
-@pytest.mark.parametrize(
-    ("name", "links", "last_links"),
-    [
+def test_the_only_list_of_an_object_is_read_along_its_links(scripted: Start) -> None:
+    """Two pages, of which only the first has a next link, and one page whose next link is null."""
+    shapes: list[tuple[str, str, dict[str, Any]]] = [
         ("invitations", "links", {"links": {"self": "/v2/x?after=2"}}),
         ("invitations", "_links", {"_links": {}}),
         ("invitations", "links", {}),
         ("items", "_links", {"_links": {"prev": "/v2/x"}}),
-    ],
-)
-def test_the_only_list_of_an_object_is_read_along_its_links(
-    scripted: Start, name: str, links: str, last_links: dict[str, Any]
-) -> None:
-    """Two pages, of which only the first has a next link, and one page whose next link is null."""
-    first = {"count": 3, name: [{"id": 1}, {"id": 2}], links: {"next": "/v2/x?after=2"}}
-    last = {"count": 3, name: [{"id": 3}], **last_links}
-    whole = {name: [], links: {"next": None}}
-    server = scripted(*(says(json.dumps(page).encode()) for page in (first, last, first, last, whole)))
-    ws = connected(server)
-    frame = ws.table("/x")
-    assert list(frame["id"]) == [1, 2, 3]
-    assert frame.attrs["complete"]
-    assert server.requests == ["/v2/x?per_page=100", "/v2/x?after=2"]
-    assert ws.get("/x") == [{"id": 1}, {"id": 2}, {"id": 3}]
-    assert ws.get("/x") == []
+    ]
+    for name, links, last_links in shapes:
+        first = {"count": 3, name: [{"id": 1}, {"id": 2}], links: {"next": "/v2/x?after=2"}}
+        last = {"count": 3, name: [{"id": 3}], **last_links}
+        whole: dict[str, Any] = {name: [], links: {"next": None}}
+        server = scripted(*(says(json.dumps(page).encode()) for page in (first, last, first, last, whole)))
+        ws = connected(server)
+        frame = ws.table("/x")
+        assert list(frame["id"]) == [1, 2, 3], (name, last_links)
+        assert frame.attrs["complete"]
+        assert server.requests == ["/v2/x?per_page=100", "/v2/x?after=2"]
+        assert ws.get("/x") == [{"id": 1}, {"id": 2}, {"id": 3}]
+        assert ws.get("/x") == []
 
 
 def test_a_link_header_leads_on_if_the_links_of_an_object_do_not(scripted: Start) -> None:
@@ -279,9 +266,8 @@ def test_a_link_header_leads_on_if_the_links_of_an_object_do_not(scripted: Start
     assert frame.attrs["complete"]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
+def test_an_object_with_a_list_and_pages_that_are_not_followed_is_not_complete(scripted: Start) -> None:
+    pages: list[dict[str, Any]] = [
         {"invitations": [{"id": 1}], "links": {"next": "https://example.com/v2/x?after=1"}},  # another host
         {"invitations": [{"id": 1}], "_links": {"next": {"href": "/v2/x?after=1"}}},
         {"invitations": [{"id": 1}], "links": [{"rel": "next", "href": "/v2/x?after=1"}]},
@@ -291,22 +277,18 @@ def test_a_link_header_leads_on_if_the_links_of_an_object_do_not(scripted: Start
         {"id": "b", "jobs": [{"id": 1}], "links": {"next": "/v2/builds/2"}},  # a record with a list
         {"invitations": [{"id": 1}], "next_cursor": "b"},
         {"invitations": [{"id": 1}], "has_more": True},
-    ],
-)
-def test_an_object_with_a_list_and_pages_that_are_not_followed_is_not_complete(
-    scripted: Start, page: dict[str, Any]
-) -> None:
-    server = scripted(says(json.dumps(page).encode()))
-    with pytest.warns(UserWarning, match="looks like a page of a list"):
-        frame = connected(server).table("/x")
-    assert len(frame) == 1
-    assert frame.attrs["complete"] is False
-    assert len(server.requests) == 1
+    ]
+    for page in pages:
+        server = scripted(says(json.dumps(page).encode()))
+        with pytest.warns(UserWarning, match=PAGE_OF_A_LIST):
+            frame = connected(server).table("/x")
+        assert (len(frame), frame.attrs["complete"], len(server.requests)) == (1, False, 1), page
 
 
-@pytest.mark.parametrize(
-    "links",
-    [
+def test_a_record_that_has_a_list_and_links_is_one_record(scripted: Start) -> None:
+    server = scripted(says(b"{}"))
+    ws = connected(server)
+    links: list[dict[str, Any]] = [
         {},
         {"links": {"web": "/web", "next_build": "/v2/x/2"}},
         {"links": {"self": "/v2/x"}},
@@ -314,48 +296,41 @@ def test_an_object_with_a_list_and_pages_that_are_not_followed_is_not_complete(
         {"links": [{"rel": "self", "href": "/v2/x"}]},
         {"links": None},
         {"meta": {"owner": "a"}, "page": "a"},
-    ],
-)
-def test_a_record_that_has_a_list_and_links_is_one_record(scripted: Start, links: dict[str, Any]) -> None:
-    document = {"id": "team", "tags": ["a", "b"], **links}
-    ws = connected(scripted(says(json.dumps(document).encode())))
-    assert ws.get("/x") == document
-    frame = ws.table("/x")
-    assert list(frame["id"]) == ["team"]
-    assert frame.attrs["complete"]
+    ]
+    for each in links:
+        document = {"id": "team", "tags": ["a", "b"], **each}
+        server.responses = [says(json.dumps(document).encode())]
+        assert ws.get("/x") == document
+        frame = ws.table("/x")
+        assert (list(frame["id"]), frame.attrs["complete"]) == (["team"], True), each
 
 
-@pytest.mark.parametrize(
-    ("name", "second"),
-    [
+def test_a_page_of_another_shape_than_the_one_before_is_not_complete(scripted: Start) -> None:
+    seconds: list[tuple[str, dict[str, Any]]] = [
         ("invitations", {"message": "try again"}),
         ("invitations", {"agents": [], "links": {"next": None}}),
         ("invitations", {"invitations": [{"id": 2}], "links": "/v2/x?after=2"}),
         ("invitations", {"invitations": [{"id": 2}], "links": {"after": "2"}}),
         ("items", {"items": [{"id": 2}]}),
-    ],
-)
-def test_a_page_of_another_shape_than_the_one_before_is_not_complete(
-    scripted: Start, name: str, second: dict[str, Any]
-) -> None:
-    first = {name: [{"id": 1}], "links": {"next": "/v2/x?after=1"}}
-    server = scripted(*(says(json.dumps(page).encode()) for page in (first, second)))
-    with pytest.warns(UserWarning, match="looks like a page of a list"):
-        frame = connected(server).table("/x")
-    assert frame.attrs["complete"] is False
+    ]
+    for name, second in seconds:
+        first = {name: [{"id": 1}], "links": {"next": "/v2/x?after=1"}}
+        server = scripted(*(says(json.dumps(page).encode()) for page in (first, second)))
+        with pytest.warns(UserWarning, match=PAGE_OF_A_LIST):
+            frame = connected(server).table("/x")
+        assert frame.attrs["complete"] is False, second
 
 
-@pytest.mark.parametrize("items", [[], [{"id": 1}], [1, 1, 2]])
-def test_an_envelope_without_a_next_page_is_the_whole_list(scripted: Start, items: list[Any]) -> None:
-    document = {"items": items, "links": {"self": "/v2/x"}}
-    server = scripted(says(json.dumps(document).encode()))
-    assert connected(server).get("/x") == items
-    assert len(server.requests) == 1
+def test_an_envelope_without_a_next_page_is_the_whole_list(scripted: Start) -> None:
+    lists: list[list[Any]] = [[], [{"id": 1}], [1, 1, 2]]
+    for items in lists:
+        server = scripted(says(json.dumps({"items": items, "links": {"self": "/v2/x"}}).encode()))
+        assert connected(server).get("/x") == items
+        assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
+def test_an_object_that_looks_like_a_page_of_a_list_is_not_complete(scripted: Start) -> None:
+    for more in [
         {},
         {"links": None},
         {"links": "/v2/x?after=b"},
@@ -364,18 +339,15 @@ def test_an_envelope_without_a_next_page_is_the_whole_list(scripted: Start, item
         {"links": {"after": "b"}},
         {"next_cursor": "b"},
         {"pagination": {"next": 2}},
-    ],
-)
-def test_an_object_that_looks_like_a_page_of_a_list_is_not_complete(scripted: Start, more: dict[str, Any]) -> None:
-    document = {"items": [{"id": 1}], **more}
-    server = scripted(says(json.dumps(document).encode()))
-    with pytest.warns(UserWarning, match="looks like a page of a list"):
-        frame = connected(server).table("/x")
-    assert len(frame) == 1
-    assert frame.attrs["complete"] is False
-    assert "looks like a page of a list" in frame.attrs["why"]
-    with pytest.warns(UserWarning, match="Incomplete"):
-        assert connected(server).get("/x") == document
+    ]:
+        document = {"items": [{"id": 1}], **more}
+        server = scripted(says(json.dumps(document).encode()))
+        with pytest.warns(UserWarning, match=PAGE_OF_A_LIST):
+            frame = connected(server).table("/x")
+        assert (len(frame), frame.attrs["complete"]) == (1, False), more
+        assert PAGE_OF_A_LIST in frame.attrs["why"]
+        with pytest.warns(UserWarning, match="Incomplete"):
+            assert connected(server).get("/x") == document
 
 
 def test_an_object_with_items_of_its_own_is_one_record(scripted: Start) -> None:
@@ -386,22 +358,17 @@ def test_an_object_with_items_of_its_own_is_one_record(scripted: Start) -> None:
     assert ws.table("/x").attrs["complete"]
 
 
-@pytest.mark.parametrize(
-    ("following", "error"),
-    [
+def test_a_next_link_that_cannot_be_followed_is_an_error(scripted: Start) -> None:
+    for following, error in [
         ("https://example.com/v2/x?after=b", bf.Malformed),
         ("//example.com/v2/x", bf.Malformed),
         ("/v2/x?per_page=100", Incomplete),
-    ],
-)
-def test_a_next_link_that_cannot_be_followed_is_an_error(
-    scripted: Start, following: str, error: type[Exception]
-) -> None:
-    server = scripted(says(json.dumps({"items": [{"id": 1}], "links": {"next": following}}).encode()))
-    for read in (connected(server).get, connected(server).table):
-        with pytest.raises(error):
-            read("/x")
-    assert len(server.requests) <= 4
+    ]:
+        server = scripted(says(json.dumps({"items": [{"id": 1}], "links": {"next": following}}).encode()))
+        for read in (connected(server).get, connected(server).table):
+            with pytest.raises(error):
+                read("/x")
+        assert len(server.requests) <= 4
 
 
 def test_numpy_values_are_encoded_like_python_values(scripted: Start) -> None:
@@ -468,9 +435,9 @@ def test_objects_of_many_keys_become_json_text() -> None:
     assert frame["many"][299] == '{"key 299":299}'
 
 
-@pytest.mark.parametrize(("start", "end"), [(b'{"a":', b"}"), (b"[", b"]")])
-def test_a_deeply_nested_value_is_json_text_in_a_table(scripted: Start, start: bytes, end: bytes) -> None:
-    value = start * 900 + b"1" + end * 900
-    server = scripted(says(b'[{"id":1,"a":%s}]' % value))
-    frame = connected(server).table("/organizations/acme/agents", progress=False)
-    assert frame["a"].tolist() == [value.decode()]
+def test_a_deeply_nested_value_is_json_text_in_a_table(scripted: Start) -> None:
+    for start, end in ((b'{"a":', b"}"), (b"[", b"]")):
+        value = start * 900 + b"1" + end * 900
+        server = scripted(says(b'[{"id":1,"a":%s}]' % value))
+        frame = connected(server).table("/organizations/acme/agents", progress=False)
+        assert frame["a"].tolist() == [value.decode()]

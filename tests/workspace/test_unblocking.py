@@ -12,6 +12,7 @@ from buildframe import spec
 from buildframe.errors import BadInput, Forbidden, Invalid
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
+from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
 from tests.worlds import sandbox
 
@@ -44,17 +45,16 @@ FORMS: dict[str, Callable[[Workspace, Any], Any]] = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
-def test_a_blocked_step_is_unblocked_once(acme: Workspace, form: str) -> None:
-    row = waiting(acme)
-    job = acme.unblock(FORMS[form](acme, row))
-    assert (job.id, job.state) == (row["id"], "unblocked")
-    assert job.unblocked_at is not None
-    again = as_record(acme, row)
-    assert (again.state, again.unblocked_at) == ("unblocked", job.unblocked_at)
-    with pytest.raises(Invalid, match="isn't blocked"):
-        acme.unblock(row)
+def test_a_blocked_step_is_unblocked_once(acme: Workspace) -> None:
+    for form in FORMS.values():
+        row = waiting(acme)
+        job = acme.unblock(form(acme, row))
+        assert (job.id, job.state) == (row["id"], "unblocked")
+        assert job.unblocked_at is not None
+        again = as_record(acme, row)
+        assert (again.state, again.unblocked_at) == ("unblocked", job.unblocked_at)
+        with pytest.raises(Invalid, match="isn't blocked"):
+            acme.unblock(row)
 
 
 def test_fields_become_meta_data_of_the_build(acme: Workspace) -> None:
@@ -90,12 +90,12 @@ def test_the_error_names_the_missing_scope(acme: Workspace) -> None:
 def test_a_pipeline_unblocks_only_its_own_jobs(acme: Workspace) -> None:
     row = waiting(acme)
     other = next(slug for slug in acme.pipelines()["slug"] if slug != row["pipeline"])
-    with pytest.raises(BadInput, match=f"belongs to the pipeline acme/{row['pipeline']}, not to acme/{other};"):
+    with pytest.raises(BadInput, match=f"pipeline acme/{row['pipeline']}, not to acme/{other};"):
         acme.pipeline(other).unblock(row)
     token = acme.sandbox.token(scopes=["write_builds"])
     with (
         bf.connect("globex", base_url=acme.base_url, token=token) as globex,
-        pytest.raises(BadInput, match="not to globex; nothing was sent"),
+        pytest.raises(BadInput, match="not to globex"),
     ):
         globex.unblock(row)
     assert as_record(acme, row).state == "blocked"
@@ -126,19 +126,12 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("address", ELSEWHERE)
-def test_no_request_is_sent_to_another_url(scripted: Callable[..., Scripted], address: str) -> None:
+def test_no_request_is_sent_to_another_url_or_for_another_job(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b'{"id":"j"}'))
-    ws = connected(server)
-    for job in (address.format(service=server.url), {"unblock_url": address.format(service=server.url)}):
-        with pytest.raises(BadInput, match="unblock_url"):
-            ws.unblock(job)
-    assert server.requests == []
-
-
-@pytest.mark.parametrize("job", [{"id": "j", "type": "script"}, {"unblock_url": None}, spec.Job(id="j")])
-def test_a_job_that_is_not_a_block_step_is_refused(scripted: Callable[..., Scripted], job: Any) -> None:
-    server = scripted(says(b'{"id":"j"}'))
-    with pytest.raises(BadInput, match="block steps"):
-        connected(server).unblock(job)
+    ws: Any = connected(server)
+    addresses = [address.format(service=server.url) for address in ELSEWHERE]
+    cases: list[tuple[Any, str]] = [(address, "unblock_url") for address in addresses]
+    cases += [({"unblock_url": address}, "unblock_url") for address in addresses]
+    cases += [(job, "block steps") for job in ({"id": "j", "type": "script"}, {"unblock_url": None}, spec.Job(id="j"))]
+    assert wrong_refusals(cases, ws.unblock) == {}
     assert server.requests == []

@@ -12,6 +12,7 @@ import pytest
 import buildframe as bf
 from buildframe.errors import BadInput
 from tests.conftest import Scripted, says
+from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
 
 Start = Callable[..., Scripted]
@@ -48,21 +49,22 @@ def test_states_of_jobs_are_sent_in_brackets_and_unknown_ones_are_refused(script
     assert server.requests == [
         f"{WEB}/builds/7?include_retried_jobs=true&job_states%5B%5D=failed&exclude_pipeline=true&include_test_engine=true"
     ]
-    with pytest.raises(BadInput, match=r"'pased' is not a state of a job\. Did you mean 'passed'"):
+    with pytest.raises(BadInput, match=r"'pased'.*'passed'"):
         web.build(7, job_states=["pased"])  # type: ignore[list-item]
-    with pytest.raises(BadInput, match=r"'pased' is not a state of a job\. Did you mean 'passed'"):
+    with pytest.raises(BadInput, match=r"'pased'.*'passed'"):
         web.jobs_of(7, state="pased")  # type: ignore[arg-type]
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("version", ["2026-08-01", dt.date(2026, 8, 1)])
-def test_a_version_is_sent_as_a_header_with_every_page(scripted: Start, version: str | dt.date) -> None:
-    first = says(b'[{"id":"a"}]', Link="</v2/organizations/acme/things?page=2>; rel=next")
-    server = scripted(first, says(b'[{"id":"b"}]', Link=""))
-    assert connected(server).get("/organizations/acme/things", version=version) == [{"id": "a"}, {"id": "b"}]
-    assert len(server.headers) >= 2
-    assert {headers["Buildkite-Version"] for headers in server.headers} == {"2026-08-01"}
-    assert "version" not in server.requests[0]
+def test_a_version_is_sent_as_a_header_with_every_page(scripted: Start) -> None:
+    versions: list[Any] = ["2026-08-01", dt.date(2026, 8, 1)]
+    for version in versions:
+        first = says(b'[{"id":"a"}]', Link="</v2/organizations/acme/things?page=2>; rel=next")
+        server = scripted(first, says(b'[{"id":"b"}]', Link=""))
+        assert connected(server).get("/organizations/acme/things", version=version) == [{"id": "a"}, {"id": "b"}]
+        assert len(server.headers) >= 2
+        assert {headers["Buildkite-Version"] for headers in server.headers} == {"2026-08-01"}
+        assert "version" not in server.requests[0]
 
 
 def test_tests_ask_for_metrics_and_other_lists_for_no_version(scripted: Start) -> None:
@@ -77,12 +79,12 @@ def test_tests_ask_for_metrics_and_other_lists_for_no_version(scripted: Start) -
     )
 
 
-@pytest.mark.parametrize("version", ["2026-8-1", "2026-02-30", "", "latest", "2026-08-01\r\nX: y"])
-def test_a_version_that_is_not_a_date_is_refused(scripted: Start, version: str) -> None:
+def test_a_version_that_is_not_a_date_is_refused(scripted: Start) -> None:
     server = scripted(says(b"[]"))
+    wrong = ["2026-8-1", "2026-02-30", "", "latest", "2026-08-01\r\nX: y"]
+    cases = [(version, "not a version of the API") for version in wrong]
     for method in (connected(server).get, connected(server).table):
-        with pytest.raises(BadInput, match="not a version of the API"):
-            method("/organizations/acme/things", version=version)
+        assert wrong_refusals(cases, lambda one, method=method: method("/organizations/acme/things", version=one)) == {}
     assert server.requests == []
 
 
@@ -90,33 +92,22 @@ ROW = {"organization": "acme", "pipeline": "web", "build_number": 7, "id": UUID}
 JOB_URL = f"{WEB}/builds/7/jobs/{UUID}"
 
 
-@pytest.mark.parametrize(
-    "job",
-    [ROW, bf.spec.Job(id=UUID, log_url="{url}" + JOB_URL + "/log"), "{url}" + JOB_URL],
-    ids=["row", "record", "URL"],
-)
-def test_a_job_is_retried_by_a_row_a_record_or_a_url(scripted: Start, job: Any) -> None:
+def test_a_job_is_retried_by_a_row_a_record_or_a_url(scripted: Start) -> None:
     server = scripted(says(b'{"id":"new","state":"scheduled"}'))
-    if isinstance(job, str):
-        job = job.format(url=server.url)
-    if isinstance(job, bf.spec.Job):
-        job.log_url = str(job.log_url).format(url=server.url)
-    assert connected(server).retry_job(job).id == "new"
-    assert (server.methods, server.requests) == (["PUT"], [f"{JOB_URL}/retry"])
+    url = server.url + JOB_URL
+    jobs: list[Any] = [ROW, bf.spec.Job(id=UUID, log_url=f"{url}/log"), url]
+    assert [connected(server).retry_job(job).id for job in jobs] == ["new"] * 3
+    assert (server.methods, server.requests) == (["PUT"] * 3, [f"{JOB_URL}/retry"] * 3)
 
 
-@pytest.mark.parametrize(
-    ("job", "text"),
-    [
+def test_a_retry_of_something_else_sends_nothing(scripted: Start) -> None:
+    server = scripted(says(b'{"id":"new"}'))
+    cases: list[tuple[Any, str]] = [
         (ROW | {"organization": "globex"}, "belongs to the pipeline globex/web, not to acme"),
         ({"id": UUID}, "does not say which build"),
         ("https://example.com" + JOB_URL, "not the API URL of a job"),
         (UUID, "not the API URL of a job"),
         (ROW | {"id": "x"}, "UUID"),
-    ],
-)
-def test_a_retry_of_something_else_sends_nothing(scripted: Start, job: Any, text: str) -> None:
-    server = scripted(says(b'{"id":"new"}'))
-    with pytest.raises(BadInput, match=text):
-        connected(server).retry_job(job)
+    ]
+    assert wrong_refusals(cases, connected(server).retry_job) == {}
     assert server.requests == []
