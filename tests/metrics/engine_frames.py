@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from tests import spark_session, worlds
-from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.engines.dtypes import to_typed_pandas
+from tests import spark_session, worlds
+from tests.metrics.random_frames import builds_of, jobs_of
 
 Summary = Callable[[Any], Any]
 Case = tuple[str, str, str]
@@ -159,12 +159,17 @@ ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
     "polars, lazy": lambda frame: pl.from_pandas(frame).lazy(),
     "duckdb": in_duckdb,
 }
+
+
+def in_another_order(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[np.random.default_rng(3).permutation(len(frame))]
+
+
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {
     **ENGINES,
     "duckdb in New York": lambda frame: in_duckdb(frame, "America/New_York"),
     "spark": in_spark,
-    "arrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
-    "in another order": lambda frame: frame.iloc[np.random.default_rng(3).permutation(len(frame))],
+    "arrow, in another order": lambda frame: pa.Table.from_pandas(in_another_order(frame), preserve_index=False),
     "columns without a type": lambda frame: pl.DataFrame({name: [None] * len(frame) for name in frame}),
 }
 """What makes rows from a frame of pandas, whose result has to be the same."""

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pyspark
+
 from tests import spark_session
 from tests.metrics.engine_frames import FUNCTIONS, differences, in_cluster
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests import worlds
 
 from buildframe import metrics
+from tests import worlds
 
 SHOWN = {"display.width": 120, "display.max_columns": 20, "display.max_rows": 20, "display.max_colwidth": 40}
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.metrics.engine_frames import ENGINES
-from tests.metrics.metric_frames import START, at
 
 from buildframe import metrics
 from buildframe.metrics.timeline import compute_bars
 from buildframe.spec.jobs import OVER_STATES
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.metric_frames import START, at
 
 WAYS = [lambda frame: frame, ENGINES["polars, lazy"], ENGINES["duckdb"]]
 FETCHED = 14_400

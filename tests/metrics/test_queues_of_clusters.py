@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ def minutes(*values: float) -> pd.Series:
     return pd.Series(START + pd.to_timedelta(list(values), unit="min")).astype("datetime64[us, UTC]")
 
 
+@functools.cache
 def two_clusters() -> tuple[pd.DataFrame, pd.DataFrame]:
     """40 jobs on the only agent of a cluster, and 40 on forty agents of another; each runs for ten minutes.
 

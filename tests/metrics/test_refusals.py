@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from tests.metrics.engine_frames import ENGINES, SUMMARIES, assert_same, table_of, wrong_refusals
-from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
+from tests.metrics.engine_frames import ENGINES, SUMMARIES, assert_same, table_of, wrong_refusals
+from tests.metrics.random_frames import builds_of, jobs_of
 
 JOBS = jobs_of("many")
 BUILDS = builds_of("many")

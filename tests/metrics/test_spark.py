@@ -11,6 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+
+from buildframe import metrics
+from buildframe.errors import BadInput
+from buildframe.metrics.engines import group_map, ranks, spark
 from tests import spark_session
 from tests.metrics.engine_frames import (
     FUNCTIONS,
@@ -29,10 +33,6 @@ from tests.metrics.engine_frames import (
     wrong_refusals,
 )
 from tests.metrics.random_frames import builds_of, jobs_of
-
-from buildframe import metrics
-from buildframe.errors import BadInput
-from buildframe.metrics.engines import group_map, ranks, spark
 
 ZONE = "spark.sql.session.timeZone"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.metrics.engine_frames import ENGINES, SUMMARIES, halves, table_of, wrong_refusals
-from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics, plots
+from tests.metrics.engine_frames import ENGINES, SUMMARIES, halves, table_of, wrong_refusals
+from tests.metrics.random_frames import builds_of, jobs_of
 
 EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES}
 OF_STATES = (

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.metrics.engine_frames import in_duckdb
-from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
 from buildframe.metrics.engines import duckdb, group_map
+from tests.metrics.engine_frames import in_duckdb
+from tests.metrics.random_frames import jobs_of
 
 KEYS = st.sampled_from(["a", "b", None])
 NUMBERS = st.sampled_from([0.0, 1.5, float("nan"), None])
@@ -40,10 +40,17 @@ def test_groups_come_whole_in_their_order(keys: list[tuple[Any, Any]], cut: int,
     assert all(len(part) >= at_least for part in found[:-1])
 
 
+def some_jobs() -> pd.DataFrame:
+    """Return the jobs of twenty builds, which are more than twenty batches."""
+    jobs = jobs_of("many")
+    jobs = metrics.with_seconds(jobs[jobs["build_id"].isin(jobs["build_id"].unique()[:20])])
+    assert len(jobs) > 20 * 7
+    return jobs
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_builds_whose_jobs_stand_together_or_not(together: bool, small: None) -> None:
-    jobs = jobs_of("many")
-    jobs = metrics.with_seconds(jobs[jobs["build_id"].isin(jobs["build_id"].unique()[:50])])  # dozens of batches
+    jobs = some_jobs()
     rows = in_duckdb(jobs.sort_values("build_id", ascending=False) if together else jobs)
     for of in (metrics.active_time, metrics.time_to_pass):
         pd.testing.assert_series_equal(of(rows), of(jobs))
@@ -51,5 +58,5 @@ def test_builds_whose_jobs_stand_together_or_not(together: bool, small: None) ->
 
 def test_rows_that_stand_together_are_not_sorted(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duckdb.DuckDBEngine, "map_whole_groups", None)  # sorts all rows
-    jobs = metrics.with_seconds(jobs_of("many")).sort_values("build_id", ascending=False)
+    jobs = some_jobs().sort_values("build_id", ascending=False)
     pd.testing.assert_series_equal(metrics.active_time(in_duckdb(jobs)), metrics.active_time(jobs))

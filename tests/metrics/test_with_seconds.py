@@ -7,12 +7,12 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.metrics.engine_frames import in_duckdb, wrong_refusals
-from tests.metrics.random_frames import builds_of, jobs_of
 
 import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
+from tests.metrics.engine_frames import in_duckdb, wrong_refusals
+from tests.metrics.random_frames import builds_of, jobs_of
 
 
 def test_seconds_of_jobs_are_their_metrics():
