@@ -196,6 +196,11 @@ LIKE_OTHERS = {
     *("contention of steps", "contention of builds", "change_points of wall time", "change_points of failed builds"),
 }
 """Summaries whose queries are those of others of the same function, or of the same type of frame."""
+IN_CLUSTER = {
+    *("active_time", "contention", "outages of default branches", "remaining_time", "step_graph", "time_to_pass"),
+    *("flips", "percentiles"),
+}
+"""Summaries of which functions of this package compute groups, in workers of Spark, and two that are queries only."""
 SMALL = ("few", "one", "none", "all null", "only waiters", "only running")
 """Kinds of frames with few rows; all but one are those of builds, too."""
 
@@ -217,12 +222,6 @@ def plain_of(function: str) -> list[str]:
 
 def table_of(summary: str) -> str:
     return "builds" if summary in OF_BUILDS else "jobs"
-
-
-def in_cluster(function: str) -> str:
-    """Return the summary that stands for a function in a cluster of Spark: one of jobs if there is any."""
-    names = names_of(function)
-    return ([name for name in names if table_of(name) == "jobs"] or names)[-1]
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 
 from tests import spark_session
-from tests.metrics.engine_frames import FUNCTIONS, differences, in_cluster
+from tests.metrics.engine_frames import IN_CLUSTER, differences
 
 EXECUTORS = 2
 SETTINGS = {
@@ -28,7 +28,7 @@ def main() -> None:
         for part in Path(pyspark.__file__).parent.iterdir():
             Path(folder, part.name).symlink_to(part)
         session = spark_session.get_session(**spark_session.QUICK, **SETTINGS, **{"spark.local.dir": folder})
-        wrong = differences((in_cluster(function), "spark", "many") for function in FUNCTIONS)
+        wrong = differences((name, "spark", "many") for name in sorted(IN_CLUSTER))
         assert not wrong, wrong
         with_driver = session._jsc.sc().getExecutorMemoryStatus().size()
         assert with_driver == 1 + EXECUTORS, f"{with_driver - 1} executors"

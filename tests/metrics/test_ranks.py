@@ -32,7 +32,7 @@ KINDS_OF_ROWS: list[Callable[[Any], Any]] = [lambda rows: rows, lambda rows: row
 
 def test_many_groups_are_ranked_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "_MAX_COUNTED", 0)
-    for kind, keys in {"many": (None, *KEYS[2:]), "none": KEYS[:1], "all null": KEYS[-1:]}.items():
+    for kind, keys in {"many": (None, "build_id"), "none": (None,), "all null": ("build_id",)}.items():
         jobs = metrics.with_seconds(jobs_of(kind))
         rows = in_duckdb(jobs)
         for by in keys:
@@ -55,12 +55,11 @@ def test_many_groups_are_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch
 def test_values_that_duckdb_counts_are_those_of_pandas() -> None:
     jobs = metrics.with_seconds(jobs_of("many"))
     rows = in_duckdb(jobs)
-    for of, keys in {metrics.queue_time: KEYS, "run_time_s": ["queue"]}.items():
-        for by in keys:
-            result = metrics.percentiles(rows, of, by, q=(0.25, 0.95))
-            assert_same(result, metrics.percentiles(jobs, of, by, q=(0.25, 0.95)))
-        assert_same(metrics.trend(rows, of, "queue"), metrics.trend(jobs, of, "queue"))
-    assert_same(metrics.trend(rows, metrics.run_time), metrics.trend(jobs, metrics.run_time))
+    for of, by in [*((metrics.queue_time, by) for by in KEYS), ("run_time_s", None)]:
+        result = metrics.percentiles(rows, of, by, q=(0.25, 0.95))
+        assert_same(result, metrics.percentiles(jobs, of, by, q=(0.25, 0.95)))
+    assert_same(metrics.trend(rows, "run_time_s"), metrics.trend(jobs, "run_time_s"))
+    assert_same(metrics.trend(rows, metrics.queue_time, "queue"), metrics.trend(jobs, metrics.queue_time, "queue"))
     assert_same(metrics.survival(rows, by="queue"), metrics.survival(jobs, by="queue"))
 
 

@@ -17,19 +17,16 @@ from buildframe.errors import BadInput
 from buildframe.metrics.engines import group_map, ranks, spark
 from tests import spark_session
 from tests.metrics.engine_frames import (
-    FUNCTIONS,
+    IN_CLUSTER,
     LIKE_OTHERS,
-    PER_BUILD,
     SUMMARIES,
     as_series,
     assert_same,
     differences,
     flaky_tests,
     halves,
-    in_cluster,
     in_duckdb,
     in_spark,
-    plain_of,
     wrong_refusals,
 )
 from tests.metrics.random_frames import builds_of, jobs_of
@@ -40,16 +37,18 @@ ZONE = "spark.sql.session.timeZone"
 
 
 def test_summaries_of_many_rows_are_those_of_pandas() -> None:
-    """Those of options whose queries differ. Others run in the cluster below."""
-    elsewhere = LIKE_OTHERS | {*PER_BUILD, *map(in_cluster, FUNCTIONS)}
+    """Those whose queries differ. Some run in the cluster below."""
+    elsewhere = LIKE_OTHERS | IN_CLUSTER
     assert differences((name, "spark", "many") for name in SUMMARIES if name not in elsewhere) == {}
 
 
 def test_summaries_of_no_values_are_those_of_pandas() -> None:
-    """Functions of this package decide about few rows, on each engine; in Spark there may be no row at all."""
-    names = [plain_of(function)[0] for function in FUNCTIONS]
-    cases = [(name, "spark", ("none", "all null")[place % 2]) for place, name in enumerate(names)]
-    assert differences(cases) == {}
+    """One summary for each operation of the engine. What few rows mean is decided alike for all engines."""
+    kinds = {
+        "none": ("percentiles", "trend", "flips", "contention", "percentile_change", "waste", "time_to_pass"),
+        "all null": ("survival", "outcomes_by_commit", "concurrency", "utilization", "change_points", "outages"),
+    }
+    assert differences((name, "spark", kind) for kind, names in kinds.items() for name in names) == {}
 
 
 def test_two_executors_in_two_processes_give_the_same() -> None:
