@@ -104,19 +104,22 @@ def test_a_trigger_job_has_no_run_time_and_is_a_segment_of_its_own():
 STATES_WITHOUT_END = [state for state in OVER_STATES if state != "unblocked"]
 
 
-WAITS: dict[str, tuple[dict[str, int], int]] = {
+WAITS: dict[str, tuple[dict[str, Any], int]] = {
     "no end": ({}, 0),
     "expired": ({"expired_at": 30}, 30),
     "end of the build": ({"build_finished_at": 40}, 40),
     "expired before the build": ({"expired_at": 30, "build_finished_at": 40}, 30),
     "finished": ({"expired_at": 30, "finished_at": 20}, 20),
+    "expired in no state": ({"state": None, "expired_at": 30}, 30),
 }
 """Times of expired jobs by their queue, and the minutes that they waited."""
 
 
 @pytest.mark.parametrize("way", [*WAYS, ENGINES["duckdb"]])
 def test_an_expired_job_waits_until_it_expired_and_never_until_it_was_fetched(way):
-    jobs = way(frame(*(job("expired", runnable_at=0, queue=queue, **ends) for queue, (ends, _) in WAITS.items())))
+    jobs = way(
+        frame(*(job(**{"state": "expired", **ends}, runnable_at=0, queue=queue) for queue, (ends, _) in WAITS.items()))
+    )
     waited = {queue: minutes for queue, (_, minutes) in WAITS.items()}
     known = {queue: minutes for queue, minutes in waited.items() if minutes}
     depths = metrics.queue_depth(jobs)
