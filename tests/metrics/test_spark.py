@@ -225,7 +225,8 @@ def test_frames_are_refused_before_rows_are_read() -> None:
     jobs = in_spark(jobs_of("few").assign(step=metrics.step))
     builds = in_spark(builds_of("few"))
     without_zone = builds.selectExpr("id", "created_at", "cast(finished_at as timestamp_ntz) finished_at")
-    twice = jobs.join(jobs.selectExpr("id as job", "queue"), jobs.id == jobs.id)
+    queues = jobs.selectExpr("id as job", "queue")
+    twice = jobs.join(queues, jobs.id == queues.job)
     odd = jobs.selectExpr("*", "map('a', queue) a_map", "array(queue) a_list", "struct(queue) a_struct")
     named = jobs.selectExpr("*", "queue `a.queue`", "queue `a``queue`", "1.0D `a.b_s`")
     cases = [
