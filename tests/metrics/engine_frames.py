@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
-import itertools
+import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import duckdb
@@ -14,13 +15,16 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from tests import spark_session
-from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics
+from buildframe.errors import BadInput
 from buildframe.metrics.engines.dtypes import to_typed_pandas
+from tests import spark_session, worlds
+from tests.metrics.random_frames import builds_of, jobs_of
 
-Summary = Callable[[Any], pd.DataFrame]
+Summary = Callable[[Any], Any]
+Case = tuple[str, str, str]
+"""The name of a summary, a way to make rows, and the kind of rows."""
 
 
 def halves(frame: Any) -> tuple[Any, Any]:
@@ -100,7 +104,7 @@ OF_BUILDS: dict[str, Summary] = {
     "objective of wall time": lambda builds: metrics.objective(builds, metrics.wall_time, "15m", 0.5, by="branch"),
     "objective by weeks": lambda builds: metrics.objective(builds, metrics.wall_time, "15m", 0.5, freq="W-MON"),
     "throughput": lambda builds: metrics.throughput(builds, freq="1h", tz="Australia/Lord_Howe"),
-    "wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
+    "percentiles of wall time": lambda builds: metrics.percentiles(builds, of=metrics.wall_time, by="branch"),
     "trend of wall time": metrics.trend,
     "build_success_change": lambda builds: metrics.build_success_change(
         *halves(builds), by="pipeline", allow_reversed=True
@@ -115,8 +119,15 @@ OF_BUILDS: dict[str, Summary] = {
     "remaining_time": metrics.remaining_time,
     "remaining_time of all": lambda builds: metrics.remaining_time(builds, by=None, q=0.25),
 }
-PER_BUILD = {"active_time", "blocked_time", "idle_time", "machine_time", "parallelism"}
-PER_BUILD |= {"time_to_first_failure", "time_to_pass"}
+PER_BUILD: dict[str, Summary] = {
+    name: getattr(metrics, name)
+    for name in (
+        "active_time", "blocked_time", "idle_time", "machine_time", "parallelism", "time_to_first_failure",
+        "time_to_pass",
+    )
+}  # fmt: skip
+"""Metrics of builds from their jobs, whose results are Series."""
+SUMMARIES: dict[str, Summary] = {**OF_JOBS, **OF_BUILDS, **PER_BUILD}
 _KEPT: deque[duckdb.DuckDBPyConnection] = deque(maxlen=8)
 
 
@@ -128,8 +139,8 @@ def connect_duckdb(zone: str = "UTC") -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def in_duckdb(frame: pd.DataFrame) -> Any:
-    connection = connect_duckdb()
+def in_duckdb(frame: pd.DataFrame, zone: str = "UTC") -> Any:
+    connection = connect_duckdb(zone)
     connection.execute("CREATE TABLE rows_of_it AS SELECT * FROM frame")
     return connection.table("rows_of_it")
 
@@ -148,33 +159,20 @@ ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
     "polars, lazy": lambda frame: pl.from_pandas(frame).lazy(),
     "duckdb": in_duckdb,
 }
-ROWS_OF_JOBS = ("many", "few", "one", "none", "all null", "only waiters", "only running")
-ROWS_OF_BUILDS = ("many", "few", "one", "none", "all null", "only running")
 
 
-def cases(summaries: Iterable[str], kinds: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return combinations of a summary, an engine and rows.
-
-    The first summary of each function and those without groups get all rows. Options of a function do not change how an
-    engine handles frames of few rows, so the other summaries get many rows and one of the other frames each. Eager
-    frames of Polars are made lazy, so many and no rows are enough.
-    """
-    names, first = list(summaries), first_of_functions(summaries)
-    others = itertools.cycle(kind for kind in kinds if kind != "many")
-    rows = {name: kinds if name in first else ("many", next(others)) for name in names}
-    return [
-        (name, engine, kind)
-        for name in names
-        for engine in ENGINES
-        for kind in (rows[name] if engine != "polars" else ("many", "none"))
-    ]
+def in_another_order(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[np.random.default_rng(3).permutation(len(frame))]
 
 
-def first_of_functions(summaries: Iterable[str]) -> list[str]:
-    """Return the first summary of each function, and those of all rows, without groups."""
-    names = list(summaries)
-    first = {function_of(name): name for name in reversed(names)}.values()
-    return [name for name in names if name in first or name.endswith(" of all")]
+WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    **ENGINES,
+    "duckdb in New York": lambda frame: in_duckdb(frame, "America/New_York"),
+    "spark": in_spark,
+    "arrow, in another order": lambda frame: pa.Table.from_pandas(in_another_order(frame), preserve_index=False),
+    "columns without a type": lambda frame: pl.DataFrame({name: [None] * len(frame) for name in frame}),
+}
+"""What makes rows from a frame of pandas, whose result has to be the same."""
 
 
 def function_of(summary: str) -> str:
@@ -182,54 +180,67 @@ def function_of(summary: str) -> str:
     return summary.split()[0].strip(",")
 
 
-ALIKE_IN_SPARK = {
-    *("percentiles by a null key", "percentiles, hazen", "percentiles, averaged", "wall time", "survival of all"),
+FUNCTIONS = sorted({*map(function_of, SUMMARIES)})
+LIKE_OTHERS = {
+    *(
+        "percentiles by a null key",
+        "percentiles, hazen",
+        "percentiles, averaged",
+        "percentiles of wall time",
+        "survival of all",
+    ),
     *("trend in Berlin", "trend by hours", "trend by weeks", "trend by months"),
     *("survival of wall time", "percentile_change of waits"),
     *("flake_score", "flake_score of a branch", "outages", "cost of all", "concurrency", "remaining_time of all"),
     *("objective of all", "objective of seconds", "objective of wall time", "objective by weeks"),
     *("contention of steps", "contention of builds", "change_points of wall time", "change_points of failed builds"),
 }
-"""Summaries that ask Spark for nothing that others of the same function, or of the same type of frame, do not."""
-EMPTY_IN_SPARK = ("none", "all null")
+"""Summaries whose queries are those of others of the same function, or of the same type of frame."""
+IN_CLUSTER = {
+    *("active_time", "contention", "outages of default branches", "remaining_time", "step_graph", "time_to_pass"),
+    *("flips", "percentiles"),
+}
+"""Summaries of which functions of this package compute groups, in workers of Spark, and two that are queries only."""
+SMALL = ("few", "one", "none", "all null", "only waiters", "only running")
+"""Kinds of frames with few rows; all but one are those of builds, too."""
 
 
-def cases_in_spark(summaries: Iterable[str]) -> list[tuple[str, str]]:
-    """Return pairs of a summary and of rows for Spark: many rows, and for each function one of the empty frames.
+def names_of(function: str) -> list[str]:
+    """Return the summaries of a function, with its options."""
+    return [name for name in SUMMARIES if function_of(name) == function]
 
-    One summary of each function gets many rows in a cluster instead (`spark_cluster`).
-    The other rows test functions of this package, which are the same on each engine. Without values, options of a
-    function make no difference to Spark that other engines would not show, but groups do.
+
+def plain_of(function: str) -> list[str]:
+    """Return the first summary of a function, of jobs and of builds, and those without groups.
+
+    Other options do not change how an engine handles frames of few rows.
     """
-    names, plain = list(summaries), first_of_functions(summaries)
-    in_cluster = {name for _, name in one_of_each_function().values()}
-    many = [(name, "many") for name in names if name not in ALIKE_IN_SPARK | in_cluster]
-    return many + list(zip(plain, itertools.cycle(EMPTY_IN_SPARK)))
+    names = names_of(function)
+    first = {table_of(name): name for name in reversed(names)}.values()
+    return [name for name in names if name in first or name.endswith(" of all")]
 
 
-def one_of_each_function() -> dict[str, tuple[str, str]]:
-    """Return the table and the name of one summary of each function, one of jobs if there is any."""
-    of_tables = (("builds", OF_BUILDS), ("jobs", OF_JOBS))
-    return {function_of(name): (table, name) for table, summaries in of_tables for name in summaries}
+def table_of(summary: str) -> str:
+    return "builds" if summary in OF_BUILDS else "jobs"
+
+
+@functools.cache
+def frame_on(way: str, table: str, kind: str) -> Any:
+    """Return rows that are made in one of `WAYS`; pandas is the reference."""
+    if way == "pandas":
+        return metrics.with_seconds(jobs_of(kind) if table == "jobs" else builds_of(kind))
+    return WAYS[way](frame_on("pandas", table, kind))
+
+
+@functools.cache
+def expected_of(summary: str, kind: str) -> Any:
+    """Return the result on pandas."""
+    return SUMMARIES[summary](frame_on("pandas", table_of(summary), kind))
 
 
 def assert_same(result: pd.DataFrame, expected: pd.DataFrame) -> None:
     """Assert equal counts and keys, and seconds that differ by rounding at most."""
     pd.testing.assert_frame_equal(result, expected, check_exact=False, rtol=1e-12, atol=1e-9)
-
-
-@functools.cache
-def frame_on(engine: str, table: str, kind: str) -> Any:
-    """Return the rows on an engine; pandas is the reference."""
-    if engine == "pandas":
-        return metrics.with_seconds(jobs_of(kind) if table == "jobs" else builds_of(kind))
-    return ENGINES.get(engine, in_spark)(frame_on("pandas", table, kind))
-
-
-@functools.cache
-def expected_of(summary: Summary, table: str, kind: str) -> Any:
-    """Return the result on pandas."""
-    return summary(frame_on("pandas", table, kind))
 
 
 def collected(result: Any, expected: pd.DataFrame) -> pd.DataFrame:
@@ -248,3 +259,50 @@ def as_series(result: Any) -> pd.Series:
     if not name.endswith("_s"):
         return values
     return pd.to_timedelta((values * 1e6).round(), unit="us").astype("timedelta64[us]").rename(name.removesuffix("_s"))
+
+
+@functools.cache
+def flaky_tests() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the flaky tests of a suite, and those five days later."""
+    with worlds.sandbox(builds=1, days=1) as ci:
+        before = ci.flaky_tests(suite="rspec")
+        ci.sandbox.clock.advance(dt.timedelta(days=5))
+        return before, ci.flaky_tests(suite="rspec")
+
+
+def differences(cases: Iterable[Case]) -> dict[Case, str]:
+    """Return the cases whose result is not that of pandas, and how it differs."""
+    return {case: text for case in cases if (text := difference(*case))}
+
+
+def difference(summary: str, way: str, kind: str) -> str:
+    """Return how a result differs from that of pandas, or the error; "" if both are the same."""
+    expected = expected_of(summary, kind)
+    try:
+        result = SUMMARIES[summary](frame_on(way, table_of(summary), kind))
+        if isinstance(expected, pd.DataFrame):
+            assert_same(collected(result, expected), expected)
+        else:
+            result = result if isinstance(result, pd.Series) else as_series(result)
+            pd.testing.assert_series_equal(result, expected)
+    except Exception as error:  # of any engine
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def wrong_refusals(cases: Iterable[tuple[object, Callable[[], object], str]]) -> list[tuple[object, str]]:
+    """Return the names of calls that are not refused in words that match a pattern, and what they do instead."""
+    found = ((name, words, outcome(call)) for name, call, words in cases)
+    return [
+        (name, repr(result))
+        for name, words, result in found
+        if not isinstance(result, BadInput) or not re.search(words, str(result))
+    ]
+
+
+def outcome(call: Callable[[], object]) -> object:
+    """Return what a call returns or raises."""
+    try:
+        return call()
+    except Exception as error:  # of any engine
+        return error

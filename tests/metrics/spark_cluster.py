@@ -10,22 +10,10 @@ import os
 import tempfile
 from pathlib import Path
 
-import pandas as pd
 import pyspark
-from tests import spark_session
-from tests.metrics.engine_frames import (
-    OF_BUILDS,
-    OF_JOBS,
-    PER_BUILD,
-    as_series,
-    assert_same,
-    collected,
-    expected_of,
-    frame_on,
-    one_of_each_function,
-)
 
-from buildframe import metrics
+from tests import spark_session
+from tests.metrics.engine_frames import IN_CLUSTER, differences
 
 EXECUTORS = 2
 SETTINGS = {
@@ -35,22 +23,13 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Print the names of the functions that were compared."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SPARK_HOME"] = folder  # into which executors write, beside the programs of Spark
         for part in Path(pyspark.__file__).parent.iterdir():
             Path(folder, part.name).symlink_to(part)
         session = spark_session.get_session(**spark_session.QUICK, **SETTINGS, **{"spark.local.dir": folder})
-        for function, (table, name) in one_of_each_function().items():
-            summary = (OF_JOBS if table == "jobs" else OF_BUILDS)[name]
-            expected = expected_of(summary, table, "many")
-            assert_same(collected(summary(frame_on("spark", table, "many")), expected), expected)
-            print(function, flush=True)
-        for name in sorted(PER_BUILD):
-            of = getattr(metrics, name)
-            result = as_series(of(frame_on("spark", "jobs", "many")))
-            pd.testing.assert_series_equal(result, expected_of(of, "jobs", "many"))
-            print(name, flush=True)
+        wrong = differences((name, "spark", "many") for name in sorted(IN_CLUSTER))
+        assert not wrong, wrong
         with_driver = session._jsc.sc().getExecutorMemoryStatus().size()
         assert with_driver == 1 + EXECUTORS, f"{with_driver - 1} executors"
         session.stop()

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from metric_frames import START, at
-from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe import metrics
 from buildframe.metrics.timeline import compute_bars
 from buildframe.spec.jobs import OVER_STATES
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.metric_frames import START, at
 
-WAYS = [lambda frame: frame, *ENGINES.values()]
+WAYS = [lambda frame: frame, ENGINES["polars, lazy"]]
 FETCHED = 14_400
 """Minutes after START at which rows were fetched: ten days."""
 
@@ -104,27 +104,35 @@ def test_a_trigger_job_has_no_run_time_and_is_a_segment_of_its_own():
 STATES_WITHOUT_END = [state for state in OVER_STATES if state != "unblocked"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("ends", "waited"),
-    [
-        ({}, 0),
-        ({"expired_at": 30}, 30),
-        ({"build_finished_at": 40}, 40),
-        ({"expired_at": 30, "build_finished_at": 40}, 30),
-        ({"expired_at": 30, "finished_at": 20}, 20),
-    ],
-)
-def test_an_expired_job_waits_until_it_expired_and_never_until_it_was_fetched(way, ends, waited):
-    jobs = frame(job("expired", runnable_at=0, **ends))
-    assert area(metrics.queue_depth(way(jobs)), "waiting") == waited
-    assert metrics.contention(way(jobs))["wait_s"].sum() == waited * 60
-    counted = metrics.percentiles(way(jobs), by="queue", q=0.5)
-    assert counted[["n", "n_censored"]].to_numpy().tolist() == [[0, 1]]
-    curve = metrics.survival(way(jobs))
-    assert curve["after_s"].tolist() == ([60 * waited + 1] if ends else [])
-    promise = metrics.objective(way(jobs), metrics.queue_time, "25m", 0.9)
-    assert promise.loc[0, ["missed", "undecided"]].tolist() == [int(waited > 25), int(waited <= 25)]
+WAITS: dict[str, tuple[dict[str, Any], int]] = {
+    "no end": ({}, 0),
+    "expired": ({"expired_at": 30}, 30),
+    "end of the build": ({"build_finished_at": 40}, 40),
+    "expired before the build": ({"expired_at": 30, "build_finished_at": 40}, 30),
+    "finished": ({"expired_at": 30, "finished_at": 20}, 20),
+    "expired in no state": ({"state": None, "expired_at": 30}, 30),
+}
+"""Times of expired jobs by their queue, and the minutes that they waited."""
+
+
+@pytest.mark.parametrize("way", [*WAYS, ENGINES["duckdb"]])
+def test_an_expired_job_waits_until_it_expired_and_never_until_it_was_fetched(way):
+    jobs = way(
+        frame(*(job(**{"state": "expired", **ends}, runnable_at=0, queue=queue) for queue, (ends, _) in WAITS.items()))
+    )
+    waited = {queue: minutes for queue, (_, minutes) in WAITS.items()}
+    known = {queue: minutes for queue, minutes in waited.items() if minutes}
+    depths = metrics.queue_depth(jobs)
+    assert {queue: area(depth, "waiting") for queue, depth in depths.groupby("queue")} == known
+    of_waits = metrics.contention(jobs).groupby("queue")["wait_s"].sum()
+    assert of_waits.to_dict() == {queue: minutes * 60 for queue, minutes in known.items()}
+    counted = metrics.percentiles(jobs, by="queue", q=0.5).set_index("queue")
+    assert counted[["n", "n_censored"]].to_numpy().tolist() == [[0, 1]] * len(WAITS)
+    ends = metrics.survival(jobs, by="queue").set_index("queue")["after_s"]
+    assert ends.to_dict() == {queue: 60 * minutes + 1 for queue, minutes in known.items()}
+    promise = metrics.objective(jobs, metrics.queue_time, "25m", 0.9, by="queue").set_index("queue")
+    assert promise["missed"].to_dict() == {queue: int(minutes > 25) for queue, minutes in waited.items()}
+    assert (promise["missed"] + promise["undecided"] == 1).all()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -156,22 +164,6 @@ def test_a_run_without_finished_at_ends_with_its_build(way):
     assert area(metrics.queue_depth(way(jobs)), "waiting") == 5 + 5 + FETCHED
     without = jobs.drop(columns=["expired_at", "build_finished_at"])  # as in frames of older versions
     assert area(metrics.concurrency(way(without)), "running") == FETCHED - 5
-
-
-@pytest.mark.long
-def test_in_spark_it_is_the_same():
-    jobs = frame(
-        job("expired", runnable_at=0),
-        job("expired", runnable_at=0, expired_at=30),
-        job("canceled", runnable_at=0, started_at=5, build_finished_at=12),
-        job(type="trigger", queue=None, runnable_at=2, started_at=2, finished_at=50),
-    )
-    assert area(metrics.queue_depth(in_spark(jobs)), "waiting") == 35
-    assert area(metrics.concurrency(in_spark(jobs)), "running") == 7
-    seconds = metrics.with_seconds(in_spark(jobs)).toPandas().set_index("id")
-    assert seconds["run_time_s"].dropna().to_dict() == {"job 2": 420}
-    assert seconds["turnaround_s"].dropna().to_dict() == {"job 1": 1800, "job 2": 720, "job 3": 2880}
-    assert seconds["finished_at"].notna().sum() == 1
 
 
 def test_the_ledger_and_the_timeline_end_a_canceled_wait_with_its_build():

@@ -7,12 +7,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.metrics.engine_frames import ENGINES, in_spark
-from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
+from tests.metrics.engine_frames import ENGINES
+from tests.metrics.random_frames import jobs_of
 
-EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES, "spark": in_spark}
+EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES}
 
 
 def jobs(null_queue: bool = False) -> pd.DataFrame:
@@ -23,46 +23,33 @@ def jobs(null_queue: bool = False) -> pd.DataFrame:
     return frame.assign(queue=known.where(is_script))
 
 
-@pytest.mark.parametrize(
-    ("of", "engine"),
-    [*((metrics.queue_time, engine) for engine in EVERYWHERE), *(("queue_time_s", engine) for engine in ENGINES)],
-)
-def test_percentiles_of_queue_time_have_no_group_of_jobs_that_do_not_queue(of: Any, engine: str) -> None:
-    found = metrics.percentiles(EVERYWHERE[engine](jobs()), of, by="queue")
-    assert found["queue"].tolist() == ["default", "linux", "macos"]
-    assert (found["n"] > 0).all()
-    known = metrics.percentiles(EVERYWHERE[engine](jobs(null_queue=True)), of, by="queue")
-    assert known["queue"].fillna("null").tolist() == ["default", "macos", "null"]
+@pytest.mark.parametrize("engine", ["pandas", "polars, lazy"])
+def test_jobs_that_do_not_queue_are_no_group(engine: str) -> None:
+    frame, made = jobs(), EVERYWHERE[engine]
+    rows, halves = made(frame), (made(frame.iloc[::2]), made(frame.iloc[1::2]))
+    waits = metrics.percentiles(rows, metrics.queue_time, by="queue")
+    assert (waits["n"] > 0).all()
+    results = {
+        "percentiles": waits,
+        "percentiles of seconds": metrics.percentiles(rows, "queue_time_s", by="queue"),
+        "percentile_change": metrics.percentile_change(*halves, metrics.queue_time, by="queue", allow_reversed=True),
+        "queue_depth": metrics.queue_depth(rows).drop_duplicates("queue"),
+        "retry_rate": metrics.retry_rate(rows, by="queue"),
+        "job_failure_change": metrics.job_failure_change(*halves, by="queue", allow_reversed=True),
+    }
+    found = {name: result["queue"].tolist() for name, result in results.items()}
+    assert {name: queues for name, queues in found.items() if queues != ["default", "linux", "macos"]} == {}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_other_summaries_of_queue_times_have_none_either(engine: str) -> None:
-    frame = jobs()
-    made = EVERYWHERE[engine]
-    halves = made(frame.iloc[::2]), made(frame.iloc[1::2])
-    for found in (
-        metrics.percentile_change(*halves, metrics.queue_time, by="queue", allow_reversed=True),
-        metrics.queue_depth(made(frame)).drop_duplicates("queue"),
-    ):
-        assert found["queue"].tolist() == ["default", "linux", "macos"]
+@pytest.mark.parametrize("engine", ["pandas", "polars, lazy", "duckdb"])
+def test_script_jobs_without_a_known_queue_are_a_group(engine: str) -> None:
+    known, rows = EVERYWHERE[engine](jobs()), EVERYWHERE[engine](jobs(null_queue=True))
+    assert metrics.percentiles(known, metrics.queue_time, by="queue")["queue"].tolist() == ["default", "linux", "macos"]
+    for result in (metrics.percentiles(rows, metrics.queue_time, by="queue"), metrics.retry_rate(rows, by="queue")):
+        assert result["queue"].fillna("null").tolist() == ["default", "macos", "null"]
 
 
 def test_run_times_and_dependency_waits_of_other_jobs_stay() -> None:
     assert metrics.percentiles(jobs(), metrics.dependency_wait, by="queue")["queue"].isna().sum() == 1
     of_own = metrics.percentiles(jobs(), lambda frame: metrics.queue_time(frame), by="queue")
     assert of_own["queue"].isna().sum() == 1  # a custom metric may measure other jobs
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_retries_and_failures_are_those_of_script_jobs(engine: str) -> None:
-    frame, made = jobs(), EVERYWHERE[engine]
-    halves = made(frame.iloc[::2]), made(frame.iloc[1::2])
-    for found in (
-        metrics.retry_rate(made(frame), by="queue"),
-        metrics.job_failure_change(*halves, by="queue", allow_reversed=True),
-    ):
-        assert found["queue"].tolist() == ["default", "linux", "macos"]
-    known = metrics.retry_rate(made(jobs(null_queue=True)), by="queue")
-    assert known["queue"].fillna("null").tolist() == ["default", "macos", "null"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ def minutes(*values: float) -> pd.Series:
     return pd.Series(START + pd.to_timedelta(list(values), unit="min")).astype("datetime64[us, UTC]")
 
 
+@functools.cache
 def two_clusters() -> tuple[pd.DataFrame, pd.DataFrame]:
     """40 jobs on the only agent of a cluster, and 40 on forty agents of another; each runs for ten minutes.
 
@@ -75,13 +77,13 @@ def test_the_share_of_one_cluster_is_not_that_of_both() -> None:
 
 def test_an_ambiguous_key_is_refused() -> None:
     builds, jobs = two_clusters()
-    with pytest.raises(BadInput, match=f"2 queues have the key 'default'.*{BUSY}.*{IDLE}"):
+    with pytest.raises(BadInput, match=f"2 queues .*'default'.*{BUSY}.*{IDLE}"):
         metrics.agents_needed(builds, jobs, "default")
-    with pytest.raises(BadInput, match="2 queues have the key 'default'"):
+    with pytest.raises(BadInput, match="key 'default'"):
         metrics.replay(builds, jobs, agents={"default": 2})
     with pytest.raises(BadInput, match="twice"):
         metrics.replay(builds, jobs, agents={BUSY: 2, "default · c1c1c1c1": 3})
-    with pytest.raises(BadInput, match=f"rates: 2 queues have the key 'default'.*{BUSY}.*{IDLE}"):
+    with pytest.raises(BadInput, match=f"rates: .*'default'.*{BUSY}.*{IDLE}"):
         metrics.cost(jobs, {"default": 1.0})
     named = metrics.cost(jobs, {"default · c1c1c1c1": 1.0, "default · c2c2c2c2": 0.5})
     assert named["cost"].tolist() == [40 * 10 * 1.0 + 40 * 10 * 0.5]
@@ -92,9 +94,9 @@ def test_an_ambiguous_key_is_refused() -> None:
 def test_no_name_is_not_the_name_of_a_queue_without_an_id() -> None:
     builds, jobs = two_clusters()
     jobs = jobs.assign(queue_id=pd.Series(None, jobs.index, "str"), cluster_id=pd.Series(None, jobs.index, "str"))
-    with pytest.raises(BadInput, match="there is no queue None"):
+    with pytest.raises(BadInput, match="no queue None"):
         metrics.replay(builds, jobs, agents={None: 2})
-    with pytest.raises(BadInput, match="queue=None has no job"):
+    with pytest.raises(BadInput, match="queue=None"):
         metrics.agents_needed(builds, jobs, None)  # type: ignore[arg-type]
 
 
@@ -171,23 +173,26 @@ def test_a_plot_names_the_queues_of_a_step_that_ran_in_several() -> None:
     plt.close(ax.figure)
 
 
-@pytest.mark.parametrize("prepare", [lambda jobs: jobs, with_queue_names], ids=["jobs", "jobs of a report"])
-@pytest.mark.parametrize(("queue", "n"), [(BUSY, 40), ("default · c1c1c1c1", 40), ("default", 0), (None, 80)])
-def test_an_objective_counts_the_jobs_of_one_queue(
-    prepare: Callable[[pd.DataFrame], pd.DataFrame], queue: str | None, n: int
-) -> None:
+def test_an_objective_counts_the_jobs_of_one_queue() -> None:
     builds, jobs = two_clusters()
     period = Period(START.floor("D"), START.floor("D") + pd.Timedelta(3, "D"))
-    chosen = {"queue": queue, "pipeline": None}
-    assert len(select_promised(metrics.queue_time, builds, prepare(jobs), period, chosen)) == n
+    expected = {BUSY: 40, "default · c1c1c1c1": 40, "default": 0, None: 80}
+    for prepared in (jobs, with_queue_names(jobs)):  # as fetched, and as in a report
+        found = {
+            queue: len(
+                select_promised(metrics.queue_time, builds, prepared, period, {"queue": queue, "pipeline": None})
+            )
+            for queue in expected
+        }
+        assert found == expected
 
 
-@pytest.mark.parametrize("convert", [pl.from_pandas, lambda jobs: pl.from_pandas(jobs).lazy(), duckdb.from_df])
 @pytest.mark.parametrize(
     "summarize", [metrics.concurrency, metrics.queue_depth, metrics.utilization, metrics.contention]
 )
-def test_engines_separate_queues_by_default(summarize: Callable[[Any], pd.DataFrame], convert: Any) -> None:
+def test_engines_separate_queues_by_default(summarize: Callable[[Any], pd.DataFrame]) -> None:
     _, jobs = two_clusters()
     expected = summarize(jobs)
     assert {BUSY} <= {*expected["queue_id"]}
-    pd.testing.assert_frame_equal(summarize(convert(jobs)), expected)
+    for rows in (pl.from_pandas(jobs).lazy(), duckdb.from_df(jobs)):
+        pd.testing.assert_frame_equal(summarize(rows), expected)

@@ -7,75 +7,64 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from tests.metrics.engine_frames import ENGINES, OF_BUILDS, OF_JOBS, halves, in_spark
-from tests.metrics.random_frames import builds_of, jobs_of
 
 from buildframe import metrics, plots
-from buildframe.errors import BadInput
-from buildframe.metrics.engines import spark
+from tests.metrics.engine_frames import ENGINES, SUMMARIES, halves, table_of, wrong_refusals
+from tests.metrics.random_frames import builds_of, jobs_of
 
-EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES, "spark": in_spark}
-OF_STATES = {
-    "builds": ("success_rate", "success_trend", "build_success_change", "outages", "recovery_time", "red_share",
-               "remaining_time"),
-    "jobs": ("job_failure_change", "flips", "outcomes_by_commit", "retry_rate", "waste"),
+EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES}
+OF_STATES = (
+    "success_rate", "success_trend", "build_success_change", "outages", "recovery_time", "red_share", "remaining_time",
+    "job_failure_change", "flips", "outcomes_by_commit", "retry_rate", "waste", "time_to_first_failure", "time_to_pass",
+)  # fmt: skip
+
+
+def with_states(frame: pd.DataFrame, how: dict[str, str]) -> pd.DataFrame:
+    """Replace states of jobs or builds, and those of the builds of jobs."""
+    names = [name for name in ("state", "build_state") if name in frame]
+    return frame.assign(**{name: frame[name].replace(how) for name in names})
+
+
+@pytest.mark.parametrize("engine", ["pandas", "polars, lazy", "duckdb"])
+def test_an_unknown_spelling_is_an_error_everywhere(engine: str) -> None:
+    frames = {"builds": builds_of("many"), "jobs": jobs_of("many")}
+    wrong = {
+        table: EVERYWHERE[engine](with_states(metrics.with_seconds(frame), {"passed": "Passed"}))
+        for table, frame in frames.items()
+    }
+    words = "state' contains 'Passed'.* means 'passed'.* Known states: .*'failed'"
+    cases = [(name, lambda name=name: SUMMARIES[name](wrong[table_of(name)]), words) for name in OF_STATES]
+    assert wrong_refusals(cases) == []
+
+
+SPELLINGS = {
+    "Passed": "passed", "PASSED ": "passed", "success": "passed", "FAILURE": "failed", "errored": "failed",
+    "cancelled": "canceled", "timed-out": "timed_out", "TimedOut": "timed_out", "not run": "not_run",
 }  # fmt: skip
 
 
-def spelt(frame: pd.DataFrame, how: dict[str, str]) -> pd.DataFrame:
-    return frame.assign(state=frame["state"].replace(how))
+def test_spellings_that_are_refused() -> None:
+    cases = []
+    for state, meant in SPELLINGS.items():
+        frame = with_states(builds_of("few"), {"canceled": state, "skipped": state, "running": state})
+        frame.loc[0, "state"] = state
+        cases.append((state, lambda frame=frame: metrics.success_rate(frame), f"contains {state!r}.*means {meant!r}"))
+    assert wrong_refusals(cases) == []
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
-@pytest.mark.parametrize(("table", "summary"), [(table, name) for table, names in OF_STATES.items() for name in names])
-def test_an_unknown_spelling_is_an_error_everywhere(table: str, summary: str, engine: str) -> None:
-    frame = metrics.with_seconds(builds_of("many") if table == "builds" else jobs_of("many"))
-    made = EVERYWHERE[engine](spelt(frame, {"passed": "Passed"}))
-    with pytest.raises(BadInput, match=r"'state' contains 'Passed'.* means 'passed'.* Known states: .*'failed'"):
-        (OF_BUILDS | OF_JOBS)[summary](made)
-
-
-@pytest.mark.parametrize(
-    ("state", "meant"),
-    [("Passed", "passed"), ("PASSED ", "passed"), ("success", "passed"), ("FAILURE", "failed"), ("errored", "failed"),
-     ("cancelled", "canceled"), ("timed-out", "timed_out"), ("TimedOut", "timed_out"), ("not run", "not_run")],
-)  # fmt: skip
-def test_spellings_that_are_refused(state: str, meant: str) -> None:
-    frame = spelt(builds_of("few"), {"canceled": state, "skipped": state, "running": state})
-    frame.loc[0, "state"] = state
-    with pytest.raises(BadInput, match=f"contains {state!r}.*means {meant!r}"):
-        metrics.success_rate(frame)
-
-
-def test_a_new_state_is_accepted_beside_known_ones_and_counts_for_neither_in_spark_too() -> None:
+def test_a_new_state_is_accepted_beside_known_ones_and_counts_for_neither() -> None:
     frame = builds_of("many")
     expected = metrics.success_rate(frame)
-    new = spelt(frame, {"canceled": "hibernating", "running": "blocked"})
+    new = with_states(frame, {"canceled": "hibernating", "running": "blocked"})
     for engine in EVERYWHERE.values():
         pd.testing.assert_frame_equal(metrics.success_rate(engine(new)), expected)
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_a_column_without_any_known_state_is_refused(engine: str) -> None:
+def test_a_column_without_any_known_state_is_refused() -> None:
     frame = builds_of("few").assign(state=pd.Series(["1", "0", "1"] * 3, dtype="str"))
-    with pytest.raises(BadInput, match="contains no known state, only '0', '1'"):
-        metrics.success_rate(EVERYWHERE[engine](frame))
-
-
-@pytest.mark.parametrize("engine", EVERYWHERE)
-@pytest.mark.parametrize("metric", ["time_to_first_failure", "time_to_pass"])
-def test_metrics_of_builds_from_their_jobs_refuse_them_too(metric: str, engine: str) -> None:
-    frame = jobs_of("many")
-    how = {"passed": "Success", "failed": "Failure"}
-    wrong = spelt(frame, how).assign(build_state=frame["build_state"].replace(how))
-    of = getattr(metrics, metric)
-    with pytest.raises(BadInput, match="which is not a state of the service"):
-        rows_of(of(EVERYWHERE[engine](wrong)))
-
-
-def rows_of(result: Any) -> Any:
-    """Return the rows; Spark computes them only when they are read."""
-    return result if isinstance(result, pd.Series) else spark.collect_table(result)
+    words = "no known state, only '0', '1'"
+    cases = [(name, lambda made=made: metrics.success_rate(made(frame)), words) for name, made in EVERYWHERE.items()]
+    assert wrong_refusals(cases) == []
 
 
 def test_frames_without_states_and_periods_without_rows_are_fine() -> None:
@@ -85,14 +74,19 @@ def test_frames_without_states_and_periods_without_rows_are_fine() -> None:
     assert metrics.build_success_change(before.iloc[:0], now)["n_before"].tolist() == [0]
 
 
-@pytest.mark.parametrize("summary", [
-    metrics.wall_time, metrics.throughput, metrics.success_rate, metrics.success_trend, metrics.remaining_time,
-    lambda jobs: metrics.trend(jobs, of=metrics.wall_time), lambda jobs: metrics.outages(jobs, branch="main"),
-    plots.duration_trend, plots.success_trend,
-])  # fmt: skip
-def test_a_frame_of_jobs_is_no_frame_of_builds(summary):
+def test_a_frame_of_jobs_is_no_frame_of_builds() -> None:
     jobs = jobs_of("many").assign(
         build_id="b", created_at=pd.Timestamp("2026-03-10", tz="UTC"), branch="main", pipeline="web", blocked=False
     )
-    with pytest.raises(BadInput, match="holds jobs"):
-        summary(jobs)
+    calls: dict[str, Callable[[], object]] = {
+        "wall_time": lambda: metrics.wall_time(jobs),
+        "throughput": lambda: metrics.throughput(jobs),
+        "success_rate": lambda: metrics.success_rate(jobs),
+        "success_trend": lambda: metrics.success_trend(jobs),
+        "remaining_time": lambda: metrics.remaining_time(jobs),
+        "trend of wall_time": lambda: metrics.trend(jobs, of=metrics.wall_time),
+        "outages": lambda: metrics.outages(jobs, branch="main"),
+        "plots.duration_trend": lambda: plots.duration_trend(jobs),
+        "plots.success_trend": lambda: plots.success_trend(jobs),
+    }
+    assert wrong_refusals((name, call, "holds jobs") for name, call in calls.items()) == []
