@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -88,22 +88,43 @@ def test_the_diffs_of_the_guide_apply_to_as_many_places_as_it_says(tmp_path: Pat
             apply(tmp_path, path, change)
 
 
-# --- the whole project with all changes
+def test_the_map_of_the_tests_has_each_folder_and_helpers_that_exist() -> None:
+    table = GUIDE.partition("| folder of `tests/` ")[2].partition("\n\n")[0]
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
+    assert {name for of_row, *_ in rows for name in re.findall(r"`(\w+)`", of_row)} == folders
+    helpers = [ROOT / name.replace(".", "/") for *_, last in rows for name in re.findall(r"`(tests\.[\w.]+)`", last)]
+    assert [path for path in helpers if not (path.is_dir() or path.with_suffix(".py").exists())] == []
 
-CHECKED = ("ruff", "ruff-format", "import-linter", "mypy", "pyright")
-TESTS_WITHOUT = "-o addopts=\"--mpl -m 'not long'\" -p no:nbval -p no:schemathesis"
-"""Options of the project but plugins whose import takes longer than most tests."""
+
+# --- the whole project with all changes together
+
+AFFECTED = (
+    "tests/spec", "tests/contract", "tests/sandbox_server/http", "tests/sandbox_server/handlers/test_members.py",
+    "tests/workspace/test_signatures.py", "tests/workspace/test_end_to_end.py", "tests/guards/test_arguments.py",
+    "tests/fetching/test_arrow.py", "tests/http/test_body_limits.py", "tests/metrics/test_engines.py",
+    "tests/metrics/test_examples.py", "tests/plots/test_every_plot.py", "tests/plots/test_plot_examples.py",
+    "tests/widgets/test_lazy_imports.py", "tests/widgets/test_widget_examples.py", "tests/test_public_names.py",
+    "tests/test_docs.py", "tests/test_docs_generated.py",
+)  # fmt: skip
+"""Tests of all operations, fields, options, metrics, plots or widgets, beside those that the guide changes."""
+
+OPTIONS = "-o addopts=\"--mpl -m 'not long'\" -p no:nbval -p no:schemathesis"
+"""Options of the first lane without plugins whose import takes longer than most tests."""
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project with all changes of the guide, after all its commands."""
     copy = tmp_path_factory.mktemp("project")
+    ignored = shutil.ignore_patterns("*.ipynb", "api", "__pycache__")  # some are made by a build of the site
     for name in ("src", "tests", "docs"):
-        ignored = shutil.ignore_patterns("*.ipynb", "api", "__pycache__")  # some are made by a build of the site
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
     for name in ("pyproject.toml", "README.md", ".pre-commit-config.yaml"):
         shutil.copy(ROOT / name, copy)
+    if (ROOT / ".mypy_cache").exists():
+        shutil.copytree(ROOT / ".mypy_cache", copy / ".mypy_cache")
+    (copy / ".venv").symlink_to(sys.prefix)
     recipes = [recipe_of(topic) for topic in MOST_PLACES]
     for path, change in (change for recipe in recipes for change in recipe.changes):
         apply(copy, path, change)
@@ -113,15 +134,28 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(project: Path, command: str) -> None:
-    """Run a command of the guide, with the copy's package in place of the one that is installed."""
-    command, _, output = command.partition(" > ")
-    program, *arguments = shlex.split(command)
-    programs = Path(sys.executable).parent
-    folders = os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]])
-    environment = {**os.environ, "PYTHONPATH": folders, "PYTEST_ADDOPTS": TESTS_WITHOUT}
-    finished = subprocess.run(
-        [programs / program, *arguments], cwd=project, env=environment, capture_output=True, text=True
-    )
-    assert finished.returncode == 0, f"{command}\n{finished.stdout[-4000:]}\n{finished.stderr[-2000:]}"
-    if output:
-        (project / output).write_text(finished.stdout, encoding="utf-8")
+    """Run a command of the guide or of a hook, with the copy's package in place of the one that is installed."""
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([f"{sys.prefix}/bin", os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]]),
+        "PYTEST_ADDOPTS": OPTIONS,
+        "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",  # it would ask the package index for a newer version
+    }
+    done = subprocess.run(command, shell=True, cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.long
+def test_the_checkers_find_nothing_in_the_changes_of_the_guide(project: Path) -> None:
+    """Pyright, which has no cache, checks the changed files only."""
+    config = yaml.safe_load((project / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    changed = {path for topic in MOST_PLACES for path, _ in recipe_of(topic).changes if path.startswith("src/")}
+    for command in (hook["entry"] for repository in config["repos"] for hook in repository["hooks"]):
+        run(project, command.replace(" src ", f" {' '.join(sorted(changed))} ") if "/pyright" in command else command)
+
+
+@pytest.mark.long
+def test_the_first_lane_passes_with_the_changes_of_the_guide(project: Path) -> None:
+    changed = {path for topic in MOST_PLACES for path, _ in recipe_of(topic).changes if "/test_" in path}
+    run(project, f"python -m pytest -q -p no:cacheprovider {' '.join({*AFFECTED, *changed})}")
