@@ -34,7 +34,7 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
-LONGEST = ("test_site.py", "test_docs.py", "test_architecture.py", "test_schemathesis.py")
+LONGEST = ("test_architecture.py", "test_site.py", "test_docs.py", "test_schemathesis.py")
 SHARED = ("jupyter", "spark")
 FIRST_NOTEBOOK = "06_a_dashboard.ipynb"
 """The notebook that runs in the first lane."""
@@ -76,7 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_other_notebook = item.path.suffix == ".ipynb" and item.path.name != FIRST_NOTEBOOK
         if xdist_scopes.scope_of(item.nodeid) == "spark" or is_other_notebook:
             item.add_marker("long")
-    items.sort(key=lambda item: item.path.name not in LONGEST and xdist_scopes.scope_of(item.nodeid) not in SHARED)
+    items.sort(key=_position)
+
+
+def _position(item: pytest.Item) -> int:
+    if item.path.name in LONGEST:
+        return LONGEST.index(item.path.name)
+    return len(LONGEST) + (xdist_scopes.scope_of(item.nodeid) not in SHARED)
 
 
 class _Server(ThreadingHTTPServer):

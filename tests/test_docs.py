@@ -101,8 +101,25 @@ def test_the_design_lists_every_module_and_package() -> None:
     assert shown == modules
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_that_a_page_names_exist(page: Path) -> None:
-    names = re.findall(r"`((?:\w+/)+\w+\.(?:py|j2|toml|css|js))`", page.read_text())
+def test_files_that_pages_name_exist() -> None:
     folders = (ROOT, ROOT / "src" / "buildframe", ROOT / "tests")
-    assert [name for name in names if not any((folder / name).exists() for folder in folders)] == []
+    missing = [
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|j2|toml|css|js))`", page.read_text())
+        if not any((folder / name).exists() for folder in folders)
+    ]
+    assert missing == []
+
+
+def test_a_space_precedes_the_percent_sign() -> None:
+    """As in "95 % interval" and `{100 * share:.0f} %`. Of CSS, `100%` ends a value, and no word follows."""
+    percent = re.compile(r"[\d}]% \w|:\.\d%\}")
+    endings = {".py", ".md", ".js", ".css", ".j2", ".toml", ".graphql"}
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in endings]
+    found = [
+        (path.name, match[0])
+        for path in (ROOT / "README.md", *PAGES, *DOCS.glob("*.py"), *sources)
+        for match in percent.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

@@ -80,14 +80,14 @@ def at_new_pipeline(service: Service, place: Place, **more: Any) -> Place:
     """Return the place with a new pipeline of the same organization."""
     response = service.do("create_pipeline", place, new_pipeline(**more))
     assert response.status_code == 201, response.text
-    return place._replace(pipeline=response.json()["slug"], pipeline_id=response.json()["id"])
+    return place.at(pipeline=response.json()["slug"], pipeline_id=response.json()["id"])
 
 
 def at_new_build(service: Service, place: Place) -> Place:
     """Return the place with a new build of its pipeline, which waits or runs."""
     response = service.do("create_build", place, {"commit": "HEAD", "branch": "main"})
     assert response.status_code == 201, response.text
-    return place._replace(number=response.json()["number"])
+    return place.at(number=response.json()["number"])
 
 
 def at_failed_job(service: Service, place: Place) -> Place:
@@ -95,7 +95,7 @@ def at_failed_job(service: Service, place: Place) -> Place:
     for build in service.list_all(f"/organizations/{place.org}/builds", state="failed"):
         for job in build["jobs"]:
             if job["type"] == "script" and job["state"] == "failed" and not job["retried"]:
-                return place_of(build)._replace(job=job["id"])
+                return place_of(build).at(job=job["id"])
     raise AssertionError("no job failed")
 
 
@@ -109,7 +109,7 @@ def at_failed_run(service: Service, place: Place) -> Place:
     for suite in service.sandbox.suites(place.org):
         for run in service.list_all(f"/analytics/organizations/{place.org}/suites/{suite}/runs"):
             if run["result"] == "failed":
-                return place._replace(suite=suite, run=run["id"])
+                return place.at(suite=suite, run=run["id"])
     raise AssertionError("no run failed")
 
 

@@ -26,14 +26,14 @@ def service() -> Iterator[Service]:
         yield Service(sandbox)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def world() -> Iterator[Service]:
-    """A world that the tests of one file change."""
+    """A world that tests change: each its own new pipelines and builds."""
     with Sandbox(builds=150, seed=2) as sandbox:
         yield Service(sandbox)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def passed(world: Service) -> Place:
     """A pipeline of the changed world, and a build of it that passed."""
     build = next(build for build in world.list_all("/organizations/acme/builds") if build["state"] == "passed")
@@ -56,20 +56,20 @@ def place(service: Service, builds: list[Body]) -> Place:
 def placed(service: Service, place: Place) -> Place:
     """A place with all that paths may name."""
     members = service.get(place.path("list_members")).json()
-    place = place._replace(
+    place = place.at(
         pipeline_id=service.get(place.path("get_pipeline")).json()["id"],
         team=service.team_of(place.org, place.pipeline),
         user=members[0]["id"],
     )
     jobs = service.list_all(place.path("list_build_jobs"))
-    return at_failed_run(service, place)._replace(job=next(job["id"] for job in jobs if job["type"] == "script"))
+    return at_failed_run(service, place).at(job=next(job["id"] for job in jobs if job["type"] == "script"))
 
 
 @pytest.fixture(scope="package")
 def responses(service: Service, builds: list[Body], place: Place) -> dict[str, list[Body]]:
     """Return the items of the responses of each reading operation, from each place that has it."""
     whole = [place_of(build).path("get_build") for build in various(builds)]
-    lines = sorted({place_of(build)._replace(number=0) for build in builds})
+    lines = sorted({place_of(build).at(number=0) for build in builds})
     organizations = list({line.org: line for line in lines}.values())
     at_many_places = {
         "list_all_builds": builds,
@@ -82,9 +82,9 @@ def responses(service: Service, builds: list[Body], place: Place) -> dict[str, l
             job for build in various(builds) for job in service.list_all(place_of(build).path("list_build_jobs"))
         ],
         "get_job": [
-            service.get(place_of(build)._replace(job=job["id"]).path("get_job")).json()
-            for build in builds[:20]
-            for job in build["jobs"]
+            service.get(place_of(build).at(job=job["id"]).path("get_job")).json()
+            for build in various(builds)
+            for job in various_jobs(build)
         ],
         "list_annotations": [
             item for build in various(builds) for item in service.list_all(place_of(build).path("list_annotations"))
@@ -118,3 +118,8 @@ def various(builds: list[Body]) -> list[Body]:
         kind = (build["state"], build["source"], build["pipeline"]["slug"], build["rebuilt_from"] is None)
         kinds.setdefault(kind, []).append(build)
     return [found[0] for found in kinds.values()]
+
+
+def various_jobs(build: Body) -> list[Body]:
+    """A job of every type and state of a build."""
+    return list({(job["type"], job.get("state")): job for job in build["jobs"]}.values())

@@ -31,6 +31,10 @@ class Place(NamedTuple):
     run: str = ""
     job: str = ""
 
+    def at(self, **changed: Any) -> Place:
+        """Return the place with other values."""
+        return self._replace(**changed)
+
     def path(self, operation: str, *, hosted: bool = False) -> str:
         values = {
             "org.slug": self.org,
@@ -55,19 +59,20 @@ class Service:
         self.origin = sandbox.url
         self.url = sandbox.url + golden.SHAPES["transport"]["prefix"]
         self.token = sandbox.token(scopes=ALL_SCOPES)
+        self.http = httpx.Client(timeout=30)
 
     def get(self, path: str, token: str | None = None, **query: Any) -> httpx.Response:
         return self.fetch(self.url + path, token, query)
 
     def fetch(self, url: str, token: str | None = None, query: Body | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token or self.token}", "Buildkite-Version": NEWEST_VERSION}
-        return httpx.get(url, params=query or None, headers=headers, timeout=30)
+        return self.http.get(url, params=query or None, headers=headers)
 
     def do(self, operation: str, place: Place, body: Any = None, token: str | None = None) -> httpx.Response:
         """Request an operation at the document's path, or at the hosted one if the document's lacks a parameter."""
         headers = {"Authorization": f"Bearer {token or self.token}"}
         url = self.url + place.path(operation, hosted="hosted_route" in golden.OPERATIONS[operation])
-        return httpx.request(method_of(operation), url, json=body, headers=headers, timeout=30)
+        return self.http.request(method_of(operation), url, json=body, headers=headers)
 
     def list_all(self, path: str, **query: Any) -> list[Body]:
         """Return every item of a list, following its links."""
@@ -80,7 +85,7 @@ class Service:
 
     def graphql(self, query: str) -> Body:
         headers = {"Authorization": f"Bearer {self.token}"}
-        result = httpx.post(f"{self.origin}/graphql", json={"query": query}, headers=headers, timeout=30).json()
+        result = self.http.post(f"{self.origin}/graphql", json={"query": query}, headers=headers).json()
         assert "errors" not in result, result
         data: Body = result["data"]
         return data

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
+import functools
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests import golden
 
 Body = dict[str, Any]
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
+@functools.cache
 def stamp(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text.replace(" UTC", "Z"))
 
 
 def is_stamp(value: Any) -> bool:
     try:
-        return stamp(value).tzinfo is not None
-    except (AttributeError, ValueError):
+        return isinstance(value, str) and stamp(value).tzinfo is not None
+    except ValueError:
         return False
 
 
 def is_uuid(value: Any) -> bool:
-    try:
-        return str(uuid.UUID(value)) == value
-    except (AttributeError, TypeError, ValueError):
-        return False
+    return isinstance(value, str) and UUID.fullmatch(value) is not None
 
 
 IS = {
@@ -70,18 +70,25 @@ def seen_in(body: Any, resource: str, where: str) -> Iterator[Seen]:
             yield from seen_in(body.get(key), name, f"{where}.{key}")
 
 
+@functools.cache
 def nested_in(resource: str) -> list[tuple[str, str]]:
     types = ((key, part) for key, type in golden.fields_of(resource).items() for part in type.split(" or "))
     return [(key, name) for key, part in types if (name := part.removeprefix("array of ")) in golden.RESOURCES]
 
 
+@functools.cache
+def allowed_types(resource: str) -> dict[str, list[str]]:
+    """The alternative types of each field of a resource."""
+    known = golden.fields_of(resource)
+    return {key: known[key].split(" or ") + ["null"] * golden.may_be_null(resource, key) for key in known}
+
+
 def find_violations(seen: Seen) -> set[str]:
-    fields = golden.fields_of(seen.resource)
-    nullable = {key for key in fields if golden.may_be_null(seen.resource, key)}
-    types = {key: (fields[key].split(" or "), value) for key, value in seen.body.items() if key in fields}
-    bad = {key for key, (parts, value) in types.items() if not any(fits(value, part) for part in parts)}
+    types = allowed_types(seen.resource)
     return {
-        f"{seen.where}.{key}: {seen.body[key]!r}" for key in bad if seen.body[key] is not None or key not in nullable
+        f"{seen.where}.{key}: {value!r}"
+        for key, value in seen.body.items()
+        if key in types and not any(fits(value, type) for type in types[key])
     }
 
 

@@ -7,8 +7,6 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-import pytest
-
 from buildframe import sandbox_server, spec
 
 
@@ -18,20 +16,11 @@ def modules() -> list[ModuleType]:
     return [sandbox_server, *(importlib.import_module(module.name) for module in found)]
 
 
-EXAMPLES = [
-    pytest.param(example, id=example.name)
-    for module in modules()
-    for example in doctest.DocTestFinder().find(module, extraglobs=vars(sandbox_server))
-    if example.examples
-]
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_run(example: doctest.DocTest) -> None:
-    report: list[str] = []
-    doctest.DocTestRunner(verbose=False).run(example, out=report.append)
+def test_examples_run() -> None:
+    finder, report = doctest.DocTestFinder(), []
+    found = [one for module in modules() for one in finder.find(module, extraglobs=vars(sandbox_server))]
+    examples = [one for one in found if one.examples]
+    assert len(examples) > 15
+    for example in examples:
+        doctest.DocTestRunner(verbose=False).run(example, out=report.append)
     assert not report, "".join(report)
-
-
-def test_there_are_examples() -> None:
-    assert len(EXAMPLES) > 15

@@ -23,9 +23,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Location:
     return found
 
 
-@pytest.fixture
-def copy(place: Location, tmp_path: Path) -> Location:
-    return Location.of(shutil.copytree(place.url, tmp_path / "copy"), None)
+def copied(place: Location, folder: Path) -> Location:
+    return Location.of(shutil.copytree(place.url, folder), None)
 
 
 def test_ids_are_of_one_build_or_job_each_and_lead_to_one_another() -> None:
@@ -53,17 +52,17 @@ def test_one_wrong_value_is_noticed(place: Location) -> None:
         )
 
 
-@pytest.mark.parametrize("way", ["MERGE", "rewrite"])
-@pytest.mark.parametrize("what", ["new", "reopened"])
-def test_each_way_leaves_the_same_rows(place: Location, copy: Location, tmp_path: Path, way: str, what: str) -> None:
-    batch = storing.new(A_MONTH, 20) if what == "new" else storing.reopened(place, 20, 10)
-    other = Location.of(shutil.copytree(place.url, tmp_path / "other"), None)
-    storing.WAYS["the store"](copy, batch)
-    storing.WAYS[way](other, batch)
-    for name in ("builds", "jobs"):
-        ours, theirs = (storing.newest(one, name) for one in (copy, other))
-        assert set(batch[name == "jobs"]["id"]) <= set(ours["id"])
-        pd.testing.assert_frame_equal(theirs[list(ours)], ours)
+def test_each_way_leaves_the_same_rows(place: Location, tmp_path: Path) -> None:
+    for what, batch in (("new", storing.new(A_MONTH, 20)), ("reopened", storing.reopened(place, 20, 10))):
+        ours = copied(place, tmp_path / what)
+        storing.WAYS["the store"](ours, batch)
+        for way in ("MERGE", "rewrite"):
+            other = copied(place, tmp_path / f"{what}, {way}")
+            storing.WAYS[way](other, batch)
+            for name in ("builds", "jobs"):
+                expected, rows = (storing.newest(one, name) for one in (ours, other))
+                assert set(batch[name == "jobs"]["id"]) <= set(expected["id"])
+                pd.testing.assert_frame_equal(rows[list(expected)], expected)
 
 
 def test_reopened_builds_lie_in_as_many_days(place: Location) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from buildframe.sandbox_server import SlowerStep, Truth
 from buildframe.spec import Moment
 from tests.benchmarks.recovery import Detector, Found, Month, Score, anything, nothing, steps
+
+pytestmark = pytest.mark.long
 
 NOW = pd.Timestamp("2026-10-30", tz="UTC")
 

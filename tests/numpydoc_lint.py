@@ -1,4 +1,7 @@
-"""Docstrings of public functions, classes and methods follow numpydoc, checked by its own validation."""
+"""Check docstrings of public functions, classes and methods by numpydoc: `python -m tests.numpydoc_lint`.
+
+`numpydoc lint` reads files and does not know which names are public; most functions have a summary only.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-import pytest
 from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
@@ -75,12 +78,12 @@ def is_method(owner: type, name: str) -> bool:
     return is_new and not name.startswith("_") and isinstance(inspect.getattr_static(owner, name), kinds)
 
 
-@pytest.mark.parametrize("name", [name for package in CHECKED for name in names_of(package)])
-def test_a_docstring_is_complete(name: str) -> None:
-    *_, member = name.split(".")
-    checks = OF_EXCEPTIONS if member in EXCEPTIONS or has_all_attributes(name) else CHECKS
-    wrong = [f"{code}: {words}" for code, words in validate(name)["errors"] if code in checks]
-    assert not wrong, f"{name}\n" + "\n".join(wrong)
+def violations() -> Iterator[str]:
+    """Yield a line for each violation."""
+    for name in (name for package in CHECKED for name in names_of(package)):
+        *_, member = name.split(".")
+        checks = OF_EXCEPTIONS if member in EXCEPTIONS or has_all_attributes(name) else CHECKS
+        yield from (f"{name}: {code} {words}" for code, words in validate(name)["errors"] if code in checks)
 
 
 def has_all_attributes(name: str) -> bool:
@@ -92,3 +95,9 @@ def has_all_attributes(name: str) -> bool:
     documented = NumpyDocString(inspect.getdoc(kind) or "")["Attributes"]
     names = {one for entry in documented for one in entry.name.split(", ")}
     return bool(names) and {*inspect.signature(kind).parameters} <= names
+
+
+if __name__ == "__main__":
+    found = list(violations())
+    print(*found, sep="\n", end="\n" * bool(found))
+    sys.exit(bool(found))

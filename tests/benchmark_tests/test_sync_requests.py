@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.benchmarks import sync_requests
 from tests.benchmarks.sync_requests import MINUTE
+
+pytestmark = pytest.mark.long
 
 
 def test_a_sync_takes_the_requests_that_its_pages_need() -> None:

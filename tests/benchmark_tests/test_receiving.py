@@ -9,6 +9,8 @@ from buildframe import webhooks
 from tests.benchmarks import receiving
 from tests.benchmarks.year import JOBS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bf.Store]:
@@ -25,7 +27,6 @@ def test_the_day_is_one_and_whole(store: tuple[str, bf.Store]) -> None:
     assert builds["day"].nunique() == jobs["day"].nunique() == 1
 
 
-@pytest.mark.long
 def test_each_delivery_is_genuine_and_new(store: tuple[str, bf.Store]) -> None:
     folder, before = store
     bodies = receiving.bodies(before, builds=10, of_each=4)
@@ -37,7 +38,6 @@ def test_each_delivery_is_genuine_and_new(store: tuple[str, bf.Store]) -> None:
     assert before.version == bf.Store(folder).version, "each writes into a copy"
 
 
-@pytest.mark.long
 def test_the_receiver_takes_them(store: tuple[str, bf.Store]) -> None:
     bodies = receiving.bodies(store[1], builds=5, of_each=2)
     with receiving.copied(store[0]) as copy, receiving.receiver(copy) as url:
