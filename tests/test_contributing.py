@@ -113,6 +113,7 @@ AFFECTED = (
     "tests/plots/test_plot_examples.py::test_an_example_runs[throughput]",
     "tests/widgets/test_lazy_imports.py", "tests/widgets/test_widget_examples.py::test_an_example_runs[QueueBoard]",
     "tests/test_public_names.py", "tests/test_docs_generated.py",
+    "tests/test_architecture.py::test_a_class_name_is_used_once",
 )  # fmt: skip
 """Tests of all operations, fields, options, metrics, plots or widgets, beside the files that the guide changes."""
 
