@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,25 +23,23 @@ from buildframe.formatting import (
 )
 from tests.report.untrusted import UNTRUSTED
 
+DURATIONS = {
+    0: "0.0 s", -0.01: "0.0 s", 1.26: "1.3 s", 9.94: "9.9 s", 9.96: "10 s", 45: "45 s", 59.7: "1 min",
+    250: "4 min 10 s", 3600: "1 h", 3605: "1 h", 7500: "2 h 5 min", 86_400: "1 d", 90_061: "1 d 1 h",
+    -250: "−4 min 10 s", math.nan: "unknown",
+}  # fmt: skip
+CHANGES = {
+    0.4: "0 s", -0.4: "0 s", 6.2: "+6 s", -48: "−48 s", 189: "+3 min 9 s", 3725.2: "+1 h 2 min 5 s",
+    90_000: "+1 d 1 h", -86_401: "−1 d 1 s",
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0, "0.0 s"), (-0.01, "0.0 s"), (1.26, "1.3 s"), (9.94, "9.9 s"), (9.96, "10 s"), (45, "45 s"), (59.7, "1 min"),
-     (250, "4 min 10 s"), (3600, "1 h"), (7500, "2 h 5 min"), (86_400, "1 d"), (90_061, "1 d 1 h"),
-     (3605, "1 h"), (-250, "−4 min 10 s"), (math.nan, "unknown")],
-)  # fmt: skip
-def test_durations(seconds: float, expected: str) -> None:
-    assert format_duration(seconds) == expected
 
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0.4, "0 s"), (-0.4, "0 s"), (6.2, "+6 s"), (-48, "−48 s"), (189, "+3 min 9 s"), (3725.2, "+1 h 2 min 5 s"),
-     (90_000, "+1 d 1 h"), (-86_401, "−1 d 1 s")],
-)  # fmt: skip
-def test_changes_have_a_sign_and_all_units(seconds: float, expected: str) -> None:
-    assert format_change(seconds) == expected
-    assert format_whole_seconds(seconds) == expected.removeprefix("+")
+def test_durations_have_two_units_and_changes_a_sign_and_all_units() -> None:
+    assert {seconds: format_duration(seconds) for seconds in DURATIONS} == DURATIONS
+    assert {seconds: format_change(seconds) for seconds in CHANGES} == CHANGES
+    assert [format_whole_seconds(seconds) for seconds in CHANGES] == [
+        text.removeprefix("+") for text in CHANGES.values()
+    ]
 
 
 @given(st.floats(min_value=10, max_value=1e8))
@@ -69,14 +66,15 @@ def test_timestamps_are_in_utc_and_dates_in_their_own_zone() -> None:
     assert format_timestamp(pd.NaT) == "unknown"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("web", "web"), (" ", "(no name)"), ("", "(no name)"), (None, "(no name)"), (pd.NA, "(no name)"),
-     ("a\nb\x00", "a␊b␀"), ("\u202ex", "‹U+202E›x"), ("\u2068x\u2069", "‹U+2068›x‹U+2069›"), ("a\x85", "a‹U+0085›"),
-     ("\u05d0", "\u2068\u05d0\u2069"), ("\ud800", "‹U+D800›"), ("\U0001f468\u200d\U0001f469",) * 2],
-)  # fmt: skip
-def test_names(name: object, expected: str) -> None:
-    assert format_name(name) == expected
+NAMES = {
+    "web": "web", " ": "(no name)", "": "(no name)", None: "(no name)", pd.NA: "(no name)", "a\nb\x00": "a␊b␀",
+    "\u202ex": "‹U+202E›x", "\u2068x\u2069": "‹U+2068›x‹U+2069›", "a\x85": "a‹U+0085›",
+    "\u05d0": "\u2068\u05d0\u2069", "\ud800": "‹U+D800›", "\U0001f468\u200d\U0001f469": "\U0001f468\u200d\U0001f469",
+}  # fmt: skip
+
+
+def test_names_show_what_is_invisible_and_what_is_missing() -> None:
+    assert {name: format_name(name) for name in NAMES} == NAMES
 
 
 @given(st.text() | st.sampled_from(UNTRUSTED))

@@ -106,9 +106,13 @@ def find_port(log_file: Path, server: subprocess.Popen[bytes], pattern: str) -> 
     raise AssertionError(log_file.read_text())
 
 
+KEPT = "BUILDFRAME_SCREENSHOTS"
+"""Environment variable with the folder for screenshots that are kept."""
+
+
 def screenshot_folder(folder: Path) -> Path:
-    """Return the folder for screenshots: BUILDFRAME_SCREENSHOTS if it is set, otherwise this one."""
-    kept = Path(os.environ.get("BUILDFRAME_SCREENSHOTS", folder))
+    """Return the folder for screenshots: that of the environment, otherwise this one."""
+    kept = Path(os.environ.get(KEPT, folder))
     kept.mkdir(parents=True, exist_ok=True)
     return kept
 
@@ -127,7 +131,7 @@ class Page:
         self.page, self.screenshots = page, screenshots
         self.external_requests: list[str] = []
         self.dialogs: list[str] = []
-        self.themes = ["light", "dark"]  # the first one is that of the page
+        self.theme, self.next_theme = "light", "light"  # of the page, and of its next check
         self._own = (address, "data:", "blob:")
         page.on("request", self._note_request)
         page.on("dialog", self._note)
@@ -159,7 +163,6 @@ class Page:
     def close(self) -> None:
         """Close the notebook, if one is open, end all kernels, and return to the light theme."""
         self.page.evaluate(CLOSE)
-        self.themes.sort(reverse=True)
         self.set_theme("light")
         self.external_requests.clear()
         self.dialogs.clear()
@@ -214,16 +217,19 @@ class Page:
         self.find(".bf-properties caption", has_text=re.compile(f"#{number}$")).wait_for(timeout=30_000)
 
     def take_screenshots(self, name: str) -> None:
-        """Take one in each theme, and keep the second theme, because a change of theme takes long."""
-        for theme in self.themes:
-            self.set_theme(theme)
-            self.page.screenshot(path=self.screenshots / f"{name}-{theme}.png")
-        self.themes.reverse()
+        """Take one in each theme if they are kept. The next check of accessibility is in the other theme."""
+        other = other_theme(self.next_theme)
+        if KEPT in os.environ:
+            for theme in (self.theme, other_theme(self.theme)):
+                self.set_theme(theme)
+                self.page.screenshot(path=self.screenshots / f"{name}-{theme}.png")
+        self.next_theme = other
 
     def check_accessibility(self) -> None:
         """Check that axe-core finds no serious or critical violation in the outputs, and no id that occurs twice."""
         from axe_playwright_python.sync_playwright import Axe
 
+        self.set_theme(self.next_theme)
         options = {"resultTypes": ["violations", "incomplete"]}
         found = Axe().run(self.page, ".jp-OutputArea-output", options).response
         rules = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
@@ -233,9 +239,15 @@ class Page:
 
     def set_theme(self, theme: str) -> None:
         """Change the theme and wait for it, because input may be lost meanwhile."""
-        named = f"JupyterLab {theme.title()}"
-        self.command("apputils:change-theme", theme=named)
-        self.wait_until(THEMED, arg=named)
+        if theme != self.theme:
+            named = f"JupyterLab {theme.title()}"
+            self.command("apputils:change-theme", theme=named)
+            self.wait_until(THEMED, arg=named)
+        self.theme = self.next_theme = theme
+
+
+def other_theme(theme: str) -> str:
+    return {"light": "dark", "dark": "light"}[theme]
 
 
 ROWS = """() => [...document.querySelectorAll('.jp-OutputArea-output .bf-body .bf-row')]

@@ -14,7 +14,7 @@ import pytest
 import buildframe as bf
 from buildframe.sandbox_server import SCOPES
 from tests import worlds
-from tests.jupyter.lab import Lab, Page, write_notebook
+from tests.jupyter.lab import Lab, Page, other_theme, write_notebook
 
 pytestmark = pytest.mark.long
 
@@ -253,8 +253,7 @@ def keep_rows_when_the_theme_changes(page: Page) -> None:
     """The rows stay when JupyterLab changes its theme, and when it puts the table into the page again."""
     page.find(GRID).evaluate("grid => { grid.scrollTop = 900 }")
     page.wait_until(VISIBLE_ROWS)
-    page.set_theme(page.themes[1])
-    page.themes.reverse()
+    page.set_theme(other_theme(page.theme))
     page.wait_until(VISIBLE_ROWS)
     page.find(GRID).evaluate(REINSERT)
     page.wait_until(VISIBLE_ROWS)
@@ -432,10 +431,6 @@ def fit_every_width(page: Page, ci: bf.workspace.Workspace) -> None:
     page.wait_until(
         f"() => document.querySelector('{GRID}').offsetWidth > document.querySelector('.bf-browser').offsetWidth - 20"
     )
-
-
-HAS_WHOLE_WIDTH = f"""() => document.querySelector('{GRID}').offsetWidth
-    > document.querySelector('.bf-browser').offsetWidth - 20"""
 
 
 def survive_a_server_outage(page: Page, ci: bf.workspace.Workspace, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.jupyter.lab import Lab, Page, write_notebook
-from tests.widgets.test_unblock_form import STEPS
+from tests.widgets.widget_helpers import BLOCK_STEPS
 
 pytestmark = pytest.mark.long
 
@@ -31,7 +31,7 @@ def ci(tmp_path: Path) -> Iterator[Workspace]:
     with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db", world="odd") as workspace:
         workspace.sandbox.push("web")
         repository = "git@git.example.com:acme/x.git"
-        workspace.create_pipeline(name="Gate", cluster_id=None, repository=repository, configuration=STEPS)
+        workspace.create_pipeline(name="Gate", cluster_id=None, repository=repository, configuration=BLOCK_STEPS)
         workspace.pipeline("gate").create_build(commit="HEAD", branch="main")
         workspace.sandbox.clock.advance(dt.timedelta(minutes=2))
         yield workspace

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.stats import binom, norm
+
 from tests.metrics import simulated_flakes
 
 Floats = npt.NDArray[np.float64]

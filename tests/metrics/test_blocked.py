@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
-from tests.metrics.engine_frames import ENGINES, in_spark
 
 from buildframe import metrics, plots
+from tests.metrics.engine_frames import in_spark
+from tests.metrics.local_engines import Engines, on_each_engine
 
 START = pd.Timestamp("2026-10-05 09:00", tz="UTC").as_unit("us")
 MINUTE = pd.Timedelta(1, "min")
-EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES, "spark": in_spark}
 
 
 def builds(days: int = 24) -> pd.DataFrame:
@@ -35,49 +33,51 @@ def as_a_store_of_before_kept_it(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(wall_time_s=(frame["finished_at"] - frame["created_at"]).dt.total_seconds())
 
 
-MADE = (lambda frame: frame, metrics.with_seconds, as_a_store_of_before_kept_it)
-WAYS = [(of, made) for of in (metrics.wall_time, "wall_time_s") for made in MADE]
+WAYS: dict[str, tuple[Any, Any]] = {
+    "timestamps": (metrics.wall_time, lambda frame: frame),
+    "timestamps beside seconds": (metrics.wall_time, metrics.with_seconds),
+    "timestamps beside seconds of before": (metrics.wall_time, as_a_store_of_before_kept_it),
+    "seconds": ("wall_time_s", metrics.with_seconds),
+    "seconds of before": ("wall_time_s", as_a_store_of_before_kept_it),
+}
 
 
-@pytest.mark.parametrize(
-    ("of", "made", "engine"),
-    [
-        *((*way, engine) for way in WAYS for engine in EVERYWHERE if engine != "spark"),
-        *((*way, "spark") for way in (WAYS[0], WAYS[1], WAYS[-1])),
-    ],
-)
-def test_percentiles_leave_blocked_builds_out_and_count_them(of: Any, made: Any, engine: str) -> None:
-    frame = made(builds())
-    if isinstance(of, str) and of not in frame:
-        frame = metrics.with_seconds(frame)
-    (row,) = metrics.percentiles(EVERYWHERE[engine](frame), of).to_dict("records")
-    assert (row["n"], row["n_censored"], row["p50_s"]) == (24, 24, 2400)
-    assert np.isnan(row["p95_s"])
-    assert row["p95_at_least_s"] == 23 * 86_400  # of 48 builds, two were blocked for longer when they were fetched
+@on_each_engine
+def test_percentiles_leave_blocked_builds_out_and_count_them(engines: Engines) -> None:
+    """Of 48 builds, two were blocked for longer than 23 days when they were fetched."""
+    frames = {way: made(builds()) for way, (_, made) in WAYS.items()}
+    rows = {
+        (name, way): metrics.percentiles(to(frames[way]), WAYS[way][0]).iloc[0]
+        for name, to in engines.items()
+        for way in WAYS
+    }
+    found = {key: (row["n"], row["n_censored"], row["p50_s"], row["p95_at_least_s"]) for key, row in rows.items()}
+    assert found == dict.fromkeys(rows, (24, 24, 2400, 23 * 86_400))
+    assert [key for key, row in rows.items() if pd.notna(row["p95_s"])] == []
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_a_column_of_seconds_without_timestamps_is_censored_too(engine: str) -> None:
+@on_each_engine
+def test_a_column_of_seconds_without_timestamps_is_censored_too(engines: Engines) -> None:
     frame = as_a_store_of_before_kept_it(builds())[["pipeline", "blocked", "wall_time_s"]]
-    result = metrics.percentiles(EVERYWHERE[engine](frame), "wall_time_s")
-    assert result[["n", "p50_s"]].to_numpy().tolist() == [[24, 2400]]
-    assert result["n_censored"].isna().all()
+    rows = {name: metrics.percentiles(to(frame), "wall_time_s").iloc[0] for name, to in engines.items()}
+    found = {name: (row["n"], row["p50_s"], pd.isna(row["n_censored"])) for name, row in rows.items()}
+    assert found == dict.fromkeys(engines, (24, 2400, True))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_trends_changes_and_change_points_leave_them_out(engine: str) -> None:
+@on_each_engine
+def test_trends_changes_and_change_points_leave_them_out(engines: Engines) -> None:
     frame = builds()
-    made = EVERYWHERE[engine]
-    assert metrics.trend(made(frame))[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]] * 24
-    halves = made(frame[frame.index >= 24]), made(frame[frame.index < 24])
-    (row,) = metrics.percentile_change(*halves, allow_reversed=True).to_dict("records")
-    assert [row[name] for name in ("n", "n_censored", "n_before", "n_censored_before")] == [12, 12, 12, 12]
-    assert (row["p50_s"], row["p50_before_s"]) == (2400, 2400)
     later = frame.assign(finished_at=frame["finished_at"] + (frame.index >= 24) * 20 * MINUTE)
-    (change,) = metrics.change_points(made(later)).to_dict("records")
-    assert (change["n_before"], change["n_after"]) == (12, 12)
-    assert (change["p50_before_s"], change["p50_after_s"]) == (2400, 3600)
+    for name, to in engines.items():
+        assert metrics.trend(to(frame))[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]] * 24, name
+        halves = to(frame[frame.index >= 24]), to(frame[frame.index < 24])
+        row = metrics.percentile_change(*halves, allow_reversed=True).iloc[0]
+        columns = ["n", "n_censored", "n_before", "n_censored_before", "p50_s", "p50_before_s"]
+        assert row[columns].tolist() == [12, 12, 12, 12, 2400, 2400], name
+        (change,) = metrics.change_points(to(later)).to_dict("records")
+        columns = ["n_before", "n_after", "p50_before_s", "p50_after_s"]
+        assert [change[column] for column in columns] == [12, 12, 2400, 3600], name
 
 
 def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> None:
@@ -88,21 +88,22 @@ def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> Non
     assert result == [2400, None, 2400, None]
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_a_state_of_blocked_says_so_too_and_old_frames_hold_no_blocked_build(engine: str) -> None:
+@on_each_engine
+def test_a_state_of_blocked_says_so_too_and_old_frames_hold_no_blocked_build(engines: Engines) -> None:
     frame = builds(10).drop(columns="blocked")
-    assert metrics.percentiles(EVERYWHERE[engine](frame), metrics.wall_time)["n"].tolist() == [20]
     notified = frame.assign(state=frame["state"].where(builds(10)["blocked"].eq(False), "blocked"))
-    assert metrics.percentiles(EVERYWHERE[engine](notified), metrics.wall_time)["n"].tolist() == [10]
+    found = {name: [metrics.percentiles(to(one), metrics.wall_time)["n"].tolist() for one in (frame, notified)]
+             for name, to in engines.items()}  # fmt: skip
+    assert found == {key: [[20], [10]] for key in engines}
     assert metrics.wall_time(frame.drop(columns="state")).notna().all()
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
-def test_a_blocked_build_counts_as_demand_and_not_as_served(engine: str) -> None:
-    found = metrics.throughput(EVERYWHERE[engine](builds(3)))
-    assert found[["demand", "served"]].to_numpy().tolist() == [[2, 1]] * 3
-    found = metrics.throughput(EVERYWHERE[engine](builds(3).drop(columns=["blocked", "state"])))
-    assert found[["demand", "served"]].to_numpy().tolist() == [[2, 2]] * 3
+@on_each_engine
+def test_a_blocked_build_counts_as_demand_and_not_as_served(engines: Engines) -> None:
+    frames = builds(3), builds(3).drop(columns=["blocked", "state"])
+    found = {name: [metrics.throughput(to(one))[["demand", "served"]].to_numpy().tolist() for one in frames]
+             for name, to in engines.items()}  # fmt: skip
+    assert found == {key: [[[2, 1]] * 3, [[2, 2]] * 3] for key in engines}
 
 
 def test_plots_leave_blocked_builds_out_and_count_them() -> None:

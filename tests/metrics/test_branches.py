@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, UTC, at
-from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
 
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share
+from tests.metrics.engine_frames import connect_duckdb
+from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
+from tests.metrics.metric_frames import START, UTC, at
+from tests.metrics.refusals import columns_not_named, message_of
 
 OUTAGES = {
     "pipeline": "str", "branch": "str", "failed_at": UTC, "recovered_at": UTC, "recovery_time_s": "float64",
@@ -52,7 +54,7 @@ def minutes(stamps: pd.Series) -> list[float]:
     return ((stamps - START) / pd.Timedelta("1min")).fillna(-1).tolist()
 
 
-def test_by_hand():
+def test_two_outages_of_which_one_is_open():
     """Green 10, red 20 to 40 (two failures), green, red from 60 on."""
     frame = builds("pffpcf")
     found = outages(frame, branch="main")
@@ -74,10 +76,10 @@ def test_by_hand():
     assert red[["commits", "red_commits", "red_share_of_commits"]].tolist() == [5, 3, 0.6]
 
 
-@pytest.mark.parametrize("letter", "crsn")
-def test_other_states_neither_begin_nor_end_an_outage(letter):
-    assert outages(builds(f"{letter}p{letter}"), branch="main").empty
-    assert minutes(outages(builds(f"pf{letter}p"), branch="main")["recovered_at"]) == [40]
+def test_other_states_neither_begin_nor_end_an_outage():
+    for letter in "crsn":
+        assert outages(builds(f"{letter}p{letter}"), branch="main").empty, letter
+        assert minutes(outages(builds(f"pf{letter}p"), branch="main")["recovered_at"]) == [40], letter
 
 
 def test_blocked_builds_and_those_without_an_end_count_for_nothing():
@@ -92,19 +94,19 @@ def test_a_branch_red_from_its_first_known_outcome_may_have_been_so_before():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
-def test_an_outage_that_is_open_or_whose_start_is_unknown_is_censored(engine):
+@on_each_engine
+def test_an_outage_that_is_open_or_whose_start_is_unknown_is_censored(engines: Engines):
     """Red at first (until 20, unknown since when), red from 30 to 40, red from 50 on."""
     frame = builds("fpfpf")
-    found = outages(engine(frame), branch="main")
-    assert found["recovery_time_s"].fillna(-1).tolist() == [-1, 600, -1]
-    assert found["seen_s"].tolist() == [600, 600, (frame["fetched_at"].max() - START).total_seconds() - 3000]
-    recovery = recovery_time(engine(frame), branch="main", q=(0.5,)).iloc[0]
-    assert recovery[["n", "n_censored"]].tolist() == [1, 2]
-    assert red_share(engine(frame), branch="main")["builds"].tolist() == [5]
     last = START + pd.Timedelta("30min")
-    assert red_share(engine(frame), branch="main", start=last)["builds"].tolist() == [3]
-    assert red_share(engine(frame), branch="main", end=last)["builds"].tolist() == [2]
+    for name, to in engines.items():
+        found = outages(to(frame), branch="main")
+        assert found["recovery_time_s"].fillna(-1).tolist() == [-1, 600, -1], name
+        assert found["seen_s"].tolist() == [600, 600, (frame["fetched_at"].max() - START).total_seconds() - 3000], name
+        recovery = recovery_time(to(frame), branch="main", q=(0.5,)).iloc[0]
+        assert recovery[["n", "n_censored"]].tolist() == [1, 2], name
+        red = [red_share(to(frame), branch="main", **one) for one in ({}, {"start": last}, {"end": last})]
+        assert [one["builds"].tolist() for one in red] == [[5], [3], [2]], name
 
 
 def test_what_finishes_later_counts_later_and_ties_go_by_number():
@@ -132,23 +134,22 @@ def test_the_default_branch_of_each_pipeline():
     assert red_share(frame, branch="trunk")["pipeline"].tolist() == ["api"]
 
 
-@pytest.mark.parametrize(
-    ("which", "words"),
-    [
-        ({}, r"branch=\"main\".* or pipelines=ws.pipelines\(\)"),
-        ({"branch": "main", "pipelines": listed(web="main")}, "Pass either branch="),
-        ({"pipelines": listed(web="main", api=None)}, "pipeline 'api' has no known default branch"),
-        ({"pipelines": listed(web="main", api="")}, "pipeline 'api' has no known default branch"),
-        ({"pipelines": listed(web="main")}, "does not contain 'api'"),
-        ({"pipelines": pd.concat([listed(web="main", api="main")] * 2)}, "contains 'api' twice"),
-        ({"pipelines": listed().drop(columns="slug")}, "no column 'slug'"),
-        ({"pipelines": ["web"]}, "not a frame"),
-    ],
-)
-@pytest.mark.parametrize("summary", [outages, recovery_time, red_share])
-def test_a_branch_that_is_not_known_is_an_error(summary, which, words):
-    with pytest.raises(BadInput, match=words):
-        summary(builds("fp", pipeline=["web", "api"]), **which)
+def test_a_branch_that_is_not_known_is_an_error():
+    frame = builds("fp", pipeline=["web", "api"])
+    cases = [
+        ('branch="main"', {}),
+        ("pipelines=ws.pipelines()", {}),
+        ("Pass either branch=", {"branch": "main", "pipelines": listed(web="main")}),
+        ("pipeline 'api' has no known default branch", {"pipelines": listed(web="main", api=None)}),
+        ("pipeline 'api' has no known default branch", {"pipelines": listed(web="main", api="")}),
+        ("does not contain 'api'", {"pipelines": listed(web="main")}),
+        ("contains 'api' twice", {"pipelines": pd.concat([listed(web="main", api="main")] * 2)}),
+        ("no column 'slug'", {"pipelines": listed().drop(columns="slug")}),
+        ("not a frame", {"pipelines": ["web"]}),
+    ]
+    for summary in (outages, recovery_time, red_share):
+        messages = [(words, message_of(summary, frame, **which)) for words, which in cases]
+        assert [(words, message) for words, message in messages if words not in message] == [], summary
 
 
 def test_pipelines_are_matched_by_id_and_a_renamed_one_is_one():
@@ -204,27 +205,26 @@ def test_recovery_time_that_no_curve_shows_has_a_lower_bound():
     assert np.isnan(found["p50_s"])
 
 
-@pytest.mark.parametrize(
-    ("states", "minutes", "suspects"),
-    [
-        ("pffpcf", None, [[1, "c0", 2, "c1"], [4, "c3", 6, "c5"]]),
-        ("pcrf", None, [[1, "c0", 4, "c3"]]),  # canceled and running builds are suspects, too
-        ("cfp", None, [[None, None, 2, "c1"]]),
-        ("ppf", [10, 30, 20], [[2, "c1", 3, "c2"]]),  # the build before passed later
-        ("pfp", [10, 30, 20], [[1, "c0", 2, "c1"]]),  # the build after passed earlier
-        ("fpf", [30, 20, 10], [[2, "c1", 3, "c2"]]),
-    ],
-)
-def test_suspects_are_the_builds_since_the_last_one_before_that_passed(states, minutes, suspects):
-    found = outages(builds(states, minutes), branch="main")
+SUSPECTS = [
+    ("pffpcf", None, [[1, "c0", 2, "c1"], [4, "c3", 6, "c5"]]),
+    ("pcrf", None, [[1, "c0", 4, "c3"]]),  # canceled and running builds are suspects, too
+    ("cfp", None, [[None, None, 2, "c1"]]),
+    ("ppf", [10, 30, 20], [[2, "c1", 3, "c2"]]),  # the build before passed later
+    ("pfp", [10, 30, 20], [[1, "c0", 2, "c1"]]),  # the build after passed earlier
+    ("fpf", [30, 20, 10], [[2, "c1", 3, "c2"]]),
+]
+
+
+def test_suspects_are_the_builds_since_the_last_one_before_that_passed():
     names = ["last_good_number", "last_good_commit", "first_number", "first_bad_commit"]
-    assert (
-        found[names].astype(object).where(found[names].notna(), None).to_numpy().tolist()[: len(suspects)] == suspects
-    )
-    assert found["last_good_at"].isna().tolist() == found["last_good_number"].isna().tolist()
-    without = outages(builds(states, minutes).drop(columns="commit"), branch="main")
-    assert without[["last_good_commit", "first_bad_commit"]].isna().all(axis=None)
-    pd.testing.assert_frame_equal(without[names[::2]], found[names[::2]])
+    for states, minutes, suspects in SUSPECTS:
+        found = outages(builds(states, minutes), branch="main")
+        known = found[names].astype(object).where(found[names].notna(), None).to_numpy().tolist()
+        assert known[: len(suspects)] == suspects, (states, minutes)
+        assert found["last_good_at"].isna().tolist() == found["last_good_number"].isna().tolist()
+        without = outages(builds(states, minutes).drop(columns="commit"), branch="main")
+        assert without[["last_good_commit", "first_bad_commit"]].isna().all(axis=None)
+        pd.testing.assert_frame_equal(without[names[::2]], found[names[::2]])
 
 
 def test_suspects_of_pipelines_are_kept_apart():
@@ -257,15 +257,15 @@ def jobs_of_builds() -> pd.DataFrame:
     return metrics.with_seconds(frame.astype(texts | dict.fromkeys(["soft_failed", "retried"], "boolean")))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values(), in_spark])
-def test_the_step_that_failed_first(engine):
+@on_each_engine
+def test_the_step_that_failed_first(engines: Engines):
     frame = builds("pffpcfpf", id=pd.Series([f"b{i}" for i in range(8)], dtype="str"))
-    found = outages(engine(frame), branch="main", jobs=engine(jobs_of_builds()))
-    assert list(found)[-1] == "first_failed_step"
-    assert found["first_failed_step"].fillna("none").tolist() == ["first", "timed out", "none"]
-    nothing = outages(engine(builds("pp", id=["b0", "b1"])), branch="main", jobs=engine(jobs_of_builds()))
-    assert nothing.dtypes.equals(found.dtypes)
+    for name, to in engines.items():
+        found = outages(to(frame), branch="main", jobs=to(jobs_of_builds()))
+        assert list(found)[-1] == "first_failed_step"
+        assert found["first_failed_step"].fillna("none").tolist() == ["first", "timed out", "none"], name
+        nothing = outages(to(builds("pp", id=["b0", "b1"])), branch="main", jobs=to(jobs_of_builds()))
+        assert nothing.dtypes.equals(found.dtypes), name
 
 
 def test_jobs_need_the_ids_of_builds():
@@ -275,29 +275,27 @@ def test_jobs_need_the_ids_of_builds():
         outages(builds("pf", id=["b0", "b1"]), branch="main", jobs=jobs_of_builds().drop(columns="build_id"))
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "red", "known", "commits", "red_commits"),
-    [
-        (25, 35, 10, 10, 1, 1),  # the failure at 30
-        (40, 50, 0, 10, 1, 0),  # begins as it recovers
-        (0, 20, 0, 10, 1, 0),  # nothing is known before 10, and the failure at 20 is excluded
-        (90, 200, 10, 10, 0, 0),  # nothing is known after 100
-        (150, 200, 0, 0, 0, 0),
-        (None, 30, 10, 20, 2, 1),
-        (70, None, 30, 30, 0, 0),
-    ],
-)
-def test_a_window(start, end, red, known, commits, red_commits):
-    window = {
-        name: START + pd.Timedelta(minute, "min")
-        for name, minute in (("start", start), ("end", end))
-        if minute is not None
-    }
-    found = red_share(builds("pffpcf"), branch="main", **window).iloc[0]
-    assert found[["red_s", "known_s"]].tolist() == [red * 60, known * 60]
-    assert found[["commits", "red_commits"]].tolist() == [commits, red_commits]
-    assert np.isnan(found["red_share_of_time"]) == (known == 0)
-    assert np.isnan(found["red_share_of_commits"]) == (commits == 0)
+WINDOWS = {  # begin and end: minutes red and known, commits and red ones
+    (25, 35): (10, 10, 1, 1),  # the failure at 30
+    (40, 50): (0, 10, 1, 0),  # begins as it recovers
+    (0, 20): (0, 10, 1, 0),  # nothing is known before 10, and the failure at 20 is excluded
+    (90, 200): (10, 10, 0, 0),  # nothing is known after 100
+    (150, 200): (0, 0, 0, 0),
+    (None, 30): (10, 20, 2, 1),
+    (70, None): (30, 30, 0, 0),
+}
+
+
+def test_windows():
+    found = {}
+    for window in WINDOWS:
+        ends = zip(("start", "end"), window, strict=True)
+        given = {name: START + pd.Timedelta(minute, "min") for name, minute in ends if minute is not None}
+        row = red_share(builds("pffpcf"), branch="main", **given).iloc[0]
+        found[window] = (row["red_s"] / 60, row["known_s"] / 60, row["commits"], row["red_commits"])
+        assert np.isnan(row["red_share_of_time"]) == (row["known_s"] == 0), window
+        assert np.isnan(row["red_share_of_commits"]) == (row["commits"] == 0), window
+    assert found == WINDOWS
 
 
 def test_ages_count_back_from_the_latest_stamp_and_nonsense_is_refused():
@@ -418,24 +416,22 @@ def in_duckdb(frame: pd.DataFrame, zone: str = "Asia/Kathmandu") -> duckdb.DuckD
     return connection.table("builds")
 
 
-@pytest.mark.parametrize("summary", SUMMARIES.values(), ids=SUMMARIES)
-@pytest.mark.parametrize("engine", [pl.from_pandas, lambda frame: pl.from_pandas(frame).lazy(), in_duckdb])
-def test_other_engines_give_the_same(summary, engine):
-    pd.testing.assert_frame_equal(summary(engine(FRAME)), summary(FRAME))
+@pytest.mark.long
+def test_other_engines_give_the_same():
+    """Also a connection of DuckDB whose time zone is 5:45 h ahead."""
+    for name, summary in SUMMARIES.items():
+        expected = summary(FRAME)
+        for engine, to in {"polars, lazy": LOCAL["polars, lazy"], "duckdb": in_duckdb}.items():
+            pd.testing.assert_frame_equal(summary(to(FRAME)), expected, obj=f"{name} in {engine}")
 
 
-@pytest.mark.parametrize("summary", SUMMARIES.values(), ids=SUMMARIES)
-@pytest.mark.parametrize("states", ["p", "f", "r", "rrr", "nn"])
-def test_ugly_frames(summary, states):
-    whole = summary(FRAME)
-    found = summary(builds(states))
-    assert found.dtypes.equals(whole.dtypes)
-    foreign = builds(states)
-    foreign["finished_at"] = foreign["finished_at"].dt.tz_convert("Asia/Kathmandu")
-    foreign["fetched_at"] = (
-        foreign["fetched_at"].dt.tz_convert("America/Havana").astype("datetime64[ns, America/Havana]")
-    )
-    pd.testing.assert_frame_equal(summary(foreign), found)
+def test_ugly_frames():
+    zones = {"finished_at": "datetime64[us, Asia/Kathmandu]", "fetched_at": "datetime64[ns, America/Havana]"}
+    for name, summary in SUMMARIES.items():
+        whole = summary(FRAME)
+        pd.testing.assert_frame_equal(summary(FRAME.astype(zones)), whole, obj=name)
+        found = {states: summary(builds(states)).dtypes for states in ("p", "f", "r", "nn")}
+        assert [states for states, dtypes in found.items() if not dtypes.equals(whole.dtypes)] == [], name
 
 
 def test_no_builds_and_no_pipelines_are_no_outages():
@@ -449,22 +445,20 @@ def test_no_builds_and_no_pipelines_are_no_outages():
         assert summary(frame, pipelines=pipelines).empty
 
 
-@pytest.mark.parametrize("summary", [outages, recovery_time, red_share])
-def test_empty_and_null_frames_have_no_rows(summary):
-    whole = summary(FRAME, branch="main")
-    for empty in (FRAME.iloc[:0], FRAME.assign(**dict.fromkeys(FRAME)), FRAME.assign(branch="topic")):
-        found = summary(empty, branch="main")
-        assert found.empty
-        assert found.dtypes.equals(whole.dtypes)
-    with pytest.raises(BadInput, match="null"):
-        summary(FRAME.assign(pipeline=None), pipelines=listed(web="main"))
+def test_empty_and_null_frames_have_no_rows():
+    for summary in (outages, recovery_time, red_share):
+        whole = summary(FRAME, branch="main")
+        for empty in (FRAME.iloc[:0], FRAME.assign(**dict.fromkeys(FRAME)), FRAME.assign(branch="topic")):
+            found = summary(empty, branch="main")
+            assert found.empty
+            assert found.dtypes.equals(whole.dtypes)
+        assert "null" in message_of(summary, FRAME.assign(pipeline=None), pipelines=listed(web="main"))
 
 
-@pytest.mark.parametrize("engine", [pd.DataFrame, pl.from_pandas])
-@pytest.mark.parametrize("name", list(FRAME))
-def test_missing_columns_are_named(engine, name):
-    with pytest.raises(BadInput, match=f"'{name}'; it comes with ws.builds"):
-        red_share(engine(FRAME.drop(columns=name)), branch="main")
+def test_missing_columns_are_named():
+    for to in (pd.DataFrame, pl.from_pandas):
+        missing = columns_not_named(lambda frame, to=to: red_share(to(frame), branch="main"), FRAME, FRAME, "ws.builds")
+        assert missing == set(), to
 
 
 def test_naive_times_are_refused():
@@ -484,68 +478,70 @@ def from_forks(states: str, forks: str, **columns: object) -> pd.DataFrame:
     return frame.assign(**columns)
 
 
-@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values()])
-def test_failures_of_forks_are_no_outages_of_the_branch_of_that_name(engine):
+def test_failures_of_forks_are_no_outages_of_the_branch_of_that_name():
     frame = from_forks("pfpfpffp", "-x-x-xx-")
-    assert outages(engine(frame), branch="main").empty
-    assert red_share(engine(frame), branch="main")[["red_s", "builds", "commits"]].to_numpy().tolist() == [[0, 4, 4]]
-    assert recovery_time(engine(frame), branch="main")[["n", "n_censored"]].to_numpy().tolist() == [[0, 0]]
     own = from_forks("pfpf", "-x--")  # the last failure is the pipeline's own
-    assert outages(engine(own), branch="main")["first_number"].tolist() == [4]
-    assert outages(engine(own), pipelines=engine(listed(web="main")))["first_number"].tolist() == [4]
+    for name, to in LOCAL.items():
+        assert outages(to(frame), branch="main").empty, name
+        red = red_share(to(frame), branch="main")[["red_s", "builds", "commits"]]
+        assert red.to_numpy().tolist() == [[0, 4, 4]], name
+        assert recovery_time(to(frame), branch="main")[["n", "n_censored"]].to_numpy().tolist() == [[0, 0]], name
+        assert outages(to(own), branch="main")["first_number"].tolist() == [4], name
+        assert outages(to(own), pipelines=to(listed(web="main")))["first_number"].tolist() == [4], name
 
 
-@pytest.mark.parametrize(
-    ("repository", "source", "is_fork"),
-    [
-        (HERE, "https://github.com/acme/web", False),
-        (HERE, "HTTPS://GitHub.com/Acme/Web.git/", False),
-        (HERE, "ssh://git@github.com:22/acme/web.git", False),
-        (HERE, "git://github.com/acme/web.git", False),
-        ("https://user:secret@github.com/acme/web", HERE, False),
-        (HERE, "https://github.com/mallory/web.git", True),
-        (HERE, "git@gitlab.com:acme/web.git", True),
-        (HERE, "https://github.com/acme/website.git", True),
-        (None, HERE, True),  # unknown, so each build with a pull request
-        ("", HERE, True),
-        (HERE, None, True),
-    ],
-)
-def test_repositories_are_compared_by_host_and_path(repository, source, is_fork):
-    frame = pd.DataFrame({"pull_request": ["7", None, ""], "pull_request_repository": [source, None, None]})
-    frame = frame.assign(pipeline_repository=repository)
-    assert metrics.is_from_fork(frame).tolist() == [is_fork, False, False]
-    assert metrics.is_from_fork(frame.drop(columns="pull_request")).tolist() == [is_fork and bool(source)] + [False] * 2
+REPOSITORIES = [  # of the pipeline and of the pull request, and whether it is of a fork
+    (HERE, "https://github.com/acme/web", False),
+    (HERE, "HTTPS://GitHub.com/Acme/Web.git/", False),
+    (HERE, "ssh://git@github.com:22/acme/web.git", False),
+    (HERE, "git://github.com/acme/web.git", False),
+    ("https://user:secret@github.com/acme/web", HERE, False),
+    (HERE, "https://github.com/mallory/web.git", True),
+    (HERE, "git@gitlab.com:acme/web.git", True),
+    (HERE, "https://github.com/acme/website.git", True),
+    (None, HERE, True),  # unknown, so each build with a pull request
+    ("", HERE, True),
+    (HERE, None, True),
+    ("https://[::1]/acme/web", "ssh://git@[::1]:22/acme/web.git", False),
+    ("https://[::2]/acme/web", "ssh://git@[::1]:22/acme/web.git", True),
+]
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://user@bitbucket.org/acme/web.git",
-        "https://user:token@bitbucket.org/Acme/web/",
-        "https://user:to@ken@bitbucket.org/acme/web.git",
-        "https://bitbucket.org:443/acme/web",
-        "https://bitbucket.org:/acme/web",
-        "ssh://git@bitbucket.org/acme/web.git",
-        "ssh://git@bitbucket.org:7999/acme/web.git",
-        "ssh://git@bitbucket.org:acme/web.git",
-        "git@bitbucket.org:acme/web.git",
-        "git@bitbucket.org:/acme/web.git/",
-        "user:token@bitbucket.org/acme/web.git",
-    ],
-)
-def test_user_information_and_ports_make_no_fork(url):
+def test_repositories_are_compared_by_host_and_path():
+    found, without_number = [], []
+    for repository, source, _ in REPOSITORIES:
+        frame = pd.DataFrame({"pull_request": ["7", None, ""], "pull_request_repository": [source, None, None]})
+        frame = frame.assign(pipeline_repository=repository)
+        found.append((repository, source, metrics.is_from_fork(frame).tolist()))
+        without_number.append((source, metrics.is_from_fork(frame.drop(columns="pull_request")).tolist()))
+    assert found == [(*urls, [is_fork, False, False]) for *urls, is_fork in REPOSITORIES]
+    assert without_number == [(url, [fork and bool(url), False, False]) for _, url, fork in REPOSITORIES]
+
+
+URLS = [
+    "https://user@bitbucket.org/acme/web.git",
+    "https://user:token@bitbucket.org/Acme/web/",
+    "https://user:to@ken@bitbucket.org/acme/web.git",
+    "https://bitbucket.org:443/acme/web",
+    "https://bitbucket.org:/acme/web",
+    "ssh://git@bitbucket.org/acme/web.git",
+    "ssh://git@bitbucket.org:7999/acme/web.git",
+    "ssh://git@bitbucket.org:acme/web.git",
+    "git@bitbucket.org:acme/web.git",
+    "git@bitbucket.org:/acme/web.git/",
+    "user:token@bitbucket.org/acme/web.git",
+]
+
+
+def test_user_information_and_ports_make_no_fork():
     """The pull request of the repository itself is none, and one of mallory's is; on either side."""
     here, fork = "https://bitbucket.org/acme/web", "https://bitbucket.org/mallory/web"
-    frame = pd.DataFrame({"pull_request": "7", "pull_request_repository": [here, url, fork, url]})
-    frame["pipeline_repository"] = [url, here, url, fork]
-    assert metrics.is_from_fork(frame).tolist() == [False, False, True, True]
-
-
-def test_repositories_on_an_ipv6_host_are_compared_without_the_port():
-    frame = pd.DataFrame({"pull_request": "7", "pull_request_repository": ["ssh://git@[::1]:22/acme/web.git"]})
-    assert not metrics.is_from_fork(frame.assign(pipeline_repository="https://[::1]/acme/web")).any()
-    assert metrics.is_from_fork(frame.assign(pipeline_repository="https://[::2]/acme/web")).all()
+    found = {}
+    for url in URLS:
+        frame = pd.DataFrame({"pull_request": "7", "pull_request_repository": [here, url, fork, url]})
+        frame["pipeline_repository"] = [url, here, url, fork]
+        found[url] = metrics.is_from_fork(frame).tolist()
+    assert found == {key: [False, False, True, True] for key in URLS}
 
 
 def test_encoded_columns_say_the_same_of_forks():

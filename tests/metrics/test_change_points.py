@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,15 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.metrics.engine_frames import ENGINES, in_spark
-from tests.metrics.test_commit_search import HISTORIES, counts
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-
-pytestmark = pytest.mark.long
+from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
+from tests.metrics.refusals import wrong_messages
+from tests.metrics.test_commit_search import HISTORIES, counts
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
 UTC = "datetime64[us, UTC]"
-EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES, "spark": in_spark}
 
 NILE = """
 1120 1160 963 1210 1160 1160 813 1230 1370 1140 995 935 1110 994 1020 960 1180 799 958 1140 1100 1210 1150 1250 1260
@@ -81,24 +79,32 @@ def test_the_nile_changed_in_1899() -> None:
     assert change["notable"]
 
 
-@pytest.mark.parametrize("name", HISTORIES)
-def test_published_histories_of_commits(name: str) -> None:
-    """Runs of a commit are jobs; one that was retried has only its last attempt, with a count."""
-    position, *texts, expected = HISTORIES[name]
-    commits = counts(position)
+def jobs_of(name: str) -> pd.DataFrame:
+    """Runs of a commit as jobs, each with its commit; one that was retried has only its last attempt, with a count."""
+    position, *texts, _ = HISTORIES[name]
     jobs: list[tuple[int, str, int]] = []
-    for commit, n, failed, retried, again in zip(commits, *map(counts, texts), strict=False):
+    for commit, n, failed, retried, again in zip(counts(position), *map(counts, texts), strict=False):
         jobs += [(commit, "failed", 1)] * again + [(commit, "passed", 1)] * (retried - again)
         jobs += [(commit, "failed", 0)] * (failed - retried) + [(commit, "passed", 0)] * (n - failed)
-    table = pd.DataFrame(jobs, columns=["commit", "state", "retries_count"]).astype({"commit": "str", "state": "str"})
+    table = pd.DataFrame(jobs, columns=["commit", "state", "retries_count"]).assign(pipeline=name)
     times = pd.Series(START + pd.to_timedelta(np.arange(len(table)), unit="min"), dtype=UTC)
-    frame = table.assign(type="script", soft_failed=False, created_at=times).astype({"retries_count": "Int64"})
-    changes = metrics.change_points(frame, metrics.failed, unit="commit")
-    commit_at = frame.set_index("created_at")["commit"]
-    assert commit_at[changes["at"]].tolist() == [str(commits[row]) for row in expected]
-    before, after = (changes[name].astype(int).to_numpy() for name in ("commit_before", "commit_after"))
-    changed = np.array([commits[row] for row in expected])
-    assert ((before < changed) & (changed <= after)).all()
+    texts_of = dict.fromkeys(["commit", "state", "pipeline"], "str")
+    frame = table.astype(texts_of | {"retries_count": "Int64"})
+    return frame.assign(type="script", soft_failed=False, created_at=times)
+
+
+def test_published_histories_of_commits() -> None:
+    frame = pd.concat(map(jobs_of, HISTORIES), ignore_index=True)
+    changes = metrics.change_points(frame, metrics.failed, "pipeline", unit="commit")
+    found = {}
+    for name, (position, *_, _) in HISTORIES.items():
+        own, commits = changes[changes["pipeline"] == name], counts(position)
+        commit_at = frame[frame["pipeline"] == name].set_index("created_at")["commit"].astype(int)
+        changed = commit_at[own["at"]]
+        found[name] = [commits.index(commit) for commit in changed]
+        assert (own["commit_before"].astype(int).to_numpy() < changed.to_numpy()).all(), name
+        assert (changed.to_numpy() <= own["commit_after"].astype(int).to_numpy()).all(), name
+    assert found == {name: expected for name, (*_, expected) in HISTORIES.items()}
 
 
 # --- columns
@@ -159,19 +165,20 @@ def test_jobs_have_the_numbers_of_their_builds_and_other_columns_are_optional() 
     }
 
 
-@pytest.mark.parametrize("engine", [name for name in EVERYWHERE if name != "spark"])
-def test_suspects_are_the_builds_around_the_interval(engine: str) -> None:
+@pytest.mark.long
+def test_suspects_are_the_builds_around_the_interval() -> None:
     random = np.random.default_rng(8)
     frame = builds(np.concatenate([stepped(random, 0, 30), 1.2 * stepped(random, 0, 30)]), 8)
     other = builds(np.concatenate([stepped(random, 0, 8), 9 * stepped(random, 0, 8), stepped(random, 0, 8)]), 8)
     both = pd.concat([frame, other.assign(pipeline="other")], ignore_index=True).astype({"pipeline": "str"})
-    result = metrics.change_points(EVERYWHERE[engine](both), "x_s", "pipeline")
-    assert result["pipeline"].tolist() == ["other", "other", "web"]
-    low, high = (np.array(days_of(result, name)) for name in ("at_low", "at_high"))
-    assert high[2] > low[2]
-    assert result["number_before"].tolist() == (8 * low).tolist()
-    assert result["number_after"].tolist() == (8 * high + 1).tolist()
-    assert result["commit_before"].tolist() == [f"c{8 * day}" for day in low]
+    for name, to in LOCAL.items():
+        result = metrics.change_points(to(both), "x_s", "pipeline")
+        assert result["pipeline"].tolist() == ["other", "other", "web"], name
+        low, high = (np.array(days_of(result, end)) for end in ("at_low", "at_high"))
+        assert high[2] > low[2], name
+        assert result["number_before"].tolist() == (8 * low).tolist(), name
+        assert result["number_after"].tolist() == (8 * high + 1).tolist(), name
+        assert result["commit_before"].tolist() == [f"c{8 * day}" for day in low], name
 
 
 def test_groups_without_a_change_have_no_row_and_null_keys_are_last() -> None:
@@ -200,6 +207,7 @@ def test_days_begin_at_midnight_of_the_zone_also_when_clocks_change() -> None:
     assert other["n_before"] == 8 * 29 + 2
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 5), min_size=30, max_size=90), st.integers(1, 1000))
 def test_only_ranks_and_the_order_of_days_matter(values: list[int], factor: int) -> None:
@@ -216,8 +224,9 @@ def test_only_ranks_and_the_order_of_days_matter(values: list[int], factor: int)
 # --- engines
 
 
-@pytest.mark.parametrize("engine", [name for name in EVERYWHERE if name != "pandas"])
-def test_every_engine_finds_the_same(engine: str) -> None:
+@pytest.mark.long
+@on_each_engine
+def test_every_engine_finds_the_same(engines: Engines) -> None:
     random = np.random.default_rng(6)
     step = np.concatenate([stepped(random, 0, 20), 1.6 * stepped(random, 0, 20), 0.8 * stepped(random, 0, 20)])
     fails = pd.Series(np.where(random.random(480) < np.repeat([0.1, 0.6], 240), "failed", "passed"), dtype="str")
@@ -226,20 +235,23 @@ def test_every_engine_finds_the_same(engine: str) -> None:
     frame = frame.astype({"pipeline": "str", "state": "str"})
     for of, options in (("x_s", {"tz": "Asia/Tokyo"}), (metrics.failed, {}), (metrics.failed, {"unit": "commit"})):
         expected = metrics.change_points(frame, of, "pipeline", **options)
-        result = metrics.change_points(EVERYWHERE[engine](frame), of, "pipeline", **options)
         assert len(expected) >= 1
-        pd.testing.assert_frame_equal(result, expected)
+        for name, to in engines.items():
+            result = metrics.change_points(to(frame), of, "pipeline", **options)
+            pd.testing.assert_frame_equal(result, expected, obj=name)
 
 
 # --- what it promises about chance: shares of simulated series
 
 
+@pytest.mark.long
 def test_series_in_which_nothing_changes_seldom_have_a_change() -> None:
     found = metrics.change_points(many(0.0, 250), "x_s", "pipeline")
     assert found["pipeline"].nunique() / 250 <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 250)
     assert found.loc[found["notable"], "pipeline"].nunique() <= 3
 
 
+@pytest.mark.long
 def test_changes_are_found_where_they_are_and_intervals_contain_their_place_and_size() -> None:
     found = metrics.change_points(many(0.25, 60, seed=1), "x_s", "pipeline")
     near = found[np.abs(np.array(days_of(found)) - 30) <= 3].drop_duplicates("pipeline")
@@ -253,6 +265,7 @@ def test_changes_are_found_where_they_are_and_intervals_contain_their_place_and_
     assert near["notable"].mean() >= 0.95
 
 
+@pytest.mark.long
 def test_a_recent_change_is_found() -> None:
     found = metrics.change_points(many(0.5, 40, seed=2, at=56), "x_s", "pipeline")
     near = found[np.abs(np.array(days_of(found)) - 56) <= 3]
@@ -260,6 +273,7 @@ def test_a_recent_change_is_found() -> None:
     assert near["p50_change_low_s"].notna().mean() >= 0.8
 
 
+@pytest.mark.long
 def test_few_changed_groups_among_many_are_notable_and_chance_is_not() -> None:
     frame = pd.concat(
         [many(0.0, 150, seed=3), many(0.6, 3, seed=4).replace({"pipeline": r"p(.*)"}, r"q\1", regex=True)]
@@ -273,21 +287,19 @@ def test_few_changed_groups_among_many_are_notable_and_chance_is_not() -> None:
 # --- errors
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"unit": "hour"}, "unit='hour' is not a unit of change"),
-        ({"unit": "commit"}, "unit='commit' compares failure rates"),
-        ({"at": "started_at"}, "no column 'started_at'"),
-        ({"tz": "Mars"}, "tz='Mars' is not a time zone"),
-        ({"of": "pipeline"}, "not a duration|not timedelta"),
-        ({"of": metrics.failed}, "no column 'state'"),
-        ({"of": metrics.failed, "unit": "commit"}, "no column"),
-    ],
-)
-def test_bad_input(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        metrics.change_points(rows([1.0, 2.0]), **({"of": "x_s"} | options))
+def test_bad_input() -> None:
+    frame = rows([1.0, 2.0])
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("unit='hour'", {"unit": "hour"}),
+        ("unit='commit' compares failure rates", {"unit": "commit"}),
+        ("no column 'started_at'", {"at": "started_at"}),
+        ("tz='Mars'", {"tz": "Mars"}),
+        ("not timedelta", {"of": "pipeline"}),
+        ("no column 'state'", {"of": metrics.failed}),
+        ("no column", {"of": metrics.failed, "unit": "commit"}),
+    ]
+    calls = [(words, functools.partial(metrics.change_points, frame, **{"of": "x_s"} | own)) for words, own in cases]
+    assert wrong_messages(calls) == {}
 
 
 # --- failed
@@ -317,9 +329,10 @@ def test_failed_jobs() -> None:
     pd.testing.assert_series_equal(metrics.failed(frame), expected)
 
 
-@pytest.mark.parametrize("engine", EVERYWHERE)
+@on_each_engine
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_infinite_durations_are_refused(engine: str) -> None:
+def test_infinite_durations_are_refused(engines: Engines) -> None:
     values = np.r_[np.linspace(100, 110, 60), np.inf, np.inf]
-    with pytest.raises(BadInput, match="infinite values"):
-        metrics.change_points(EVERYWHERE[engine](rows(values)), "x_s")
+    for to in engines.values():
+        with pytest.raises(BadInput, match="infinite values"):
+            metrics.change_points(to(rows(values)), "x_s")

@@ -29,13 +29,9 @@ def correlated(days: int, by: float, seed: int) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("days", range(4))
-def test_too_few_days_are_not_searched(days: int) -> None:
-    assert find_changes(Series(np.arange(days, dtype=float), np.ones(days))) is None
-
-
-def test_equal_days_are_not_searched() -> None:
-    assert find_changes(Series(np.full(30, 7.0), np.ones(30))) is None
+def test_too_few_and_equal_days_are_not_searched() -> None:
+    few = [Series(np.arange(days, dtype=float), np.ones(days)) for days in range(4)]
+    assert [find_changes(one) for one in [*few, Series(np.full(30, 7.0), np.ones(30))]] == [None] * 5
 
 
 def test_two_changes_are_found_where_they_are() -> None:
@@ -46,15 +42,11 @@ def test_two_changes_are_found_where_they_are() -> None:
     assert all(change.low <= change.at <= change.high and change.p < 0.01 for change in changes)
 
 
-@pytest.mark.parametrize("at", [2, 58])
-def test_two_days_at_an_end_are_enough(at: int) -> None:
-    series = Series(0.1 * noise(60) + (np.arange(60) >= at), np.ones(60))
-    assert [change.at for change in search(series).changes] == [at]
-
-
-def test_one_day_is_an_outlier() -> None:
-    series = Series(0.1 * noise(60) + (np.arange(60) == 30), np.ones(60))
-    assert search(series).changes == []
+def test_two_days_at_an_end_are_enough_and_one_day_is_an_outlier() -> None:
+    for at in (2, 58):
+        series = Series(0.1 * noise(60) + (np.arange(60) >= at), np.ones(60))
+        assert [change.at for change in search(series).changes] == [at]
+    assert search(Series(0.1 * noise(60) + (np.arange(60) == 30), np.ones(60))).changes == []
 
 
 def test_days_with_few_rows_count_less() -> None:
@@ -80,22 +72,22 @@ def levels(*parts: tuple[int, float]) -> np.ndarray:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("last", [3, 4])
-def test_a_late_change_that_is_not_certain_leaves_certain_ones(last: int) -> None:
+def test_a_late_change_that_is_not_certain_leaves_certain_ones() -> None:
     """The last days alone cannot be certain, and are not taken for correlated days."""
-    score = levels((7, 0.0), (12, 10.0), (9 - last, 16.0), (last, 11.4))
-    found = [search(Series(score + noise(28, seed), np.ones(28))) for seed in range(10)]
-    assert sum(bool(one.changes) for one in found) >= 9
-    assert np.median([one.p for one in found]) < 1e-5
+    for last in (3, 4):
+        score = levels((7, 0.0), (12, 10.0), (9 - last, 16.0), (last, 11.4))
+        found = [search(Series(score + noise(28, seed), np.ones(28))) for seed in range(10)]
+        assert sum(bool(one.changes) for one in found) >= 9, last
+        assert np.median([one.p for one in found]) < 1e-5, last
 
 
-@pytest.mark.parametrize("first", [4, 10, 15, 18])
-def test_a_burst_is_as_certain_wherever_it_lies(first: int) -> None:
-    score = levels((first, 0.0), (7, 10.0), (21 - first, 0.0))
-    found = [search(Series(score + noise(28, seed), np.ones(28))) for seed in range(5)]
-    for one in found:
-        assert {first, first + 7} <= {change.at for change in one.changes}
-    assert np.median([one.p for one in found]) < 1e-4
+def test_a_burst_is_as_certain_wherever_it_lies() -> None:
+    for first in (4, 10, 18):
+        score = levels((first, 0.0), (7, 10.0), (21 - first, 0.0))
+        found = [search(Series(score + noise(28, seed), np.ones(28))) for seed in range(3)]
+        for one in found:
+            assert {first, first + 7} <= {change.at for change in one.changes}, first
+        assert np.median([one.p for one in found]) < 1e-4, first
 
 
 @pytest.mark.long
@@ -124,6 +116,33 @@ def test_a_clearer_change_has_a_lower_p_value() -> None:
     assert all(change.p >= both.p for change in both.changes)
 
 
+def shares_between(score: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """The largest share of the variance that lies between the days of some part and the others, by definition."""
+    days, (first, stop) = score.shape[-1], parts.T
+    sums = np.concatenate([np.zeros((*score.shape[:-1], 1)), score.cumsum(axis=-1)], axis=-1)
+    own, all_of_them, n = sums[..., stop] - sums[..., first], sums[..., -1:], stop - first
+    between = own**2 / n + (all_of_them - own) ** 2 / (days - n) - all_of_them**2 / days
+    return between.max(axis=-1) / ((score - score.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["split", "segment"])
+def test_p_values_beyond_all_shuffles_are_right(kind: str) -> None:
+    """Against ten times as many shuffles. A factor of four either way is a tenth of the clarity."""
+    if kind == "split":  # in two parts, for which four fifths of the level are
+        parts, is_later, weight = [(0, stop) for stop in range(2, 27)], np.arange(28) >= 14, 0.8
+    else:
+        parts = [(first, stop) for first in range(2, 27) for stop in range(first + 2, 27)]
+        is_later, weight = (np.arange(28) >= 9) & (np.arange(28) < 19), 0.2
+    for seed, size in ((2, 1.8), (3, 2.0), (5, 2.0)) if kind == "split" else ((3, 2.6), (4, 2.6)):
+        score, random = noise(28, seed) + size * is_later, np.random.default_rng(5)
+        orders = (random.permuted(np.tile(score, (2_000, 1)), axis=1) for _ in range(50))
+        by_chance = np.concatenate([shares_between(order, np.array(parts)) for order in orders])
+        counted = np.mean(by_chance >= shares_between(score, np.array(parts)) * (1 - 1e-9))
+        assert 1e-5 < counted < 5e-4, "between what shuffles count and what no test could see"
+        assert counted / 4 < search(Series(score, np.ones(28))).p * weight < 4 * counted, (seed, size)
+
+
 def test_few_days_of_failures_are_not_clearer_than_the_orders_that_separate_them() -> None:
     series = Series(0.001 * noise(28) + (np.arange(28) >= 22), np.ones(28))
     found = find_changes(series, is_rate=True)
@@ -133,25 +152,6 @@ def test_few_days_of_failures_are_not_clearer_than_the_orders_that_separate_them
     assert found.changes[-1].p == found.p
     assert search(series).p < found.p
     assert change_search.fewest_days(28, 5.4e-6 / 0.8) == 6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["split", "segment"])
-def test_p_values_beyond_all_shuffles_are_right(kind: str) -> None:
-    """Against a hundred times as many shuffles; a factor of four either way is a tenth of the clarity."""
-    random = np.random.default_rng(5)
-    series = Series(random.standard_normal(28), np.ones(28))
-    ways = change_search._splits(28) if kind == "split" else change_search._segments(28)
-    n = 300_000 if kind == "split" else 50_000
-    order = random.permuted(np.tile(np.arange(28), (n, 1)), axis=1)
-    parts = np.array_split(order, 100)
-    explained = np.concatenate([ways.explained(series.score[own], series.weight[own]).max(-1) for own in parts])
-    clarity = change_search._clarity(explained, 1.0)
-    known = clarity[: change_search._MAX_FOR_TAIL]
-    for p in (3e-4, 1e-4) if kind == "segment" else (3e-4, 1e-4, 3e-5):
-        limit = float(np.quantile(clarity, 1 - p))
-        extrapolated = change_search._tail_probability(known[known < limit * (1 - 1e-9)], limit)
-        assert p / 4 < extrapolated < 4 * p
 
 
 def test_notable_groups_are_those_of_benjamini_and_hochberg() -> None:

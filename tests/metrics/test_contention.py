@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 from collections import defaultdict
@@ -14,13 +15,14 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, UTC, at
-from tests.metrics.engine_frames import ENGINES, in_spark
-from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.metrics import shared_waits
+from tests.metrics.each_case import for_each
+from tests.metrics.local_engines import Engines, on_each_engine
+from tests.metrics.metric_frames import START, UTC, at
+from tests.metrics.random_frames import jobs_of
+from tests.metrics.refusals import columns_not_named, wrong_messages
 
 DAY, MICRO = 86_400_000_000, pd.Timedelta(1, "us")
 STAMPS = ["runnable_at", "started_at", "finished_at", "fetched_at"]
@@ -95,14 +97,15 @@ def test_negative_waits_are_kept_as_unexplained_and_negative_runs_hold_nothing()
     assert total(frame) == pd.Timedelta(-2, "min")
 
 
-@pytest.mark.parametrize("way", [lambda frame: frame, *ENGINES.values(), in_spark])
-def test_waits_of_no_known_queue_are_unexplained_and_counted(way):
+@on_each_engine
+def test_waits_of_no_known_queue_are_unexplained_and_counted(engines: Engines):
     frame = jobs(("a", 0, 0, 10), ("b", 2, 7, 9), ("b", 4, 10, 12), queue=[None, None, "x"])
-    found = metrics.contention(way(frame))
-    assert found["queue"].isna().tolist() == [False, True]
-    assert found[["waiting", "holding"]].to_numpy().tolist() == [["b", "unexplained"]] * 2
-    assert found["wait_s"].tolist() == [360, 300]
-    assert found.attrs == {"n": 3, "n_censored": 0, "n_negative": 0, "n_no_queue": 2}
+    for name, to in engines.items():
+        found = metrics.contention(to(frame))
+        assert found["queue"].isna().tolist() == [False, True], name
+        assert found[["waiting", "holding"]].to_numpy().tolist() == [["b", "unexplained"]] * 2, name
+        assert found["wait_s"].tolist() == [360, 300], name
+        assert found.attrs == {"n": 3, "n_censored": 0, "n_negative": 0, "n_no_queue": 2}, name
 
 
 def test_only_script_jobs_wait_and_hold_agents():
@@ -142,15 +145,14 @@ def test_no_rows_give_none_with_the_same_dtypes():
 
 def test_times_without_a_zone_missing_columns_and_several_keys_are_refused():
     frame = jobs(("a", 0, 0, 10))
-    with pytest.raises(BadInput, match=r"by=\['pipeline', 'queue'\] is not one key"):
-        metrics.contention(frame, by=["pipeline", "queue"])
-    with pytest.raises(BadInput, match="no column 'team'"):
-        metrics.contention(frame, by="team")
-    for name in STAMPS:
-        with pytest.raises(BadInput, match=name):
-            metrics.contention(frame.drop(columns=name))
-        with pytest.raises(BadInput, match=f"{name}.*no time zone"):
-            metrics.contention(frame.assign(**{name: frame[name].dt.tz_localize(None)}))
+    naive = {name: frame.assign(**{name: frame[name].dt.tz_localize(None)}) for name in STAMPS}
+    cases = [
+        ("by=['pipeline', 'queue'] is not one key", lambda: metrics.contention(frame, by=["pipeline", "queue"])),
+        ("no column 'team'", lambda: metrics.contention(frame, by="team")),
+        *((f"'{name}' have no time zone", functools.partial(metrics.contention, naive[name])) for name in STAMPS),
+    ]
+    assert wrong_messages(cases) == {}
+    assert columns_not_named(metrics.contention, frame, STAMPS) == set()
 
 
 Span = tuple[str, int, int]
@@ -252,7 +254,7 @@ def _waits(frame: pd.DataFrame) -> list[int]:
     return (waits.dt.total_seconds() * 1e6).round().astype("int64").tolist()
 
 
-@pytest.mark.parametrize("by", ["pipeline", "build_number", metrics.step])
+@for_each({"pipeline": "pipeline", "build": "build_number", "step": metrics.step})
 def test_rows_of_each_group_add_up_to_its_waits_to_the_microsecond(by):
     frame = jobs_of("many")
     found = metrics.contention(frame, by)
@@ -298,16 +300,17 @@ def _start(free: list[float], when: float, length: float) -> float:
     return start
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_planted_monopolizer_comes_first_for_everyone_who_waits(seed):
-    planted = seed % 8
-    found = metrics.contention(simulate(seed, planted))
-    matrix = found.pivot_table(index="waiting", columns="holding", values="wait_s", aggfunc="sum").fillna(0.0)
-    assert matrix.sum().idxmax() == f"p{planted}"
-    assert matrix.sum().max() > 2 * matrix.sum().nlargest(2).iloc[-1]
-    others = matrix.drop(index=f"p{planted}")
-    assert (others.idxmax(axis=1) == f"p{planted}").mean() >= 6 / 7
-    assert others[f"p{planted}"].sum() > others.drop(columns=f"p{planted}").sum().max()
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 16), marks=pytest.mark.long)], ids=["few", "many"])
+def test_a_planted_monopolizer_comes_first_for_everyone_who_waits(seeds):
+    for seed in seeds:
+        planted = f"p{seed % 8}"
+        found = metrics.contention(simulate(seed, seed % 8))
+        matrix = found.pivot_table(index="waiting", columns="holding", values="wait_s", aggfunc="sum").fillna(0.0)
+        assert matrix.sum().idxmax() == planted, seed
+        assert matrix.sum().max() > 2 * matrix.sum().nlargest(2).iloc[-1], seed
+        others = matrix.drop(index=planted)
+        assert (others.idxmax(axis=1) == planted).mean() >= 6 / 7, seed
+        assert others[planted].sum() > others.drop(columns=planted).sum().max(), seed
 
 
 @pytest.mark.long
@@ -321,6 +324,6 @@ def test_with_nothing_planted_no_pipeline_stands_out():
 
 
 def test_a_busy_queue_whose_agents_take_the_next_job_at_once_leaves_nothing_unexplained():
-    for seed in range(5):
+    for seed in range(2):
         found = metrics.contention(simulate(seed, 1))
         assert found.loc[~found["explained"], "wait_s"].sum() < 1e-3 * found["wait_s"].sum()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulated_worlds import (
+
+from buildframe import metrics
+from tests.metrics.each_case import for_each
+from tests.metrics.simulated_worlds import (
     DURATIONS,
     as_waits,
     censor,
@@ -15,8 +18,6 @@ from simulated_worlds import (
     recovery,
     red_branches,
 )
-
-from buildframe import metrics
 
 WORLDS = 300
 LEAST = {"queue (M/M/3, load .83)": {0.5: 0.88, 0.9: 0.7}}
@@ -36,7 +37,8 @@ def test_percentiles(name: str, share: float) -> None:
         assert missing < 0.6
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.4])
+@pytest.mark.long
+@for_each({"outages alike": 0.0, "outages that differ": 0.4})
 def test_recovery_times(spread: float) -> None:
     builds = red_branches(np.random.default_rng(15), WORLDS, spread)
     found = metrics.recovery_time(builds, branch="main", q=(0.5, 0.9))

@@ -8,12 +8,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import UTC, at
-from tests.metrics.engine_frames import connect_duckdb
 
 import buildframe as bf
-from buildframe.errors import BadInput
 from buildframe.metrics.flaky import flaky_board
+from tests.metrics.engine_frames import connect_duckdb
+from tests.metrics.local_engines import LOCAL
+from tests.metrics.metric_frames import UTC, at
+from tests.metrics.refusals import columns_not_named, wrong_messages
 
 Row = tuple[str, int | None, float | None, float | None]
 
@@ -39,7 +40,7 @@ def of(board: pd.DataFrame, name: str) -> dict[str, object]:
     return dict(zip(board["id"], board[name].astype(object).where(board[name].notna(), None), strict=True))
 
 
-def test_a_board_by_hand():
+def test_a_board_of_four_tests():
     board = flaky_board(listed(("a", 3, 90, None), ("b", 7, 40, 60), ("c", 3, 95, 80), ("d", None, None, 10)))
     assert board["id"].tolist() == ["b", "c", "a", "d"]
     assert of(board, "last_seen_s") == {"b": 3600, "c": 300, "a": 600, "d": None}
@@ -53,39 +54,39 @@ def test_a_board_by_hand():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "status", "new_instances"),
-    [
-        (None, (4, 150, None), "new", None),
-        (None, (4, 150, 140), "came_back", None),  # resolved and forgotten, then seen again
-        (None, (4, 150, 160), "resolved", None),
-        ((3, 90, None), (5, 150, None), "still", 2),
-        ((3, 90, None), (3, 90, None), "still", 0),
-        ((3, 90, 50), (5, 150, 50), "still", 2),  # came back before the first list already
-        ((3, 90, None), (2, 90, None), "still", -1),
-        ((3, 90, None), (3, 90, 120), "resolved", 0),
-        ((3, 90, 95), (3, 90, 95), "resolved", 0),
-        ((3, 90, 90), (3, 90, 90), "resolved", 0),
-        ((3, 90, 95), (4, 150, 95), "came_back", 1),
-        ((3, 90, 95), (4, 150, None), "came_back", 1),  # reopened manually
-        ((3, 90, None), (4, 150, 120), "came_back", 1),  # resolved between the lists
-        ((3, 90, 50), (4, 150, 120), "came_back", 1),
-        ((3, 90, 95), (4, 150, 170), "resolved", 1),
-        ((3, 90, None), None, "quiet", None),
-        ((3, 90, 95), None, "resolved", None),
-    ],
-)
-def test_what_became_of_a_test(then, now, status, new_instances):
-    other = ("other", 9, 80, None)
-    before = listed(*([("a", *then)] if then else []), other)
-    tests = listed(*([("a", *now)] if now else []), other, fetched=200)
+LIVES = [  # instances, seen and resolved: before and now; then the status and the new instances
+    (None, (4, 150, None), "new", None),
+    (None, (4, 150, 140), "came_back", None),  # resolved and forgotten, then seen again
+    (None, (4, 150, 160), "resolved", None),
+    ((3, 90, None), (5, 150, None), "still", 2),
+    ((3, 90, None), (3, 90, None), "still", 0),
+    ((3, 90, 50), (5, 150, 50), "still", 2),  # came back before the first list already
+    ((3, 90, None), (2, 90, None), "still", -1),
+    ((3, 90, None), (3, 90, 120), "resolved", 0),
+    ((3, 90, 95), (3, 90, 95), "resolved", 0),
+    ((3, 90, 90), (3, 90, 90), "resolved", 0),
+    ((3, 90, 95), (4, 150, 95), "came_back", 1),
+    ((3, 90, 95), (4, 150, None), "came_back", 1),  # reopened manually
+    ((3, 90, None), (4, 150, 120), "came_back", 1),  # resolved between the lists
+    ((3, 90, 50), (4, 150, 120), "came_back", 1),
+    ((3, 90, 95), (4, 150, 170), "resolved", 1),
+    ((3, 90, None), None, "quiet", None),
+    ((3, 90, 95), None, "resolved", None),
+]
+
+
+def test_what_became_of_each_test():
+    ids = [f"{number:02}" for number in range(len(LIVES))]
+    before = listed(*((id, *then) for id, (then, *_) in zip(ids, LIVES, strict=True) if then))
+    tests = listed(*((id, *now) for id, (_, now, *_) in zip(ids, LIVES, strict=True) if now), fetched=200)
     board = flaky_board(tests, before)
-    assert of(board, "status") == {"a": status, "other": "still"}
-    assert of(board, "new_instances") == {"a": new_instances, "other": 0}
-    assert str(board["status"].dtype) == "str"
-    assert str(board["new_instances"].dtype) == "Int64"
-    first = min(minute for minute in [*(then or ())[1:], *(now or ())[1:]] if minute is not None)
-    assert of(board, "age_at_least_s")["a"] == 60 * (200 - first)
+    assert of(board, "status") == {id: status for id, (*_, status, _) in zip(ids, LIVES, strict=True)}
+    assert of(board, "new_instances") == {id: new for id, (*_, new) in zip(ids, LIVES, strict=True)}
+    assert (str(board["status"].dtype), str(board["new_instances"].dtype)) == ("str", "Int64")
+    first = [
+        min(minute for minute in [*(then or ())[1:], *(now or ())[1:]] if minute is not None) for then, now, *_ in LIVES
+    ]
+    assert of(board, "age_at_least_s") == {id: 60 * (200 - at) for id, at in zip(ids, first, strict=True)}
 
 
 def test_a_test_that_is_gone_keeps_what_was_known_of_it():
@@ -101,41 +102,36 @@ def test_an_empty_list_has_no_time():
     assert board[["last_seen_s", "age_at_least_s"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("rows", [[], [("a", 1, 50, None)], [("a", None, None, None)]])
-def test_the_columns_are_the_same_whatever_the_rows(rows):
+def test_the_columns_are_the_same_whatever_the_rows():
     full = listed(("b", 1, 50, 70))
-    assert flaky_board(listed(*rows)).dtypes.equals(flaky_board(full).dtypes)
-    assert flaky_board(listed(*rows), full).dtypes.equals(flaky_board(full, full).dtypes)
-    assert flaky_board(full, listed(*rows)).dtypes.equals(flaky_board(full, full).dtypes)
-    by_hand = listed(*rows).astype(object).where(lambda cell: cell.notna(), None)
-    by_hand = by_hand.assign(fetched_at=at(*[100] * len(rows)), latest_occurrence_at=at(*[50] * len(rows)))
-    assert flaky_board(by_hand).dtypes.equals(flaky_board(full).dtypes)
+    board, compared = flaky_board(full).dtypes, flaky_board(full, full).dtypes
+    for rows in ([], [("a", 1, 50, None)], [("a", None, None, None)]):
+        assert flaky_board(listed(*rows)).dtypes.equals(board), rows
+        assert flaky_board(listed(*rows), full).dtypes.equals(compared), rows
+        assert flaky_board(full, listed(*rows)).dtypes.equals(compared), rows
+        untyped = listed(*rows).astype(object).where(lambda cell: cell.notna(), None)
+        untyped = untyped.assign(fetched_at=at(*[100] * len(rows)), latest_occurrence_at=at(*[50] * len(rows)))
+        assert flaky_board(untyped).dtypes.equals(board), rows
 
 
 ONE = listed(("a", 1, 50, None))
 
 
-@pytest.mark.parametrize(
-    ("tests", "before", "words"),
-    [
-        (ONE, listed(("a", 1, 50, None), fetched=101), "fetched after"),
-        (pd.concat([ONE, ONE]), None, r"tests= contains the test 'a' twice"),
-        (ONE, pd.concat([ONE, ONE]), r"before= contains the test 'a' twice"),
-        (ONE.assign(id=None), None, "without an id"),
-        (ONE.assign(fetched_at=pd.Timestamp("2026-01-01")), None, "no time zone"),
-        ([1], None, "not a frame"),
-    ],
-)
-def test_what_makes_no_board(tests, before, words):
-    with pytest.raises(BadInput, match=words):
-        flaky_board(tests, before)
+def test_what_makes_no_board():
+    late, naive = listed(("a", 1, 50, None), fetched=101), ONE.assign(fetched_at=pd.Timestamp("2026-01-01"))
+    assert wrong_messages([
+        ("fetched after", lambda: flaky_board(ONE, late)),
+        ("tests= contains the test 'a' twice", lambda: flaky_board(pd.concat([ONE, ONE]))),
+        ("before= contains the test 'a' twice", lambda: flaky_board(ONE, pd.concat([ONE, ONE]))),
+        ("without an id", lambda: flaky_board(ONE.assign(id=None))),
+        ("no time zone", lambda: flaky_board(naive)),
+        ("not a frame", lambda: flaky_board([1])),
+    ]) == {}  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", [pd.DataFrame, pl.from_pandas])
-@pytest.mark.parametrize("name", list(ONE))
-def test_missing_columns_are_named(engine, name):
-    with pytest.raises(BadInput, match=f"no column '{name}'"):
-        flaky_board(ONE, engine(ONE.drop(columns=name)))
+def test_missing_columns_are_named():
+    for to in (pd.DataFrame, pl.from_pandas):
+        assert columns_not_named(lambda before, to=to: flaky_board(ONE, to(before)), ONE, ONE) == set(), to
 
 
 def in_duckdb(frame: pd.DataFrame) -> duckdb.DuckDBPyRelation:
@@ -167,11 +163,12 @@ def test_each_test_is_there_once_whatever_the_order(now, then, random):
     assert absent["new_instances"].isna().all()
 
 
-@pytest.mark.parametrize("engine", [pl.from_pandas, lambda frame: pl.from_pandas(frame).lazy(), in_duckdb])
-def test_other_engines_give_the_same(engine):
+def test_other_engines_give_the_same():
     tests = listed(("a", 3, 90, None), ("b", 7, 40, 60), fetched=200)
     before = listed(("b", 7, 40, None), ("c", 1, 70, 80))
-    pd.testing.assert_frame_equal(flaky_board(engine(tests), engine(before)), flaky_board(tests, before))
+    expected = flaky_board(tests, before)
+    for engine, to in {"polars": pl.from_pandas, **LOCAL, "duckdb": in_duckdb}.items():
+        pd.testing.assert_frame_equal(flaky_board(to(tests), to(before)), expected, obj=engine)
 
 
 def test_two_lists_of_the_service():

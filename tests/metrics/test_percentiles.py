@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import get_args
 
 import numpy as np
@@ -7,25 +8,24 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, at, jobs, random_jobs, rows
 from pandas.testing import assert_frame_equal
 from scipy import stats
-from tests.metrics import engine_frames
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.metrics.engines import duckdb as duckdb_engine
 from buildframe.metrics.engines import ranks
 from buildframe.metrics.estimates import Method
-
-ENGINES = {"pandas": lambda frame: frame, **engine_frames.ENGINES}
+from tests.metrics.each_case import for_each
+from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
+from tests.metrics.metric_frames import START, at, jobs, random_jobs, rows
+from tests.metrics.refusals import wrong_messages
 
 
 def waits(*minutes: float, **more: object) -> pd.DataFrame:
     return jobs(runnable_at=at(*[0] * len(minutes)), started_at=at(*minutes), **more)
 
 
-def test_by_hand():
+def test_percentiles_of_two_groups():
     frame = waits(1, 2, 3, 4, 10, queue=list("aaaab"))
     result = metrics.percentiles(frame, by="queue", q=(0.5, 0.75))
     assert result[["queue", "n", "n_censored", "n_negative", "p50_s", "p75_s"]].to_dict("list") == {
@@ -58,19 +58,19 @@ def test_a_censored_row_of_which_no_time_is_known_says_nothing_about_the_curve()
     assert result[["n", "n_censored", "p50_s"]].to_numpy().tolist() == [[3, 1, 120]]
 
 
-@pytest.mark.parametrize(
-    ("metric", "begun", "ended"),
-    [
-        (metrics.dependency_wait, "created_at", "runnable_at"),
-        (metrics.run_time, "started_at", "finished_at"),
-        (metrics.turnaround, "runnable_at", "finished_at"),
-        (metrics.wall_time, "created_at", "finished_at"),
-    ],
-)
-def test_censored_rows_of_each_metric(metric, begun, ended):
-    frame = pd.DataFrame({"type": "script", begun: at(0, 0, None), ended: at(1, None, None)})
-    frame = frame if metric is metrics.run_time else frame.drop(columns="type")
-    assert metrics.percentiles(frame, of=metric)[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]]
+def test_censored_rows_of_each_metric():
+    ends = {
+        metrics.dependency_wait: ("created_at", "runnable_at"),
+        metrics.run_time: ("started_at", "finished_at"),
+        metrics.turnaround: ("runnable_at", "finished_at"),
+        metrics.wall_time: ("created_at", "finished_at"),
+    }
+    found = {}
+    for metric, (begun, ended) in ends.items():
+        frame = pd.DataFrame({"type": "script", begun: at(0, 0, None), ended: at(1, None, None)})
+        frame = frame if metric is metrics.run_time else frame.drop(columns="type")
+        found[metric] = metrics.percentiles(frame, of=metric)[["n", "n_censored"]].to_numpy().tolist()
+    assert found == {metric: [[1, 1]] for metric in ends}
 
 
 @pytest.mark.long
@@ -127,25 +127,20 @@ def test_empty_and_all_null_frames():
 
 
 def test_what_is_refused():
-    frame = waits(1, n=1, queue="a")
-    for arguments, words in (
-        ({"of": "queue"}, "'queue' is str, not timedelta"),
-        ({"of": "nowhere"}, "no column 'nowhere'"),
-        ({"of": lambda rows: rows["n"]}, "not timedelta"),
-        ({"by": "state"}, r"no column 'state'; it comes with ws.builds\(\), ws.jobs\(\) or ws.history\(\)"),
-        ({"by": "n"}, "a column 'n' of its own"),
-        ({"by": lambda rows: 3}, "one value per row"),
-        ({"by": ["queue", "queue"]}, "two keys of the same name"),
-        ({"q": (0.5, 1.0)}, "q=1.0"),
-        ({"q": (0,)}, "q=0"),
-        ({"q": (95,)}, "q=95"),
-        ({"method": "guess"}, "method='guess'"),
-    ):
-        with pytest.raises(BadInput, match=words):
-            metrics.percentiles(frame, **arguments)
+    cases = [
+        ("'queue' is str, not timedelta", {"of": "queue"}), ("no column 'nowhere'", {"of": "nowhere"}),
+        ("not timedelta", {"of": lambda rows: rows["n"]}),
+        ("no column 'state'; it comes with ws.builds(), ws.jobs() or ws.history()", {"by": "state"}),
+        ("a column 'n' of its own", {"by": "n"}), ("one value per row", {"by": lambda rows: 3}),
+        ("two keys of the same name", {"by": ["queue", "queue"]}),
+        ("q=1.0", {"q": (0.5, 1.0)}), ("q=0", {"q": (0,)}), ("q=95", {"q": (95,)}),
+        ("method='guess'", {"method": "guess"}),
+    ]  # fmt: skip
+    call = functools.partial(metrics.percentiles, waits(1, n=1, queue="a"))
+    assert wrong_messages((words, functools.partial(call, **arguments)) for words, arguments in cases) == {}
 
 
-@pytest.mark.parametrize("method", get_args(Method))
+@for_each({method: method for method in get_args(Method)})
 def test_the_method_is_that_of_numpy(method):
     minutes = np.random.default_rng(3).exponential(5, 41).round(3)
     result = metrics.percentiles(waits(*minutes), q=(0.1, 0.62, 0.95), method=method)
@@ -201,8 +196,8 @@ def test_one_row_that_was_seen_for_long_is_no_lower_bound_of_a_percentile():
 
 
 @pytest.mark.parametrize("most", [10_000, 2], ids=["few groups", "many groups"])
-@pytest.mark.parametrize("engine", [*ENGINES, "spark"])
-def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(engine, most, monkeypatch):
+@on_each_engine
+def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(engines: Engines, most, monkeypatch):
     """Waits end and are last seen at quarters of seconds, and seconds in which a row was last seen are rounded down."""
     monkeypatch.setattr(ranks, "_MAX_COUNTED", most)
     monkeypatch.setattr(duckdb_engine, "MAX_IN_MEMORY", 400 * (most == 2))
@@ -214,19 +209,18 @@ def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(
     frame = frame.astype(dict.fromkeys(["runnable_at", "started_at", "fetched_at"], "datetime64[us, UTC]"))
     seconds = (wait.where(is_over, seen.dt.floor("s")) - begun).dt.total_seconds()
     q = (0.3, 0.5, 0.75, 0.9)
-    on_engine = {**ENGINES, "spark": engine_frames.in_spark}[engine]
-    result = metrics.percentiles(on_engine(frame), by="key", q=q)
-    n_bounds = 0
-    for row in result.to_dict("records"):
-        for p in q:
-            bound = np.quantile(seconds[key == row["key"]], p, method="inverted_cdf")
-            if np.isnan(row[f"p{100 * p:g}_s"]):
-                assert row[f"p{100 * p:g}_at_least_s"] == bound
-                n_bounds += 1
-            else:
-                assert np.isnan(row[f"p{100 * p:g}_at_least_s"])
-                assert row[f"p{100 * p:g}_s"] >= bound
-    assert 5 < n_bounds < 18
+    for engine, to in engines.items():
+        n_bounds = 0
+        for row in metrics.percentiles(to(frame), by="key", q=q).to_dict("records"):
+            for p in q:
+                bound = np.quantile(seconds[key == row["key"]], p, method="inverted_cdf")
+                if np.isnan(row[f"p{100 * p:g}_s"]):
+                    assert row[f"p{100 * p:g}_at_least_s"] == bound, engine
+                    n_bounds += 1
+                else:
+                    assert np.isnan(row[f"p{100 * p:g}_at_least_s"]), engine
+                    assert row[f"p{100 * p:g}_s"] >= bound, engine
+        assert 5 < n_bounds < 18, engine
 
 
 WEEKS = pd.Timedelta(7, "D")
@@ -242,27 +236,26 @@ def patients() -> pd.DataFrame:
     return frame.astype(dict.fromkeys(["started_at", "fetched_at"], begun.dtype))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_percentiles_of_a_published_group_with_censored_rows(engine):
-    result = metrics.percentiles(ENGINES[engine](patients()), q=(0.25, 0.5, 0.6))
+@for_each(LOCAL)
+def test_percentiles_of_a_published_group_with_censored_rows(to):
+    result = metrics.percentiles(to(patients()), q=(0.25, 0.5, 0.6))
     weeks = result[["p25_s", "p50_s", "p60_s", "p60_at_least_s"]] / WEEKS.total_seconds()
     assert weeks.fillna(-1).round(6).to_numpy().tolist() == [[13, 23, -1, 19]]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.4])
-def test_intervals_are_those_of_the_definition(engine, share):
+def test_intervals_are_those_of_the_definition(share):
     """Every number computed again by loops, from the definition in the notes of the function."""
     random = np.random.default_rng(8)
     frame = busy_days(random, 12).assign(key=lambda rows: random.integers(0, 6, len(rows)))
     frame = frame.assign(started_at=frame["started_at"].mask(random.random(len(frame)) < share))
-    result = metrics.percentiles(ENGINES[engine](frame), by="key", q=(0.5, 0.9))
-    for (_, group), row in zip(frame.groupby("key"), result.to_dict("records"), strict=True):
-        for p in (0.5, 0.9):
-            expected = by_definition(group, p)
-            own = [row[f"p{100 * p:g}_{end}"] for end in ("low_s", "high_s", "n_effective")]
-            np.testing.assert_allclose(own, expected, rtol=1e-9)
-    assert result["p50_low_s"].notna().any()
+    expected = [by_definition(group, p) for _, group in frame.groupby("key") for p in (0.5, 0.9)]
+    names = [f"p{p}_{end}" for p in (50, 90) for end in ("low_s", "high_s", "n_effective")]
+    for engine, to in LOCAL.items():
+        result = metrics.percentiles(to(frame), by="key", q=(0.5, 0.9))
+        own = result[names].to_numpy().reshape(-1, 3)
+        np.testing.assert_allclose(own, expected, rtol=1e-9, err_msg=engine)
+        assert result["p50_low_s"].notna().any(), engine
 
 
 def busy_days(random, days: int) -> pd.DataFrame:
@@ -313,15 +306,15 @@ def by_definition(group: pd.DataFrame, p: float) -> list[float]:
     return [values[low - 1], values[high], min(n_effective, len(values))]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_no_interval_from_few_spans_of_time_or_without_times(engine):
+@for_each(LOCAL)
+def test_no_interval_from_few_spans_of_time_or_without_times(to):
     frame = busy_days(np.random.default_rng(1), 6)
     columns = ["p50_low_s", "p50_high_s"]
-    assert metrics.percentiles(ENGINES[engine](frame), q=0.5)[columns].notna().all(axis=None)
+    assert metrics.percentiles(to(frame), q=0.5)[columns].notna().all(axis=None)
     at_once = frame.assign(started_at=frame["started_at"] - frame["runnable_at"] + START, runnable_at=START)
-    assert metrics.percentiles(ENGINES[engine](at_once), q=0.5)[columns].isna().all(axis=None)
+    assert metrics.percentiles(to(at_once), q=0.5)[columns].isna().all(axis=None)
     stored = pd.DataFrame({"x_s": (frame["started_at"] - frame["runnable_at"]).dt.total_seconds()})
-    without = metrics.percentiles(ENGINES[engine](stored), of="x_s", q=0.5)
+    without = metrics.percentiles(to(stored), of="x_s", q=0.5)
     assert without["p50_s"].notna().all()
     assert without[[*columns, "p50_n_effective"]].isna().all(axis=None)
     assert "created_at" in without.attrs["why_no_intervals"]

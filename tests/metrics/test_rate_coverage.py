@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from simulated_worlds import START, as_attempts, as_builds, as_executions, coverage, outcomes
 
 from buildframe import metrics
+from tests.metrics.each_case import for_each
+from tests.metrics.simulated_worlds import START, as_attempts, as_builds, as_executions, coverage, outcomes
 
 WORLDS, A_DAY = 400, 15
 CORRELATIONS = [0.0, 0.1]
@@ -24,9 +25,9 @@ def covered(summary: pd.DataFrame, rate: float) -> float:
     return coverage(known["low"], known["high"], rate).covered
 
 
-@pytest.mark.parametrize("correlation", CORRELATIONS)
-@pytest.mark.parametrize("rate", [0.5, 0.75, 0.95, 0.99])
-def test_success_rates(rate, correlation):
+@for_each({f"{rate} {correlation}": (rate, correlation) for rate in (0.5, 0.95, 0.99) for correlation in CORRELATIONS})
+def test_success_rates(case):
+    rate, correlation = case
     summary = metrics.success_rate(as_builds(worlds(rate, correlation, seed=1)), by="world")
     assert covered(summary, rate) >= 0.92
     low, high = metrics.wilson(summary["passed"], summary["n"])
@@ -34,7 +35,7 @@ def test_success_rates(rate, correlation):
         assert covered(summary.assign(low=low, high=high), rate) < 0.9, "builds taken for independent"
 
 
-@pytest.mark.parametrize("correlation", CORRELATIONS)
+@for_each({str(correlation): correlation for correlation in CORRELATIONS})
 def test_retry_rates(correlation):
     summary = metrics.retry_rate(as_executions(worlds(0.05, correlation, seed=2)), by="world")
     assert covered(summary.rename(columns={"executions": "n"}), 0.05) >= 0.92
@@ -64,7 +65,7 @@ def test_every_pass_leaves_an_interval_below_one():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("correlation", CORRELATIONS)
+@for_each({str(correlation): correlation for correlation in CORRELATIONS})
 def test_flake_rates_of_commits(correlation):
     """Commits flip more on some days, as when an agent is overloaded."""
     summary = metrics.flips(as_attempts(worlds(0.1, correlation, seed=6)))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.metrics.replay_frames import START, build, frames, job, seconds
 
 from buildframe import metrics
+from tests.metrics.each_case import for_each
+from tests.metrics.replay_frames import START, build, frames, job, seconds
 
 Row = dict[str, Any]
 FREE = {"agents": float("inf")}
@@ -73,7 +74,7 @@ def test_retries_keep_their_outcome_and_delay() -> None:
     assert seconds(builds, "finished") == {"b": (50,)}
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@for_each({"waits for the build": False, "does not wait": True})
 def test_a_triggered_build_moves_with_its_trigger_job_which_may_end_with_it(is_async: bool) -> None:
     builds = [build(finished=53 if not is_async else 23), build("child", 22, 52, pipeline="docs")]
     jobs = [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests import worlds
-from tests.metrics import reruns, true_dependencies
 
 from buildframe import metrics
+from tests import worlds
+from tests.metrics import reruns, true_dependencies
 
 
 @pytest.mark.long

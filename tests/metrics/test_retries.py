@@ -9,12 +9,13 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import at
-from tests.metrics.engine_frames import ENGINES
 
-from buildframe.errors import BadInput
 from buildframe.metrics.attempts import retry_rate
 from buildframe.metrics.retries import with_retries
+from tests.metrics.each_case import for_each
+from tests.metrics.local_engines import LOCAL
+from tests.metrics.metric_frames import at
+from tests.metrics.refusals import columns_not_named, message_of
 
 TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "retry_source", "queue")
 COUNTS = ["executions", "retried", "retried_passed", "automatic", "manual", "of_unknown_kind"]
@@ -34,7 +35,7 @@ def source(id: str, kind: str | None) -> str:
     return json.dumps({"job_id": id, "retry_type": kind})
 
 
-def test_by_hand():
+def test_retries_by_what_happened_to_each_job():
     frame = attempts(
         {"id": "a", "state": "failed", "retried": True, "retried_in_job_id": "b"},
         {"id": "b", "retry_source": source("a", "automatic")},
@@ -63,36 +64,34 @@ SHAPES: dict[str, Callable[[str], tuple[dict[str, object], dict[str, object]]]] 
 }
 """What the retried and the new attempt say, by the shape in which a service sends it."""
 
-WAYS = [lambda frame: frame, *ENGINES.values()]
 
-
-def retried_in(shape: str, kinds: list[str]) -> pd.DataFrame:
+def retried_in(shape: str, kinds: list[str]) -> list[dict[str, object]]:
+    """Attempts of a queue that is called like the shape, newest first."""
     jobs: list[dict[str, object]] = []
     for i, kind in enumerate(kinds):
+        old, new = f"{shape} {i}", f"{shape} {i} again"
         first, again = SHAPES[shape](kind)
         if "retry_source" in again:
-            again["retry_source"] = str(again["retry_source"]).replace('"first"', f'"first {i}"')
-        jobs += [{"id": f"first {i}", "state": "failed", "retried": True, "retried_in_job_id": f"again {i}"} | first]
-        jobs += [{"id": f"again {i}"} | again]
-    return attempts(*reversed(jobs))
+            again["retry_source"] = str(again["retry_source"]).replace('"first"', f'"{old}"')
+        jobs += [{"id": old, "state": "failed", "retried": True, "retried_in_job_id": new} | first, {"id": new} | again]
+    return [{"queue": shape} | job for job in reversed(jobs)]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("way", WAYS)
-def test_forty_automatic_and_twenty_manual_retries_in_each_shape(way, shape):
-    frame = retried_in(shape, ["automatic"] * 40 + ["manual"] * 20)
-    assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[120, 60, 0, 40, 20, 0]]
+@for_each(LOCAL)
+def test_four_automatic_and_two_manual_retries_in_each_shape(to):
+    frame = attempts(*(job for shape in SHAPES for job in retried_in(shape, ["automatic"] * 4 + ["manual"] * 2)))
     named = with_retries(frame)[["retry_of_job_id", "retry_of_type"]].assign(retry_type=None, retry_source=None)
     fetched = frame.assign(**named.astype("str"))
-    assert retry_rate(way(fetched))[COUNTS].to_numpy().tolist() == [[120, 60, 0, 40, 20, 0]], "as fetched"
+    for rows in (frame, fetched):
+        counts = retry_rate(to(rows), by="queue").set_index("queue")[COUNTS]
+        assert counts.T.to_dict("list") == {shape: [12, 6, 0, 4, 2, 0] for shape in SHAPES}
     unlinked = fetched.assign(retried_in_job_id=pd.Series(None, frame.index, dtype="str"))
-    assert retry_rate(way(unlinked))[["automatic", "manual"]].to_numpy().tolist() == [[40, 20]], (
-        "retried, nobody knows in which job"
-    )
+    counts = retry_rate(to(unlinked), by="queue").set_index("queue")[["automatic", "manual"]]
+    assert counts.T.to_dict("list") == {shape: [4, 2] for shape in SHAPES}, "retried, nobody knows in which job"
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_kind_performed_on_a_job_says_nothing_about_its_origin(way):
+@for_each(LOCAL)
+def test_the_kind_performed_on_a_job_says_nothing_about_its_origin(to):
     frame = attempts(
         {"id": "a", "retried": True, "retried_in_job_id": "b", "retry_type": "automatic"},
         {"id": "b", "retried": True, "retried_in_job_id": "c", "retry_type": "manual"},
@@ -100,7 +99,7 @@ def test_the_kind_performed_on_a_job_says_nothing_about_its_origin(way):
     )
     assert with_retries(frame)["retry_of_type"].fillna("none").tolist() == ["none", "automatic", "manual"]
     assert with_retries(frame)["retry_of_job_id"].fillna("none").tolist() == ["none", "a", "b"]
-    assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[3, 2, 2, 1, 1, 0]]
+    assert retry_rate(to(frame))[COUNTS].to_numpy().tolist() == [[3, 2, 2, 1, 1, 0]]
 
 
 def test_retry_sources_may_be_dicts():
@@ -123,14 +122,14 @@ def test_a_retry_counts_in_the_group_of_the_job_that_was_retried():
     assert result.loc[2, ["rate", "low", "high", "automatic_rate", "manual_rate"]].isna().all()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_job_that_is_there_twice_takes_the_place_once(way):
+@for_each(LOCAL)
+def test_a_job_that_is_there_twice_takes_the_place_once(to):
     frame = attempts(
         {"id": "a", "retried": True, "retried_in_job_id": "b"},
         {"id": "b", "retry_source": source("a", "manual")},
         {"id": "b", "retry_source": source("a", "manual")},
     )
-    assert retry_rate(way(frame))[COUNTS].to_numpy().tolist() == [[3, 1, 1, 0, 1, 0]]
+    assert retry_rate(to(frame))[COUNTS].to_numpy().tolist() == [[3, 1, 1, 0, 1, 0]]
 
 
 def test_dtypes_hold_whatever_the_rows():
@@ -146,19 +145,19 @@ def test_dtypes_hold_whatever_the_rows():
         assert retry_rate(untyped)["executions"].sum() == 0
 
 
-@pytest.mark.parametrize("names", [["retried_in_job_id"], ["retry_source"], ["retried_in_job_id", "retry_source"]])
-def test_columns_of_nulls_have_no_type_in_polars(names):
+def test_columns_of_nulls_have_no_type_in_polars():
     frame = pl.from_pandas(attempts({"id": "a", "retried": True}, {"id": "b", "retry_source": source("a", "manual")}))
-    result = retry_rate(frame.with_columns(**dict.fromkeys(names, pl.lit(None))))
-    assert result[COUNTS].to_numpy().tolist() == [[2, 1, 1, 0, 0, 1]]
+    for names in (["retried_in_job_id"], ["retry_source"], ["retried_in_job_id", "retry_source"]):
+        result = retry_rate(frame.with_columns(**dict.fromkeys(names, pl.lit(None))))
+        assert result[COUNTS].to_numpy().tolist() == [[2, 1, 1, 0, 0, 1]], names
 
 
-@pytest.mark.parametrize("name", ["id", "type", "state", "started_at", "retried", "retried_in_job_id", "retry_of_type"])
-def test_missing_columns_are_named(name):
-    for engine in WAYS:
-        missing = ["retry_type", "retry_source"] if name == "retry_of_type" else [name]
-        with pytest.raises(BadInput, match=f"no column '{name}'"):
-            retry_rate(engine(attempts({"id": "a"}).drop(columns=missing)))
+@for_each(LOCAL)
+def test_missing_columns_are_named(to):
+    names = ["id", "type", "state", "started_at", "retried", "retried_in_job_id"]
+    assert columns_not_named(lambda frame: retry_rate(to(frame)), attempts({"id": "a"}), names) == set()
+    without = attempts({"id": "a"}).drop(columns=["retry_type", "retry_source"])
+    assert "no column 'retry_of_type'" in message_of(retry_rate, to(without))
 
 
 one = st.fixed_dictionaries(
@@ -195,7 +194,7 @@ def naive(drawn: list[dict[str, object]]) -> dict[object, list[int]]:
 
 @pytest.mark.long
 @settings(max_examples=40, deadline=None)
-@given(many, st.sampled_from([lambda frame: frame, *ENGINES.values()]), st.randoms(use_true_random=False))
+@given(many, st.sampled_from([*LOCAL.values()]), st.randoms(use_true_random=False))
 def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, engine, random):
     result = retry_rate(engine(attempts(*random.sample(drawn, len(drawn)))), by="queue")
     found = {None if pd.isna(row[0]) else row[0]: list(row[1:7]) for row in result.itertuples(index=False)}

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.metrics import true_dependencies
-from tests.metrics.test_time_ledger import block, frames, job
 
 from buildframe import metrics
 from buildframe.metrics import predecessors
 from buildframe.metrics.engines.rows import GROUP
+from tests.metrics import true_dependencies
+from tests.metrics.test_time_ledger import block, frames, job
 
 SEEDS = (1, 2, 3)
 

@@ -8,15 +8,15 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.documented.test_documented_responses import service
-from tests.metrics.random_frames import jobs_of
 
 import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.formatting import label_jobs, label_steps
+from tests.documented.test_documented_responses import service
+from tests.metrics.random_frames import jobs_of
 
 TEXTS = ("id", "build_id", "step_key", "name", "group_key", "command", "step_id", "matrix", "retried_in_job_id",
          "retry_source")  # fmt: skip
@@ -38,63 +38,62 @@ def shard(name: str, index: int | None, total: int | None) -> dict[str, Any]:
     return {"name": name, "parallel_group_index": index, "parallel_group_total": total}
 
 
-@pytest.mark.parametrize(
-    ("job", "step"),
-    [
-        ({"step_key": "unit", "name": ":x: Unit 1/2", "group_key": "g", "command": "make"}, "unit"),
-        ({"step_key": " ", "name": ":linux:  Test", "command": "make"}, ":linux: Test"),
-        ({"name": "Test", "group_key": "backend"}, "Test (backend)"),
-        ({"name": "", "command": "make  test\nmake lint"}, "make test make lint"),
-        ({"command": "x" * 61}, "x" * 59 + "…"),
-        ({"group_key": "backend"}, None),
-        # Only the own number of a parallel job is removed.
-        (shard(":rspec: RSpec 3/10", 2, 10), ":rspec: RSpec"),
-        (shard("RSpec (3 of 10)", 2, 10), "RSpec"),
-        (shard("RSpec - 10/10 on linux", 9, 10), "RSpec on linux"),
-        (shard("RSpec 0/10 :ruby:", 0, 10), "RSpec :ruby:"),
-        (shard("RSpec [shard 3/10]", None, 10), "RSpec"),
-        (shard("RSpec #3", 2, 10), "RSpec"),
-        (shard("RSpec: part 3", 2, 10), "RSpec"),
-        (shard(":rspec: 3/10", 2, 10), ":rspec:"),
-        (shard("3/10", 2, 10), "3/10"),
-        (shard("RSpec 3/10", None, None), "RSpec 3/10"),
-        (shard("iOS 17/18", 0, 2), "iOS 17/18"),
-        (shard("RSpec 3/10", 5, 10), "RSpec 3/10"),
-        (shard("RSpec #3", 7, 10), "RSpec #3"),
-        (shard("Python 3", 2, 10), "Python 3"),
-        (shard("C#3", 2, 10), "C#3"),
-        (shard("deploy 10:30:15", 14, 30), "deploy 10:30:15"),
-        # A value of the matrix becomes its placeholder.
-        ({"name": "Test 3.10 on linux", "matrix": '{"os":"linux","py":"3.10"}'}, "Test {{matrix.py}} on {{matrix.os}}"),
-        ({"command": "make a", "matrix": '{"matrix":"a"}'}, "make {{matrix}}"),
-        ({"name": "Test 13.1", "matrix": '{"py":"3.1"}'}, "Test 13.1"),
-        ({"name": "Test a", "matrix": "no JSON"}, "Test a"),
-    ],
-)
-def test_the_step_of_a_job_alone(job: dict[str, Any], step: str | None) -> None:
-    (found,) = steps_of(job)
-    assert found == step if step is not None else pd.isna(found)
+ALONE: list[tuple[dict[str, Any], str | None]] = [
+    ({"step_key": "unit", "name": ":x: Unit 1/2", "group_key": "g", "command": "make"}, "unit"),
+    ({"step_key": " ", "name": ":linux:  Test", "command": "make"}, ":linux: Test"),
+    ({"name": "Test", "group_key": "backend"}, "Test (backend)"),
+    ({"name": "", "command": "make  test\nmake lint"}, "make test make lint"),
+    ({"command": "x" * 61}, "x" * 59 + "…"),
+    ({"group_key": "backend"}, None),
+    # Only the own number of a parallel job is removed.
+    (shard(":rspec: RSpec 3/10", 2, 10), ":rspec: RSpec"),
+    (shard("RSpec (3 of 10)", 2, 10), "RSpec"),
+    (shard("RSpec - 10/10 on linux", 9, 10), "RSpec on linux"),
+    (shard("RSpec 0/10 :ruby:", 0, 10), "RSpec :ruby:"),
+    (shard("RSpec [shard 3/10]", None, 10), "RSpec"),
+    (shard("RSpec #3", 2, 10), "RSpec"),
+    (shard("RSpec: part 3", 2, 10), "RSpec"),
+    (shard(":rspec: 3/10", 2, 10), ":rspec:"),
+    (shard("3/10", 2, 10), "3/10"),
+    (shard("RSpec 3/10", None, None), "RSpec 3/10"),
+    (shard("iOS 17/18", 0, 2), "iOS 17/18"),
+    (shard("RSpec 3/10", 5, 10), "RSpec 3/10"),
+    (shard("RSpec #3", 7, 10), "RSpec #3"),
+    (shard("Python 3", 2, 10), "Python 3"),
+    (shard("C#3", 2, 10), "C#3"),
+    (shard("deploy 10:30:15", 14, 30), "deploy 10:30:15"),
+    # A value of the matrix becomes its placeholder.
+    ({"name": "Test 3.10 on linux", "matrix": '{"os":"linux","py":"3.10"}'}, "Test {{matrix.py}} on {{matrix.os}}"),
+    ({"command": "make a", "matrix": '{"matrix":"a"}'}, "make {{matrix}}"),
+    ({"name": "Test 13.1", "matrix": '{"py":"3.1"}'}, "Test 13.1"),
+    ({"name": "Test a", "matrix": "no JSON"}, "Test a"),
+]
 
 
-@pytest.mark.parametrize("with_ids", [True, False])
-@pytest.mark.parametrize(
-    ("jobs", "steps"),
-    [
-        ([{"name": "Test", "command": "a"}, {"name": "Test", "command": "b"}], ["Test (a)", "Test (b)"]),
-        ([{"name": "Test", "command": "a"}, {"name": "Test", "command": "a"}], ["Test #1", "Test #2"]),
-        ([{"name": "Test", "command": "a"}, {"name": "Test"}], ["Test #1", "Test #2"]),
-        ([{"command": "a"}, {"command": "a"}], ["a #1", "a #2"]),
-        ([{"name": "Test"}, {"name": "Test"}, {"name": "Test #1"}], ["Test #2", "Test #3", "Test #1"]),
-        ([{"name": "x", "command": "a"}, {"name": "x", "command": "b"}, {"name": "x (a)"}], ["x #1", "x #2", "x (a)"]),
-        ([{"name": "Test"}, {"step_key": "Test"}], ["Test #1", "Test #2"]),
-        ([{"name": "Test"}, {"name": "Test", "build_id": "c"}], ["Test", "Test"]),
-    ],
-)
-def test_steps_of_a_build_are_reported_apart_by_commands_or_order(
-    jobs: list[dict[str, Any]], steps: list[str], with_ids: bool
-) -> None:
-    ids = [{"step_id": f"s{k}"} if with_ids else {} for k in range(len(jobs))]
-    assert steps_of(*(job | step_id for job, step_id in zip(jobs, ids, strict=True))) == steps
+def test_the_step_of_a_job_alone() -> None:
+    found = steps_of(*(job | {"build_id": f"b{k}"} for k, (job, _) in enumerate(ALONE)))
+    assert [None if pd.isna(step) else step for step in found] == [step for _, step in ALONE]
+
+
+APART: list[tuple[list[dict[str, Any]], list[str]]] = [
+    ([{"name": "Test", "command": "a"}, {"name": "Test", "command": "b"}], ["Test (a)", "Test (b)"]),
+    ([{"name": "Test", "command": "a"}, {"name": "Test", "command": "a"}], ["Test #1", "Test #2"]),
+    ([{"name": "Test", "command": "a"}, {"name": "Test"}], ["Test #1", "Test #2"]),
+    ([{"command": "a"}, {"command": "a"}], ["a #1", "a #2"]),
+    ([{"name": "Test"}, {"name": "Test"}, {"name": "Test #1"}], ["Test #2", "Test #3", "Test #1"]),
+    ([{"name": "x", "command": "a"}, {"name": "x", "command": "b"}, {"name": "x (a)"}], ["x #1", "x #2", "x (a)"]),
+    ([{"name": "Test"}, {"step_key": "Test"}], ["Test #1", "Test #2"]),
+    ([{"name": "Test"}, {"name": "Test", "build_id": "c"}], ["Test", "Test"]),
+]
+
+
+def test_steps_of_a_build_are_reported_apart_by_commands_or_order() -> None:
+    for with_ids in (True, False):
+        found = []
+        for jobs, _ in APART:
+            ids = [{"step_id": f"s{k}"} if with_ids else {} for k in range(len(jobs))]
+            found.append((jobs, steps_of(*(job | step_id for job, step_id in zip(jobs, ids, strict=True)))))
+        assert found == APART, with_ids
 
 
 def test_parallel_and_matrix_jobs_and_attempts_are_one_step() -> None:
@@ -151,6 +150,7 @@ JOBS = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=25)
 @given(st.lists(st.lists(JOBS, max_size=5), min_size=1, max_size=4), st.randoms())
 def test_a_step_depends_on_its_build_alone(builds: list[list[dict[str, Any]]], random: Any) -> None:
     jobs = [
@@ -203,25 +203,24 @@ def flips_of(*jobs: dict[str, Any], with_ids: bool) -> pd.DataFrame:
         return metrics.flips(ci.jobs(include_retried_jobs=True, progress=False)).sort_values("step")
 
 
+PAIRS: list[tuple[list[dict[str, Any]], list[str]]] = [
+    ([{"name": ":linux: Test"}, {"name": ":windows: Test"}], [":linux: Test", ":windows: Test"]),
+    ([{"name": "Test", "group_key": "a"}, {"name": "Test", "group_key": "b"}], ["Test (a)", "Test (b)"]),
+    ([{"name": "Test", "command": "make"}, {"name": "Test", "command": "make"}], ["Test #1", "Test #2"]),
+    ([{"command": "make a"}, {"command": "make b"}], ["make a", "make b"]),
+    ([{"name": "Test", "command": "a"}, {"name": "Test", "command": "b"}], ["Test (a)", "Test (b)"]),
+    ([{"name": "Test (1/2)"}, {"name": "Test (2/2)"}], ["Test (1/2)", "Test (2/2)"]),
+]
+
+
 @pytest.mark.parametrize("with_ids", [True, False])
-@pytest.mark.parametrize(
-    ("first", "second", "steps"),
-    [
-        ({"name": ":linux: Test"}, {"name": ":windows: Test"}, [":linux: Test", ":windows: Test"]),
-        ({"name": "Test", "group_key": "a"}, {"name": "Test", "group_key": "b"}, ["Test (a)", "Test (b)"]),
-        ({"name": "Test", "command": "make"}, {"name": "Test", "command": "make"}, ["Test #1", "Test #2"]),
-        ({"command": "make a"}, {"command": "make b"}, ["make a", "make b"]),
-        ({"name": "Test", "command": "a"}, {"name": "Test", "command": "b"}, ["Test (a)", "Test (b)"]),
-        ({"name": "Test (1/2)"}, {"name": "Test (2/2)"}, ["Test (1/2)", "Test (2/2)"]),
-    ],
-)
-def test_one_that_passes_and_one_that_fails_are_not_flaky(
-    first: dict[str, Any], second: dict[str, Any], steps: list[str], with_ids: bool
-) -> None:
-    ranked = flips_of(first, second, with_ids=with_ids)
-    assert ranked["step"].tolist() == steps
-    assert ranked["flaky"].tolist() == [0, 0]
-    assert ranked["commits"].tolist() == [12, 12]
+def test_one_that_passes_and_one_that_fails_are_not_flaky(with_ids: bool) -> None:
+    found = []
+    for pair, _ in PAIRS:
+        ranked = flips_of(*pair, with_ids=with_ids)
+        found.append((pair, ranked["step"].tolist()))
+        assert ranked[["flaky", "commits"]].to_numpy().tolist() == [[0, 12], [0, 12]], pair
+    assert found == PAIRS
 
 
 def test_attempts_of_one_step_are_flaky() -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import CensoredData, ecdf
-from test_percentiles import ENGINES, WEEKS, busy_days, patients
 
 from buildframe import metrics
-from buildframe.errors import BadInput
+from tests.metrics.each_case import for_each
+from tests.metrics.local_engines import LOCAL
+from tests.metrics.refusals import message_of, wrong_messages
+from tests.metrics.test_percentiles import WEEKS, busy_days, patients
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_published_curve(engine: str) -> None:
+@for_each(LOCAL)
+def test_a_published_curve(to: Any) -> None:
     """Freireich, E. J., et al. (1963). Blood 21, 699-716: 21 patients with 6-MP."""
-    curve = metrics.survival(ENGINES[engine](patients()))
+    curve = metrics.survival(to(patients()))
     curve = curve.assign(week=(curve["after_s"] // WEEKS.total_seconds()).astype(int)).set_index("week")
     ended = curve[curve["n_ended"] > 0]
     assert ended["share"].round(3).tolist() == [0.857, 0.807, 0.753, 0.690, 0.627, 0.538, 0.448]
@@ -26,7 +29,7 @@ def test_a_published_curve(engine: str) -> None:
     assert curve.loc[[6, 32], "n_censored"].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("points", [3, 40, 1000])
+@for_each({"3 points": 3, "40 points": 40, "all points": 1000})
 def test_points_lie_on_the_curve_of_scipy(points: int) -> None:
     random = np.random.default_rng(2)
     frame = busy_days(random, 10)
@@ -60,6 +63,7 @@ def test_intervals_of_dependent_rows_are_wider_than_greenwoods() -> None:
     assert width > 2 * apart
 
 
+@pytest.mark.long
 def test_the_interval_covers_the_true_share() -> None:
     """With days that differ, 300 worlds in one frame; the waits have a lognormal distribution."""
     from scipy.special import ndtr
@@ -80,35 +84,31 @@ def test_the_interval_covers_the_true_share() -> None:
     assert ((curves["low"] <= truth) & (truth <= curves["high"])).mean() > 0.92
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_frames_without_rows_times_or_intervals(engine: str) -> None:
-    convert: Any = ENGINES[engine]
-    full = metrics.survival(convert(patients()))
-    empty = metrics.survival(convert(patients().iloc[:0]))
+@for_each(LOCAL)
+def test_frames_without_rows_times_or_intervals(to: Any) -> None:
+    full = metrics.survival(to(patients()))
+    empty = metrics.survival(to(patients().iloc[:0]))
     assert empty.empty
     assert empty.dtypes.equals(full.dtypes)
-    stored = metrics.survival(convert(pd.DataFrame({"x_s": [1.0, 2.0, 3.5]})), of="x_s")
+    stored = metrics.survival(to(pd.DataFrame({"x_s": [1.0, 2.0, 3.5]})), of="x_s")
     assert stored[["after_s", "n_at_risk"]].to_numpy().tolist() == [[2, 2], [3, 1], [4, 0]]
     assert stored[["low", "high"]].isna().all(axis=None)
     assert "no column 'created_at'" in stored.attrs["why_no_intervals"]
 
 
-def test_too_few_points_are_refused() -> None:
-    with pytest.raises(BadInput, match="points=1"):
-        metrics.survival(patients(), points=1)
+def test_points_are_a_whole_number_of_at_least_2() -> None:
+    frame = patients()
+    assert wrong_messages(
+        (f"points={points!r} is not a whole number of at least 2", partial(metrics.survival, frame, points=points))
+        for points in (1, 2.5, "a", True)
+    ) == {}  # fmt: skip
 
 
-@pytest.mark.parametrize("points", [2.5, "a", True])
-def test_points_are_a_whole_number(points: Any) -> None:
-    with pytest.raises(BadInput, match=f"points={points!r} is not a whole number of at least 2"):
-        metrics.survival(patients(), points=points)
-
-
-@pytest.mark.parametrize("of", [metrics.survival, metrics.percentiles, metrics.trend])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_infinite_durations_are_refused(engine: str, of: Any) -> None:
+@for_each(LOCAL)
+def test_infinite_durations_are_refused(to: Any) -> None:
     created = pd.date_range("2026-10-01", periods=20, freq="D", tz="UTC").astype("datetime64[us, UTC]")
     frame = pd.DataFrame({"created_at": created, "fetched_at": created, "taken_s": np.r_[np.inf, np.arange(19.0)]})
-    with pytest.raises(BadInput, match="infinite values"):
-        of(ENGINES[engine](frame), "taken_s")
-    assert len(of(ENGINES[engine](frame.assign(taken_s=frame["taken_s"].replace(np.inf, np.nan))), "taken_s"))
+    finite = frame.assign(taken_s=frame["taken_s"].replace(np.inf, np.nan))
+    for summary in (metrics.survival, metrics.percentiles, metrics.trend):
+        assert "infinite values" in message_of(summary, to(frame), "taken_s"), summary
+        assert len(summary(to(finite), "taken_s"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from metric_frames import START, UTC
-from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.time_spans import SpanSums, sum_by_span
+from tests.metrics.each_case import for_each
+from tests.metrics.local_engines import LOCAL
+from tests.metrics.metric_frames import START, UTC
 
 COUNTS = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
 
@@ -60,16 +61,20 @@ def naive_spans(frame: pd.DataFrame, state: str) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values()])
-def test_spans_by_definition_on_every_engine(engine):
+def test_spans_by_definition_on_every_engine():
     frame = mixed()
-    sums = spans_of(engine(frame))
-    for place, name in enumerate(sums.groups.keys["pipeline"]):
-        own = frame[frame["pipeline"] == name]
-        for state in COUNTS:
-            assert sums.groups.sums[state].iloc[place] == (own["state"] == state).sum()
-            if name != "few":  # too few for an interval
-                assert sums.spans[state][place].tolist() == naive_spans(own, state)
+    names = [name for name in frame["pipeline"].unique() if name != "few"]  # too few for an interval
+    own = {name: frame[frame["pipeline"] == name] for name in names}
+    expected = {(name, state): naive_spans(own[name], state) for name in names for state in COUNTS}
+    totals = frame.groupby("pipeline")["state"].value_counts()
+    for engine, to in LOCAL.items():
+        sums = spans_of(to(frame))
+        places = {name: place for place, name in enumerate(sums.groups.keys["pipeline"])}
+        found = {(name, state): sums.spans[state][places[name]].tolist() for name, state in expected}
+        assert found == expected, engine
+        counted = {(name, state): sums.groups.sums[state].iloc[place] for name, place in places.items()
+                   for state in COUNTS}  # fmt: skip
+        assert counted == {key: totals.get(key, 0) for key in counted}, engine
 
 
 def test_other_rows_of_the_frame_change_no_spans():
@@ -88,12 +93,11 @@ def test_spans_differ_in_length_by_a_quarter_at_most():
     assert lengths.max() / lengths.min() < 1.4
 
 
-@pytest.mark.parametrize("freq", ["1D", "1h", "W-MON"])
-@pytest.mark.parametrize("engine", [lambda frame: frame, *ENGINES.values()])
-def test_a_bucket_has_the_rate_and_the_interval_that_its_builds_have_alone(engine, freq):
+@for_each({"days": "1D", "hours": "1h", "weeks": "W-MON"})
+def test_a_bucket_has_the_rate_and_the_interval_that_its_builds_have_alone(freq):
     """But for the cells of which its spans are made."""
     frame = builds(np.sort(np.random.default_rng(2).random(3000) * 86_400 * 20))
-    trend = metrics.success_trend(engine(frame), freq=freq, tz="Europe/Berlin").dropna(subset="rate")
+    trend = metrics.success_trend(frame, freq=freq, tz="Europe/Berlin").dropna(subset="rate")
     starts = trend["bucket"].dt.tz_convert("UTC")
     n = trend["n"].to_numpy(float)
     assert trend["n"].sum() == frame["state"].isin(COUNTS).sum()
@@ -104,6 +108,9 @@ def test_a_bucket_has_the_rate_and_the_interval_that_its_builds_have_alone(engin
         alone = metrics.success_rate(own).iloc[0]
         assert (row.passed, row.failed, row.rate) == (alone["passed"], alone["failed"], alone["rate"])
         assert row.n_effective == pytest.approx(alone["n_effective"], rel=0.6)
+    for name in ("polars, lazy", "duckdb"):
+        found = metrics.success_trend(LOCAL[name](frame), freq=freq, tz="Europe/Berlin").dropna(subset="rate")
+        pd.testing.assert_frame_equal(found, trend, obj=name)
 
 
 def test_rows_without_a_time_count_in_rates_only():

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import functools
+
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import UTC, at
-from tests.metrics.engine_frames import ENGINES
 
 from buildframe import metrics
-from buildframe.errors import BadInput
+from tests.metrics.each_case import for_each
+from tests.metrics.local_engines import LOCAL
+from tests.metrics.metric_frames import UTC, at
+from tests.metrics.refusals import columns_not_named, wrong_messages
 
 
 def builds(created: list[str], fetched: str | None = "2026-12-31", minutes: float = 1) -> pd.DataFrame:
@@ -19,7 +22,7 @@ def builds(created: list[str], fetched: str | None = "2026-12-31", minutes: floa
     )
 
 
-def test_days_by_hand():
+def test_three_days_of_builds():
     frame = builds(["2026-03-01T00:00", "2026-03-01T23:59:59.999999", "2026-03-03T12:00"], fetched="2026-03-03T13:00")
     frame.loc[2, "finished_at"] = pd.NaT
     result = metrics.trend(frame)
@@ -38,13 +41,10 @@ def test_days_by_hand():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("fetched", "partial"), [("2026-03-01T23:59:59", True), ("2026-03-02", False)])
-def test_a_bucket_is_partial_until_it_is_over(fetched, partial):
-    assert metrics.trend(builds(["2026-03-01T10:00"], fetched))["partial"].tolist() == [partial]
-
-
-def test_partial_is_unknown_without_a_time_of_fetching():
-    assert metrics.trend(builds(["2026-03-01"], None))["partial"].isna().all()
+def test_a_bucket_is_partial_until_it_is_over():
+    fetched = {"2026-03-01T23:59:59": [True], "2026-03-02": [False]}
+    assert {at: metrics.trend(builds(["2026-03-01T10:00"], at))["partial"].tolist() for at in fetched} == fetched
+    assert metrics.trend(builds(["2026-03-01"], None))["partial"].isna().all(), "nobody knows when it was fetched"
 
 
 def test_days_of_clock_change_have_23_and_25_hours():
@@ -62,14 +62,14 @@ def test_the_zone_decides_the_day():
     assert str(berlin["bucket"].dtype) == "datetime64[us, Europe/Berlin]"
 
 
-@pytest.mark.parametrize("tz", ["America/Havana", "Asia/Beirut", "America/Sao_Paulo"])
-def test_zones_whose_clocks_change_at_midnight(tz):
+def test_zones_whose_clocks_change_at_midnight():
     """Bucket sizes of 2018 there: one day of 23 hours, one of 25, and no row lost."""
     frame = builds([str(stamp) for stamp in pd.date_range("2018-01-01", "2018-12-31", freq="5h", tz="UTC")])
-    result = metrics.trend(frame, tz=tz)
-    sizes = result["bucket"].diff().dropna() / pd.Timedelta(1, "h")
-    assert sorted(sizes.unique()) == [23, 24, 25]
-    assert result["n"].sum() == len(frame)
+    for tz in ("America/Havana", "Asia/Beirut", "America/Sao_Paulo"):
+        result = metrics.trend(frame, tz=tz)
+        sizes = result["bucket"].diff().dropna() / pd.Timedelta(1, "h")
+        assert sorted(sizes.unique()) == [23, 24, 25], tz
+        assert result["n"].sum() == len(frame), tz
 
 
 def test_a_day_begins_at_the_first_of_two_midnights():
@@ -77,21 +77,16 @@ def test_a_day_begins_at_the_first_of_two_midnights():
     assert days.dt.tz_convert("UTC").dt.hour.tolist() == [4, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("freq", "first"),
-    [
-        ("1h", "2026-03-11T10:00"),
-        ("6h", "2026-03-11T06:00"),
-        ("W-MON", "2026-03-09"),
-        ("MS", "2026-03-01"),
-        ("QS", "2026-01-01"),
-    ],
-)
-def test_other_buckets_hold_their_rows(freq, first):
-    frame = builds(["2026-03-11T10:30"])
-    result = metrics.trend(frame, freq=freq)
-    holding = result[result["n"] == 1]
-    assert holding["bucket"].tolist() == [pd.Timestamp(first, tz="UTC")]
+def test_other_buckets_hold_their_rows():
+    first = {
+        "1h": "2026-03-11T10:00", "6h": "2026-03-11T06:00", "W-MON": "2026-03-09", "MS": "2026-03-01",
+        "QS": "2026-01-01",
+    }  # fmt: skip
+    found = {}
+    for freq in first:
+        result = metrics.trend(builds(["2026-03-11T10:30"]), freq=freq)
+        found[freq] = result.loc[result["n"] == 1, "bucket"].tolist()
+    assert found == {freq: [pd.Timestamp(at, tz="UTC")] for freq, at in first.items()}
 
 
 def test_by_another_time_and_metric():
@@ -102,24 +97,22 @@ def test_by_another_time_and_metric():
     assert metrics.trend(frame.assign(started_at=at(None)), of=metrics.queue_time, at="started_at").empty
 
 
-@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
-def test_of_a_column_whose_censoring_is_unknown(engine):
+@for_each(LOCAL)
+def test_of_a_column_whose_censoring_is_unknown(to):
     frame = builds(["2026-03-01", "2026-03-01", "2026-03-03"]).assign(some_s=[1.0, None, 3.0])
-    result = metrics.trend(ENGINES.get(engine, lambda same: same)(frame), of="some_s")
+    result = metrics.trend(to(frame), of="some_s")
     assert result["n"].tolist() == [1, 0, 1]
     assert result["n_negative"].tolist() == [0, 0, 0]
     assert result["n_censored"].isna().all()
     assert str(result["n_censored"].dtype) == "Int64"
-    assert metrics.trend(frame.iloc[:0], of="some_s").dtypes.equals(result.dtypes)
-    waits = frame["finished_at"] - frame["created_at"]
-    assert metrics.trend(frame.assign(waits=waits), of="waits", q=0.5)["n_censored"].isna().all()
+    assert metrics.trend(to(frame.iloc[:0]), of="some_s").dtypes.equals(result.dtypes)
 
 
-@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
-def test_groups_have_the_buckets_of_all_rows(engine):
+@for_each(LOCAL)
+def test_groups_have_the_buckets_of_all_rows(to):
     frame = builds(["2026-03-01", "2026-03-01T12:00", "2026-03-03", "2026-03-02"], fetched="2026-03-03T12:00")
     frame = frame.assign(pipeline=["web", "web", "web", None])
-    result = metrics.trend(ENGINES.get(engine, lambda same: same)(frame), by="pipeline", q=0.5)
+    result = metrics.trend(to(frame), by="pipeline", q=0.5)
     assert result.columns[:3].tolist() == ["pipeline", "bucket", "n"]
     assert result["pipeline"].fillna("none").tolist() == ["web"] * 3 + ["none"] * 3
     assert result["bucket"].dt.day.tolist() == [1, 2, 3] * 2
@@ -148,16 +141,14 @@ def test_empty():
         assert metrics.trend(frame.iloc[:0], tz=tz).empty
 
 
-@pytest.mark.parametrize("arguments", [{"tz": "Mars/Olympus"}, {"freq": "ME"}, {"freq": "fortnight"}, {"freq": "-1D"}])
-def test_what_is_refused(arguments):
-    with pytest.raises(BadInput, match=next(iter(arguments))):
-        metrics.trend(builds(["2026-03-01"]), **arguments)
-
-
-@pytest.mark.parametrize("name", ["created_at", "finished_at", "fetched_at"])
-def test_missing_columns_are_named(name):
-    with pytest.raises(BadInput, match=name):
-        metrics.trend(builds(["2026-03-01"]).drop(columns=name))
+def test_what_is_refused():
+    frame = builds(["2026-03-01"])
+    cases = [("tz", {"tz": "Mars/Olympus"}), *(("freq", {"freq": freq}) for freq in ("ME", "fortnight", "-1D"))]
+    assert wrong_messages((name, functools.partial(metrics.trend, frame, **own)) for name, own in cases) == {}
+    names = ["created_at", "finished_at", "fetched_at"]
+    assert columns_not_named(metrics.trend, frame, names) == set()
+    waits = frame["finished_at"] - frame["created_at"]
+    assert metrics.trend(frame.assign(waits=waits), of="waits", q=0.5)["n_censored"].isna().all()
 
 
 @pytest.mark.long

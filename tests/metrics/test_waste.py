@@ -5,14 +5,16 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_frames import START, at
-from tests.metrics.engine_frames import ENGINES, in_spark
-from tests.metrics.random_frames import jobs_of
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.metrics.engines import spark
 from buildframe.metrics.waste import waste
+from tests.metrics.each_case import for_each
+from tests.metrics.engine_frames import in_spark
+from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
+from tests.metrics.metric_frames import START, at
+from tests.metrics.random_frames import jobs_of
+from tests.metrics.refusals import columns_not_named
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "branch": "str", "commit": "str", "build_id": "str",
@@ -21,7 +23,6 @@ DTYPES = {
 }  # fmt: skip
 STAMPS = ["build_created_at", "started_at", "finished_at"]
 PARTS = ["retried_s", "canceled_s", "after_failure_s", "repeated_s", "useful_s"]
-WAYS = [lambda frame: frame, *ENGINES.values()]
 
 
 class Build:
@@ -44,7 +45,7 @@ def minutes(frame: pd.DataFrame) -> list[float]:
     return (waste(frame)[["machine_s", *PARTS]].loc[0] / 60).tolist()
 
 
-def test_each_class_by_hand():
+def test_each_class_of_waste():
     one, two = Build(1, build_state="failed"), Build(2, build_state="failed")
     frame = frame_of(
         one.job(0, 10, "failed", retried=True),  # superseded, so not the failure of the build
@@ -62,7 +63,6 @@ def test_each_class_by_hand():
     assert minutes(frame) == [51, 10 + 6, 4, 1 + 2 + 1, 7 + 7, 1 + 2 + 2 + 8]
 
 
-@pytest.mark.long
 def test_what_is_a_failure_of_a_build():
     for failed, after in (
         ({"state": "failed"}, 3),
@@ -77,27 +77,33 @@ def test_what_is_a_failure_of_a_build():
     assert minutes(frame_of(trigger, Build(1).job(0, 4), Build(2, commit="d").job(0, 8)))[3] == 3
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "is_repeat"),
-    [
-        ({}, {}, True),
-        ({"build_state": "failed"}, {"build_state": "failed"}, True),
-        ({"build_state": "failed"}, {}, False),
-        ({}, {"build_state": "failed"}, False),
-        ({"build_state": "canceled"}, {"build_state": "canceled"}, False),
-        ({"build_state": None}, {"build_state": None}, False),
-        ({"build_created_at": 3}, {}, False),  # then the other one is the repeat
-        ({"build_created_at": 2}, {}, True),  # equal stamps: by number
-        ({"branch": None}, {"branch": None}, True),
-        ({}, {"build_created_at": None}, False),
-        *(({}, {name: "other"}, False) for name in ("organization", "pipeline", "branch", "commit")),
-        *(({"commit": commit}, {"commit": commit}, False) for commit in (None, "HEAD")),
-    ],
-)
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_a_repeat(way, earlier, later, is_repeat):
-    frame = frame_of(Build(1, **earlier).job(0, 1), Build(2, **later).job(0, 7))
-    assert (waste(way(frame))["repeated_s"].loc[0] == 420) == is_repeat
+REPEATS = [
+    ({}, {}, True),
+    ({"build_state": "failed"}, {"build_state": "failed"}, True),
+    ({"build_state": "failed"}, {}, False),
+    ({}, {"build_state": "failed"}, False),
+    ({"build_state": "canceled"}, {"build_state": "canceled"}, False),
+    ({"build_state": None}, {"build_state": None}, False),
+    ({"build_created_at": 3}, {}, False),  # then the other one is the repeat
+    ({"build_created_at": 2}, {}, True),  # equal stamps: by number
+    ({"branch": None}, {"branch": None}, True),
+    ({}, {"build_created_at": None}, False),
+    *(({}, {name: "other"}, False) for name in ("organization", "pipeline", "branch", "commit")),
+    *(({"commit": commit}, {"commit": commit}, False) for commit in (None, "HEAD")),
+]
+
+
+@for_each(LOCAL)
+def test_what_is_a_repeat(way):
+    """Each case has a pipeline of its own, unless it is about pipelines."""
+    found, frames = [], []
+    for case, (earlier, later, _) in enumerate(REPEATS):
+        usual = {"pipeline": f"p{case}", "build_id": f"{case} a", "queue": str(case)}
+        first = Build(1, **usual | earlier).job(0, 1)
+        frames += [first, Build(2, **usual | {"build_id": f"{case} b"} | later).job(0, 7)]
+    repeated = waste(way(frame_of(*frames)), by="queue").set_index("queue")["repeated_s"]
+    found = [repeated[str(case)] == 420 for case in range(len(REPEATS))]
+    assert found == [is_repeat for *_, is_repeat in REPEATS]
 
 
 def test_only_the_build_before_is_compared_and_unsettled_ones_are_passed_over():
@@ -134,37 +140,34 @@ def test_in_groups_failures_and_repeats_are_those_of_the_whole_build():
     ]
 
 
-@pytest.mark.parametrize(
-    ("seen", "repeats", "way"),
-    [*((True, [2, 4], way) for way in (*WAYS, in_spark)), *((False, [3], way) for way in WAYS)],
-)
-def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_counts(way, seen, repeats):
+@on_each_engine
+def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_counts(engines: Engines):
     summary = {
         1: [("failed", 1), ("passed", 2)],
         2: [("passed", 2), ("running", 1)],
         3: [("passed", 2), ("failed", 2), ("aborted", 1)],
         4: [("passed", None), ("failed", 1)],
     }
-    if not seen:  # so these are the smallest
-        summary[2], summary[3] = [("passed", None)] * 2, [("passed", None), ("running", None), ("passed", None)]
-    each = [(number, *one) for number, states in summary.items() for one in states]
-    frame = frame_of(*(Build(number, build_state=state).job(0, 10**number) for number, state, _ in each))
-    if seen:
-        frame = frame.assign(fetched_at=at(*(stamp for *_, stamp in each)))
-    for order in (range(len(each)), range(len(each))[::-1], np.random.default_rng(1).permutation(len(each))):
-        result = waste(way(frame.iloc[order]))
-        assert result["repeated_s"].loc[0] / 60 == sum(10**number * len(summary[number]) for number in repeats)
+    smallest = summary | {2: [("passed", None)] * 2, 3: [("passed", None), ("running", None), ("passed", None)]}
+    for states, seen, repeats in ((summary, True, [2, 4]), (smallest, False, [3])):
+        each = [(number, *one) for number, of_build in states.items() for one in of_build]
+        frame = frame_of(*(Build(number, build_state=state).job(0, 10**number) for number, state, _ in each))
+        frame = frame.assign(fetched_at=at(*(stamp for *_, stamp in each))) if seen else frame
+        expected = sum(10**number * len(states[number]) for number in repeats)
+        for order in (range(len(each)), range(len(each))[::-1], np.random.default_rng(1).permutation(len(each))):
+            found = {name: waste(to(frame.iloc[order]))["repeated_s"].loc[0] / 60 for name, to in engines.items()}
+            assert found == dict.fromkeys(engines, expected), seen
 
 
-def test_jobs_without_a_build_belong_to_none():
+@for_each(LOCAL)
+def test_jobs_without_a_build_belong_to_none(way):
     frame = frame_of(Build(1).job(0, 1, "failed"), Build(2).job(0, 4)).assign(
         build_id=pd.Series([None] * 2, dtype="str")
     )
-    for way in WAYS:
-        assert waste(way(frame))[["useful_s", "machine_s"]].loc[0].tolist() == [300, 300]
+    assert waste(way(frame))[["useful_s", "machine_s"]].loc[0].tolist() == [300, 300]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@for_each(LOCAL)
 def test_dtypes_hold_whatever_the_rows(way):
     full = waste(frame_of(Build(1).job(0, 1)), by="queue")
     floats = dict.fromkeys(["machine_s", *PARTS], "float64")
@@ -178,11 +181,10 @@ def test_dtypes_hold_whatever_the_rows(way):
     assert nulls.loc[0].tolist() == [0] * 10
 
 
-@pytest.mark.parametrize("name", [*(name for name in DTYPES if name != "queue"), *STAMPS])
-def test_missing_columns_are_named(name):
-    for way in WAYS:
-        with pytest.raises(BadInput, match=f"no column '{name}'"):
-            waste(way(frame_of(Build(1).job(0, 1)).drop(columns=name)))
+@for_each({"pandas": lambda frame: frame, "polars, lazy": LOCAL["polars, lazy"]})
+def test_missing_columns_are_named(way):
+    names = [*(name for name in DTYPES if name != "queue"), *STAMPS]
+    assert columns_not_named(lambda frame: waste(way(frame)), frame_of(Build(1).job(0, 1)), names) == set()
 
 
 micros = st.integers(-3, 10_000_000_001) | st.integers(0, 5) | st.none()
@@ -254,7 +256,7 @@ def naive(of_builds: list[dict], of_jobs: list[dict]) -> dict[object, list[int]]
 @given(
     st.lists(builds, min_size=5, max_size=5),
     st.lists(jobs, max_size=12),
-    st.sampled_from(WAYS),
+    st.sampled_from([*LOCAL.values()]),
     st.randoms(use_true_random=False),
 )
 def test_agrees_with_the_definition_on_every_engine_in_any_order(of_builds, of_jobs, way, random):

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from tests import worlds
 
 from buildframe import metrics
 from buildframe.metrics import predecessors
 from buildframe.metrics.engines.rows import GROUP
 from buildframe.sandbox_server.world.model import ORGANIZATIONS
 from buildframe.sandbox_server.world.steps import Plan
+from tests import worlds
 
 STAMPS = ["created_at", "runnable_at", "started_at", "finished_at", "unblocked_at"]
 PLANS = {

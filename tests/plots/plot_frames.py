@@ -325,6 +325,12 @@ def drawn(plot: Callable[..., plt.Axes], frame: Callable[[], pd.DataFrame]) -> D
     return Drawn(ax, made, pixels(ax))
 
 
+def heading(ax: plt.Axes) -> plt.Text:
+    """The title of a plot, which begins at the left."""
+    _, left, _ = (one for one in ax.get_children() if isinstance(one, plt.Text) and one not in [*ax.texts])
+    return left
+
+
 def title(ax: plt.Axes) -> str:
     """The title without what the frame contains."""
     return _on_one_line(_split_title(ax)[0])

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import colors
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from buildframe.plots import theme
+from buildframe.plots.names import wrap_label
+from tests.metrics.each_case import for_each
+from tests.metrics.refusals import message_of, wrong_messages
+from tests.plots.plot_frames import (
     ALL,
     UGLY,
     at,
@@ -21,6 +27,7 @@ from plot_frames import (
     explain,
     flaky_tests,
     flipping,
+    heading,
     jobs,
     labels,
     laid_out,
@@ -33,18 +40,12 @@ from plot_frames import (
     trend,
 )
 
-from buildframe import metrics, plots
-from buildframe.errors import BadInput
-from buildframe.plots import theme
-from buildframe.plots.names import wrap_label
-
 STAMPS = ("_at",)
 DURATIONS = {
     "agents_needed", "contention", "distribution", "duration_trend", "explain", "leverage", "queue_times_by_hour",
     "step_times", "survival", "time_ledger", "time_spent", "timeline", "trend",
 }  # fmt: skip
 UNITS = {"s", "min", "h", "d", "seconds", "minutes", "hours"}
-every = pytest.mark.parametrize(("plot", "frame"), ALL, ids=[plot.__name__ for plot, _ in ALL])
 
 
 def test_every_public_plot_is_tested():
@@ -52,31 +53,58 @@ def test_every_public_plot_is_tested():
     assert {plot.__name__ for plot, _ in ALL} == set(plots.__all__) - {"shortened", "explore"}
 
 
-@every
-def test_it_draws_into_the_axes_given_in_legible_ink_and_leaves_settings_alone(plot, frame):
-    figure, axes = plt.subplots(1, 2, facecolor="black")
-    before = dict(mpl.rcParams)
-    assert plot(frame(), ax=axes[1]) is axes[1]
-    assert dict(mpl.rcParams) == before
-    assert not axes[0].has_data()
-    assert plt.get_fignums() == [figure.number]
-    assert stands_out(laid_out(axes[1]), luminance("black"))
-
-
-@pytest.mark.parametrize(("plot", "frame"), [(trend, builds), (plots.contention, busy_jobs)])
-def test_ink_stands_out_from_white_if_the_figure_is_transparent(plot, frame):
+@for_each({"trend": (trend, builds), "contention": (plots.contention, busy_jobs)})
+def test_ink_stands_out_from_white_if_the_figure_is_transparent(case):
+    plot, frame = case
     _, ax = plt.subplots(facecolor="none")
     assert stands_out(plot(frame(), ax=ax), luminance("white"))
 
 
-@every
-def test_it_says_units_and_n_and_nothing_overlaps_or_lies_outside(plot, frame):
-    ax = drawn(plot, frame).ax
+IN_OTHER_FIGURES = ("flips", "success_trend", "time_spent", "timeline", "trend")
+"""Plots that are drawn in the figures of users on every change: a matrix, rates, bars, a build, and lines."""
+
+
+REPLAYED = ("agents_needed", "leverage")
+"""Plots of replays, which take longer than all else; test_plot_what_if.py draws them on every change."""
+
+
+@pytest.mark.parametrize(
+    ("plot", "frame"),
+    [pytest.param(*one, id=one[0].__name__, marks=[pytest.mark.long] * (one[0].__name__ in REPLAYED)) for one in ALL],
+)
+def test_rules_of_each_plot(plot, frame):
+    """Each is a function below, which says the rule."""
+    same, seen = frame(), drawn(plot, frame)
+    says_units_and_numbers(plot, seen.ax)
+    nothing_overlaps_or_lies_outside(seen.ax)
+    pd.testing.assert_frame_equal(seen.frame, same)
+    assert seen.pixels == pixels(plot(same.iloc[::-1].reset_index(drop=True))), "the order of rows matters"
+    says_in_words_that_there_are_no_rows(plot, same)
+    names_a_missing_column_and_a_naive_time(plot, same)
+
+
+@pytest.mark.parametrize(
+    ("plot", "frame"),
+    [
+        pytest.param(*one, id=one[0].__name__, marks=[pytest.mark.long] * (one[0].__name__ not in IN_OTHER_FIGURES))
+        for one in ALL
+    ],
+)
+def test_rules_of_each_plot_in_figures_of_users_and_of_frames_of_nulls(plot, frame):
+    draws_into_the_axes_given_in_legible_ink_and_leaves_settings_alone(plot, frame())
+    draws_one_row_in_a_dark_notebook(plot, frame())
+    says_in_words_that_all_is_null(plot, frame())
+
+
+def says_units_and_numbers(plot, ax):
     said = " ".join([ax.get_xlabel(), ax.get_ylabel(), title(ax), *(text.get_text() for text in ax.texts)])
     ends = {text.get_text().split(" ")[-1] for text in ticks(ax)} | set(said.replace(",", "").split())
     assert bool(ends & UNITS) or plot.__name__ not in DURATIONS
     assert any(sign.isdigit() for sign in said + " ".join(legend(ax) if ax.get_legend() else []))
-    texts = [ax._left_title, *ax.texts, *ticks(ax), ax.xaxis.label, ax.yaxis.label]
+
+
+def nothing_overlaps_or_lies_outside(ax):
+    texts = [heading(ax), *ax.texts, *ticks(ax), ax.xaxis.label, ax.yaxis.label]
     if ax.get_legend():
         texts += ax.get_legend().get_texts()
         assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1
@@ -88,40 +116,21 @@ def test_it_says_units_and_n_and_nothing_overlaps_or_lies_outside(plot, frame):
     assert shown.y1 <= whole.y1 + 1
 
 
-@every
-def test_nothing_to_show_is_said_in_words(plot, frame):
-    whole = frame()
-    nulls = whole.assign(**{name: at(*[None] * len(whole)) for name in whole if name.endswith(STAMPS)}, state=None)
+def says_in_words_that_there_are_no_rows(plot, whole):
     ax = laid_out(plot(whole.iloc[:0]))
     assert [text.get_text()[-1] for text in ax.texts] == ["."]
     assert not ax.axison
     assert title(ax)
+
+
+def says_in_words_that_all_is_null(plot, whole):
     if plot not in (explain, plots.flaky_board, plots.time_ledger):  # whose bars need no times
-        assert not plot(nulls).axison
+        nulls = {name: at(*[None] * len(whole)) for name in whole if name.endswith(STAMPS)}
+        assert not plot(whole.assign(**nulls, state=None)).axison
         assert not plot(pd.DataFrame({name: [None, None] for name in whole})).axison
 
 
-@every
-def test_one_row_is_drawn_or_refused_in_words_in_a_dark_figure_of_a_dark_notebook(plot, frame):
-    with plt.style.context("dark_background"):
-        ax = laid_out(plot(frame().iloc[:1]))
-        assert title(ax)
-        assert ax.axison or ax.texts[0].get_text().endswith(".")
-        assert luminance(ax.figure.get_facecolor()) == luminance(ax.get_facecolor()) == 0
-        assert min(luminance(text.get_color()) for text in (ax._left_title, *ax.texts)) > 0.7
-        assert not ax.axison or luminance(ax.get_xticklabels()[0].get_color()) > 0.7
-
-
-@every
-def test_the_order_of_rows_never_matters_and_the_frame_stays_as_it_was(plot, frame):
-    same, seen = frame(), drawn(plot, frame)
-    pd.testing.assert_frame_equal(seen.frame, same)
-    assert seen.pixels == pixels(plot(same.iloc[::-1].reset_index(drop=True)))
-
-
-@every
-def test_missing_columns_and_naive_times_are_refused(plot, frame):
-    whole = frame()
+def names_a_missing_column_and_a_naive_time(plot, whole):
     name = {
         plots.flaky_board: "latest_occurrence_at",
         plots.success_trend: "created_at",
@@ -130,10 +139,28 @@ def test_missing_columns_and_naive_times_are_refused(plot, frame):
         explain: "build_created_at",
     }.get(plot)
     name = name or ("started_at" if plot in (concurrency, plots.queue_times_by_hour, plots.survival) else "finished_at")
-    with pytest.raises(BadInput, match=name):
-        plot(whole.drop(columns=name))
-    with pytest.raises(BadInput, match="no time zone"):
-        plot(whole.assign(**{name: whole[name].dt.tz_localize(None)}))
+    assert name in message_of(plot, whole.drop(columns=name))
+    assert "no time zone" in message_of(plot, whole.assign(**{name: whole[name].dt.tz_localize(None)}))
+
+
+def draws_into_the_axes_given_in_legible_ink_and_leaves_settings_alone(plot, whole):
+    figure, axes = plt.subplots(1, 2, facecolor="black")
+    before = dict(mpl.rcParams)
+    assert plot(whole, ax=axes[1]) is axes[1]
+    assert dict(mpl.rcParams) == before
+    assert not axes[0].has_data()
+    assert plt.get_fignums() == [figure.number]
+    assert stands_out(laid_out(axes[1]), luminance("black"))
+
+
+def draws_one_row_in_a_dark_notebook(plot, whole):
+    with plt.style.context("dark_background"):
+        ax = laid_out(plot(whole.iloc[:1]))
+        assert title(ax)
+        assert ax.axison or ax.texts[0].get_text().endswith(".")
+        assert luminance(ax.figure.get_facecolor()) == luminance(ax.get_facecolor()) == 0
+        assert min(luminance(text.get_color()) for text in (heading(ax), *ax.texts)) > 0.7
+        assert not ax.axison or luminance(ax.get_xticklabels()[0].get_color()) > 0.7
 
 
 def luminance(color: object) -> float:
@@ -142,7 +169,7 @@ def luminance(color: object) -> float:
 
 def stands_out(ax: plt.Axes, behind: float) -> bool:
     """Whether all texts contrast with the luminance behind them."""
-    texts = [ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
+    texts = [heading(ax), ax.xaxis.label, ax.yaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
     texts += ax.get_legend().get_texts() if ax.get_legend() else []
     return all(abs(luminance(text.get_color()) - behind) > 0.5 for text in texts)
 
@@ -156,12 +183,12 @@ def test_settings_of_the_user_win_unless_text_would_be_illegible():
         ax = plots.time_spent(jobs())
         assert ax.figure.get_size_inches().tolist() == [5, 3]
         assert ax.figure.dpi == 150
-        assert ax._left_title.get_color() == "#93a1a1"
-        assert ax._left_title.get_fontsize() == 17
+        assert heading(ax).get_color() == "#93a1a1"
+        assert heading(ax).get_fontsize() == 17
         assert ax.xaxis.get_gridlines()[0].get_color() == "#335566"
     with mpl.rc_context({"text.color": "#ffffee"}):
         ax = plots.time_spent(jobs())
-        assert luminance(ax._left_title.get_color()) < 0.3
+        assert luminance(heading(ax).get_color()) < 0.3
 
 
 def ugly_frame(plot):
@@ -173,21 +200,28 @@ def ugly_frame(plot):
     return jobs(len(names), name=names, queue=names, pipeline="$\\frac{")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "plot", [concurrency, plots.flaky_board, plots.flips, queue_depth, plots.step_times, plots.time_spent,
-             plots.timeline], ids=lambda plot: plot.__name__,
-)  # fmt: skip
-def test_names_are_drawn_as_they_are(plot):
+NAMED = {
+    "concurrency": concurrency, "flaky_board": plots.flaky_board, "flips": plots.flips, "queue_depth": queue_depth,
+    "step_times": plots.step_times, "timeline": plots.timeline,
+}  # fmt: skip
+
+
+def draws_names_as_they_are(plot):
     ax = plot(ugly_frame(plot))
-    texts = [
-        *ax.get_yticklabels(),
-        ax._left_title,
-        *(ax.get_legend().get_texts() if ax.get_legend() else []),
-    ]
+    texts = [*ax.get_yticklabels(), heading(ax), *(ax.get_legend().get_texts() if ax.get_legend() else [])]
     assert not any(text.get_parse_math() for text in texts if set(text.get_text()) - set("0123456789.,%"))
     laid_out(ax)
     assert max(len(line) for label in labels(ax) for line in label.split("\n")) <= 56
+
+
+def test_names_are_drawn_as_they_are():
+    draws_names_as_they_are(plots.time_spent)
+
+
+@pytest.mark.long
+@for_each(NAMED)
+def test_names_are_drawn_as_they_are_by_other_plots(plot):
+    draws_names_as_they_are(plot)
 
 
 def test_a_queue_whose_name_begins_with_a_low_line_is_in_the_legend():
@@ -233,15 +267,15 @@ _LONG = [
 ]
 
 
-@pytest.mark.parametrize(("width", "kind"), [(36, ""), (24, ""), (44, " (run)"), (26, " (run)")])
-def test_a_label_keeps_what_distinguishes_its_pipeline_and_its_step(width, kind):
-    names = [name + kind for name in _LONG]
-    for name, label in theme.unique_labels([*names, names[0].replace("api", "platform")], width).items():
-        pipeline, step = label.split(" / ")
-        assert name.split("-")[2] in pipeline
-        assert name.split("tests-")[1].split("-")[0] in step
-        assert label.endswith(kind)
-        assert "‹" not in label
+def test_a_label_keeps_what_distinguishes_its_pipeline_and_its_step():
+    for width, kind in ((36, ""), (24, ""), (44, " (run)"), (26, " (run)")):
+        names = [name + kind for name in _LONG]
+        for name, label in theme.unique_labels([*names, names[0].replace("api", "platform")], width).items():
+            pipeline, step = label.split(" / ")
+            assert name.split("-")[2] in pipeline
+            assert name.split("tests-")[1].split("-")[0] in step
+            assert label.endswith(kind)
+            assert "‹" not in label
 
 
 def test_a_label_of_one_row_keeps_what_distinguishes_it_from_rows_that_are_not_shown():
@@ -249,12 +283,9 @@ def test_a_label_of_one_row_keeps_what_distinguishes_it_from_rows_that_are_not_s
     assert "e2e" in theme.unique_labels(_LONG[:1], 36, among=_LONG)[_LONG[0]]
 
 
-def test_a_label_of_pipeline_and_step_is_wrapped_between_them():
+def test_a_label_is_wrapped_between_pipeline_and_step_and_within_a_word_only_if_none_ends_near_its_middle():
     assert wrap_label("pipeline-one / a-step", 16) == "pipeline-one /\na-step"
     assert wrap_label("pipeline-one / a-step", 21) == "pipeline-one / a-step"
-
-
-def test_a_label_is_wrapped_within_a_word_only_if_no_word_ends_near_its_middle():
     assert wrap_label("integrat…tests-bundle-wit…", 13) == "integrat…tests-\nbundle-wit…"
     assert wrap_label("x" * 30, 15) == "x" * 15 + "\n" + "x" * 15
 
@@ -284,26 +315,17 @@ def test_names_of_steps_are_whole_in_cells_of_a_wide_figure():
     }
 
 
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (
-            lambda: plots.trend(builds(), of="wall_time"),
-            "of='wall_time'.*no column 'wall_time'. Did you mean metrics.wall_time",
-        ),
-        (lambda: plots.survival(jobs(), of="queu_time"), "Did you mean metrics.queue_time"),
-        (lambda: plots.distribution(builds().assign(took=1.0), of="tok"), "Did you mean 'took'"),
-        (lambda: plots.time_ledger(builds()), "ledger: .* Pass a ledger from metrics.time_ledger"),
-        (lambda: plots.time_ledger(jobs()), "ledger: .* Pass a ledger from metrics.time_ledger"),
-        (
-            lambda: plots.trend(builds(), freq="daily"),
-            r"^freq='daily' is not a frequency of pandas\. Use one such as '1h', '1D'",
-        ),
-    ],
-)
-def test_an_error_suggests_what_is_meant(draw, message):
-    with pytest.raises(BadInput, match=message):
-        draw()
+def test_an_error_suggests_what_is_meant():
+    assert wrong_messages([
+        ("of='wall_time'", lambda: plots.trend(builds(), of="wall_time")),
+        ("Did you mean metrics.wall_time", lambda: plots.trend(builds(), of="wall_time")),
+        ("Did you mean metrics.queue_time", lambda: plots.survival(jobs(), of="queu_time")),
+        ("Did you mean 'took'", lambda: plots.distribution(builds().assign(took=1.0), of="tok")),
+        ("Pass a ledger from metrics.time_ledger", lambda: plots.time_ledger(builds())),
+        ("Pass a ledger from metrics.time_ledger", lambda: plots.time_ledger(jobs())),
+        ("freq='daily' is not a frequency of pandas. Use one such as '1h', '1D'",
+         lambda: plots.trend(builds(), freq="daily")),
+    ]) == {}  # fmt: skip
 
 
 def test_a_branch_without_builds_is_named_with_the_nearest_one():

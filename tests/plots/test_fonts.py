@@ -9,10 +9,10 @@ import pytest
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib.font_manager import fontManager
-from plot_frames import flaky_tests, labels, laid_out
 
 from buildframe import plots
 from buildframe.plots import fonts
+from tests.plots.plot_frames import flaky_tests, labels, laid_out
 
 CHARACTERS = "日本語\N{FIRE}"
 

@@ -11,33 +11,34 @@ import pandas as pd
 import pytest
 from cycler import cycler
 from matplotlib.collections import PolyCollection
-from plot_frames import agents_needed, builds, jobs, leverage, note, queued, scope, segments, title
 
 from buildframe import plots
-from buildframe.errors import BadInput
+from tests.metrics.each_case import for_each
+from tests.metrics.refusals import message_of, wrong_messages
+from tests.plots.plot_frames import agents_needed, builds, jobs, leverage, note, queued, scope, segments, title
 
 
 def of_pipelines(n: int) -> pd.DataFrame:
     return pd.concat([builds(2, 6, pipeline=f"p{k}") for k in range(n)], ignore_index=True)
 
 
-@pytest.mark.parametrize("argument", ["by", "col", "row"])
-def test_a_column_that_a_frame_does_not_have_is_refused_with_the_nearest_one(argument):
-    message = f"{argument}='pipelin': The frame has no column 'pipelin'. Did you mean 'pipeline'?"
-    for plot in (plots.trend, plots.duration_trend, plots.success_trend):
-        with pytest.raises(BadInput) as refused:
-            plot(builds(), **{argument: "pipelin"})
-        assert str(refused.value) == message
-    with pytest.raises(BadInput) as refused:
-        plots.contention(jobs(), **{argument: "queu"})
-    assert str(refused.value) == f"{argument}='queu': The frame has no column 'queu'. Did you mean 'queue'?"
+GROUPED = {plot.__name__: plot for plot in (plots.trend, plots.duration_trend, plots.success_trend, plots.distribution)}
 
 
-def test_a_column_of_another_frame_is_refused_with_where_it_comes_from():
-    with pytest.raises(BadInput, match=r"by='queue': The frame has no column 'queue'; it comes with ws\.jobs\(\)"):
-        plots.trend(builds(), by="queue")
-    with pytest.raises(BadInput, match=r"by='pipelin'.*Did you mean 'pipeline'"):
-        plots.explain(segments(), segments(build_id="x"), by=["pipelin"])
+def test_a_column_that_a_frame_does_not_have_is_refused_with_the_nearest_one():
+    for argument in ("by", "col", "row"):
+        message = f"{argument}='pipelin': The frame has no column 'pipelin'. Did you mean 'pipeline'?"
+        for plot in (plots.trend, plots.duration_trend, plots.success_trend):
+            assert message_of(plot, builds(), **{argument: "pipelin"}) == message, plot
+        message = f"{argument}='queu': The frame has no column 'queu'. Did you mean 'queue'?"
+        assert message_of(plots.contention, jobs(), **{argument: "queu"}) == message
+    assert wrong_messages([
+        ("by='queue': The frame has no column 'queue'; it comes with ws.jobs()",
+         lambda: plots.trend(builds(), by="queue")),
+        ("Did you mean 'pipeline'", lambda: plots.explain(segments(), segments(build_id="x"), by=["pipelin"])),
+        ("both are the same key. Pass one of them", lambda: plots.trend(builds(), row="pipeline", col="pipeline")),
+        ("row='pipeline', col='pipeline'", lambda: plots.calendar(builds(), row="pipeline", col="pipeline")),
+    ]) == {}  # fmt: skip
 
 
 def test_a_lambda_is_called_a_group():
@@ -49,7 +50,7 @@ def test_a_lambda_is_called_a_group():
     assert "1 group value with fewer rows not shown" in note(hidden)
 
 
-@pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend, plots.distribution])
+@for_each(GROUPED)
 def test_groups_that_are_cells_are_all_shown(plot):
     axes = plot(of_pipelines(2), by="pipeline", col="pipeline", top=1)
     assert [ax.get_title(loc="left") for ax in axes] == ["p0", "p1"]
@@ -58,7 +59,7 @@ def test_groups_that_are_cells_are_all_shown(plot):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("plot", [plots.trend, plots.duration_trend, plots.success_trend])
+@for_each({name: plot for name, plot in GROUPED.items() if plot != plots.distribution})
 def test_up_to_three_groups_have_a_band(plot):
     each = [pd.concat([builds(2, 40, pipeline=f"p{k}") for k in range(n)], ignore_index=True) for n in (3, 4)]
     drawn = [plot(frame, by="pipeline", freq="1D") for frame in each]
@@ -86,13 +87,6 @@ def test_states_keep_their_colors_whatever_the_user_chose():
         assert {line.get_color() for line in plots.duration_trend(builds()).lines} == usual
 
 
-def test_the_same_key_for_rows_and_columns_is_refused():
-    message = r"row='pipeline', col='pipeline': both are the same key\. Pass one of them"
-    for plot in (plots.trend, plots.calendar):
-        with pytest.raises(BadInput, match=message):
-            plot(builds(), row="pipeline", col="pipeline")
-
-
 def test_the_page_on_plots_lists_which_arguments_a_plot_does_not_have():
     arguments = {"by", "col", "row", "tz"}
     missing = {
@@ -111,7 +105,7 @@ def _quoted(text: str) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("plot", [agents_needed, leverage])
+@for_each({"agents_needed": agents_needed, "leverage": leverage})
 def test_days_of_predictions_have_the_time_zone(plot):
     frame = queued()
     assert scope(plot(frame))[-1] != scope(plot(frame, tz="Pacific/Honolulu"))[-1]

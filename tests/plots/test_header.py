@@ -8,10 +8,23 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import agents_needed, at, builds, busy_jobs, jobs, laid_out, legend, note, queued, ticks
 
 from buildframe import plots
 from buildframe.plots import theme
+from tests.metrics.each_case import for_each
+from tests.plots.plot_frames import (
+    agents_needed,
+    at,
+    builds,
+    busy_jobs,
+    heading,
+    jobs,
+    laid_out,
+    legend,
+    note,
+    queued,
+    ticks,
+)
 
 PAPER = {"figure.figsize": (3.5, 2.6)}
 
@@ -23,7 +36,7 @@ def of_pipelines(n: int) -> pd.DataFrame:
 
 def is_inside(ax: plt.Axes) -> bool:
     """Whether title and legend are in the figure."""
-    boxes = [ax._left_title.get_window_extent(), ax.get_legend().get_window_extent()]
+    boxes = [heading(ax).get_window_extent(), ax.get_legend().get_window_extent()]
     return all(box.x0 >= 0 and box.x1 <= ax.figure.bbox.x1 and box.y1 <= ax.figure.bbox.y1 for box in boxes)
 
 
@@ -46,7 +59,7 @@ def test_labels_of_a_legend_become_short_before_they_are_left_out():
     assert len(set(legend(ax))) == 4
 
 
-@pytest.mark.parametrize("width", [3.5, 6])
+@for_each({"narrow": 3.5, "wide": 6})
 def test_no_line_of_a_title_begins_or_ends_with_a_separator(width):
     frame = builds(pipeline=["api", "web"] * 30, branch=["main", "topic", "fix"] * 20)
     with mpl.rc_context({"figure.figsize": (width, 4)}):
@@ -59,10 +72,10 @@ def test_no_line_of_a_title_begins_or_ends_with_a_separator(width):
 
 def test_a_header_begins_at_the_left_end_of_the_labels():
     ax = laid_out(plots.time_spent(jobs(name="a step with a long name")))
-    assert ax._left_title.get_window_extent().x0 < ax.get_window_extent().x0 - 50
+    assert heading(ax).get_window_extent().x0 < ax.get_window_extent().x0 - 50
     _, axes = plt.subplots(1, 2, layout="constrained", figsize=(12, 4))
     ax = laid_out(plots.time_spent(jobs(name="a step with a long name"), axes[1]))
-    left = ax._left_title.get_window_extent().x0
+    left = heading(ax).get_window_extent().x0
     assert axes[0].get_window_extent().x1 < left < ax.get_window_extent().x0 - 50
 
 
@@ -79,33 +92,30 @@ def test_a_note_keeps_the_parts_that_fit():
 def test_sizes_of_texts_are_relative_to_the_font_size_unless_they_are_set():
     with mpl.rc_context({"font.size": 14, "ytick.labelsize": 13}):
         ax = plots.time_spent(jobs(5, name=[f"step {k}" for k in range(5)]))
-    assert ax._left_title.get_fontsize() == pytest.approx(16.1)
+    assert heading(ax).get_fontsize() == pytest.approx(16.1)
     assert ax.get_xticklabels()[0].get_fontsize() == pytest.approx(12.6)
     assert ax.get_yticklabels()[0].get_fontsize() == 13
     assert {round(text.get_fontsize(), 6) for text in ax.texts} == {12.6}  # note and shares
     with mpl.rc_context({"font.size": 14}):
         axes = plots.time_spent(jobs(), col="queue")
     assert [text.get_fontsize() for text in axes[0].figure.texts] == pytest.approx([16.1])
-    assert axes[0]._left_title.get_fontsize() == 14
+    assert heading(axes[0]).get_fontsize() == 14
 
 
-@pytest.mark.parametrize(
-    ("plot", "frame"),
-    [
-        (plots.time_spent, lambda: jobs(12, name=[f"step {k}" for k in range(12)])),
-        (plots.contention, lambda: busy_jobs(60, 9)),
-    ],
-)
-def test_rows_keep_apart_in_a_large_font(plot, frame):
+@for_each({
+    "time_spent": lambda: plots.time_spent(jobs(12, name=[f"step {k}" for k in range(12)])),
+    "contention": lambda: plots.contention(busy_jobs(60, 9)),
+})  # fmt: skip
+def test_rows_keep_apart_in_a_large_font(draw):
     with mpl.rc_context({"font.size": 18}):
-        ax = laid_out(plot(frame()))
+        ax = laid_out(draw())
     places = sorted(text.get_window_extent().y0 for text in ticks(ax) if text in ax.get_yticklabels())
     height = max(text.get_window_extent().height for text in ax.get_yticklabels())
     assert len(places) > 5
     assert min(b - a for a, b in itertools.pairwise(places)) >= height - 2
 
 
-@pytest.mark.parametrize("width", [3.5, 5, 6, 9])
+@for_each({"narrow": 3.5, "wide": 9})
 def test_a_legend_never_cuts_a_number(width):
     frame = of_pipelines(6)
     _, axes = plt.subplots(1, 2, figsize=(width, 3.5), layout="constrained")

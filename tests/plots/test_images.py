@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from tests.plots.plot_frames import (
     agents_needed,
     at,
     builds,
@@ -22,6 +24,7 @@ from plot_frames import (
     explain,
     flaky_tests,
     flipping,
+    heading,
     jobs,
     leverage,
     objective,
@@ -29,8 +32,6 @@ from plot_frames import (
     segments,
     step_graph,
 )
-
-from buildframe import metrics, plots
 
 image = pytest.mark.mpl_image_compare(baseline_dir="baseline", style="default", savefig_kwargs={"dpi": 60}, tolerance=1)
 
@@ -44,7 +45,7 @@ def wordless(plot, frame: pd.DataFrame, height: float = 3.5, **options: object) 
 
 
 def without_words(ax: plt.Axes) -> None:
-    for text in [*ax.texts, ax._left_title, ax.xaxis.label, ax.yaxis.label, ax.xaxis.offsetText]:
+    for text in [*ax.texts, heading(ax), ax.xaxis.label, ax.yaxis.label, ax.xaxis.offsetText]:
         text.set_visible(False)
     ax.tick_params(labelleft=False, labelbottom=False)
     if ax.get_legend():
@@ -100,11 +101,13 @@ def thousand_jobs() -> pd.DataFrame:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @image
 def test_image_agents_needed():
     return wordless(agents_needed, queued())
 
 
+@pytest.mark.long
 @image
 def test_image_leverage():
     return wordless(leverage, queued())
@@ -115,6 +118,7 @@ def test_image_duration_trend():
     return wordless(plots.duration_trend, month_of_builds())
 
 
+@pytest.mark.long
 @image
 def test_image_duration_trend_of_little():
     return wordless(plots.duration_trend, builds(days=2, each=5))
@@ -125,12 +129,14 @@ def test_image_distribution():
     return wordless(plots.distribution, month_of_builds(), split="2026-03-28")
 
 
+@pytest.mark.long
 @image
 def test_image_distribution_logarithmic():
     frame = jobs(500, runnable_at=at(*[0] * 500), started_at=at(*np.exp(np.linspace(-4, 6, 500))))
     return wordless(plots.distribution, frame, of=metrics.queue_time)
 
 
+@pytest.mark.long
 @image
 def test_image_survival():
     waits = day_of_jobs()["started_at"]
@@ -143,6 +149,7 @@ def test_image_queue_times_by_hour():
     return wordless(plots.queue_times_by_hour, day_of_jobs(), tz="Europe/Berlin")
 
 
+@pytest.mark.long
 @image
 def test_image_concurrency():
     return wordless(plots.concurrency, day_of_jobs())
@@ -153,11 +160,13 @@ def test_image_queue_depth_of_20_queues():
     return wordless(plots.queue_depth, day_of_jobs().assign(queue=[f"queue {k % 20:02d}" for k in range(2000)]))
 
 
+@pytest.mark.long
 @image
 def test_image_step_times():
     return wordless(plots.step_times, day_of_jobs())
 
 
+@pytest.mark.long
 @image
 def test_image_time_spent():
     return wordless(plots.time_spent, day_of_jobs(), top=10)
@@ -168,6 +177,7 @@ def test_image_success_trend():
     return wordless(plots.success_trend, month_of_builds(), branch="main")
 
 
+@pytest.mark.long
 @image
 def test_image_flake_scores():
     return wordless(plots.flake_scores, flipping(8, 70), top=6)
@@ -178,12 +188,14 @@ def test_image_flips():
     return wordless(plots.flips, flipping(8, 70))
 
 
+@pytest.mark.long
 @image
 def test_image_timeline_of_clocks_that_disagree():
     frame = jobs(5, started_at=at(1, 5, 3, 9, 1), finished_at=at(3, -2, 7, 6, 8))
     return wordless(plots.timeline, frame)
 
 
+@pytest.mark.long
 @image
 def test_image_queue_depth_of_a_month():
     random = np.random.default_rng(8)
@@ -206,6 +218,7 @@ def test_image_timeline_of_all_kinds():
     return wordless(plots.timeline, build_of_all_kinds())
 
 
+@pytest.mark.long
 @image
 def test_image_timeline_of_a_chain():
     return wordless(plots.timeline, chain_of_each_kind())
@@ -250,11 +263,13 @@ def test_image_contention():
     return wordless(plots.contention, busy_jobs(400, 9), top=5)
 
 
+@pytest.mark.long
 @image
 def test_image_objective():
     return wordless(objective, month_of_builds())
 
 
+@pytest.mark.long
 @image
 def test_image_contention_and_objective_on_a_dark_ground():
     with plt.style.context("dark_background"):
@@ -267,22 +282,26 @@ def test_image_contention_and_objective_on_a_dark_ground():
     return figure
 
 
+@pytest.mark.long
 @image
 def test_image_trend():
     jobs_of_a_day = day_of_jobs()
     return wordless(plots.trend, jobs_of_a_day, of=metrics.queue_time, by="queue", q=0.9, freq="1h")
 
 
+@pytest.mark.long
 @image
 def test_image_calendar():
     return wordless(plots.calendar, month_of_builds(), tz="Europe/Berlin")
 
 
+@pytest.mark.long
 @image
 def test_image_commit_grid():
     return wordless(plots.commit_grid, flipping(8, 70))
 
 
+@pytest.mark.long
 @image
 def test_image_time_ledger():
     kinds = ["run", "queue", "blocked", "setup", "concurrency", "retry", "trigger", "dependency", "unknown"]

@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
-from plot_frames import (
+
+from buildframe import metrics, plots
+from tests.metrics.each_case import for_each
+from tests.plots.plot_frames import (
     UGLY,
     agents_needed,
     at,
@@ -19,6 +22,7 @@ from plot_frames import (
     concurrency,
     flaky_tests,
     flipping,
+    heading,
     jobs,
     labels,
     legend,
@@ -32,8 +36,6 @@ from plot_frames import (
     ticks,
     title,
 )
-
-from buildframe import metrics, plots
 
 EACH_LAYOUT = ["constrained", "tight", None]
 
@@ -84,29 +86,31 @@ def many_flips() -> pd.DataFrame:
     return flipping(30, 40)
 
 
-DRAWN = [
-    lambda ax: plots.time_spent(much_of_jobs(), ax),
-    lambda ax: plots.flips(many_flips(), ax),
-    lambda ax: plots.success_trend(much_of_builds(), ax, branch="main"),
-    lambda ax: concurrency(much_of_jobs(), ax),
-    lambda ax: queue_depth(much_of_jobs(), ax),
-    lambda ax: plots.timeline(one_build(), ax),
-    lambda ax: plots.step_times(much_of_jobs(), ax),
-    lambda ax: plots.queue_times_by_hour(much_of_jobs(), ax, q=0.5),
-    lambda ax: plots.distribution(much_of_builds(), ax, split="2026-03-20"),
-    lambda ax: plots.duration_trend(much_of_builds(), ax),
-    lambda ax: plots.survival(much_of_jobs(), ax, by="queue"),
-    lambda ax: plots.contention(much_of_jobs(), ax, by="name"),
-    lambda ax: objective(much_of_builds(), ax, within="20m"),
-    lambda ax: agents_needed(queued(), ax),
-    lambda ax: leverage(queued(), ax),
-    lambda ax: plots.calendar(much_of_builds(), ax),
-    lambda ax: plots.commit_grid(many_flips(), ax),
-    lambda ax: plots.trend(much_of_builds(), ax, by="pipeline"),
-    lambda ax: plots.time_ledger(much_of_segments(), ax),
-    lambda ax: plots.flaky_board(flaky(), ax),
-    lambda ax: plots.flaky_board(flaky(0), ax),
-]
+DRAWN = {
+    "time_spent": lambda ax: plots.time_spent(much_of_jobs(), ax),
+    "flips": lambda ax: plots.flips(many_flips(), ax),
+    "success_trend": lambda ax: plots.success_trend(much_of_builds(), ax, branch="main"),
+    "concurrency": lambda ax: concurrency(much_of_jobs(), ax),
+    "queue_depth": lambda ax: queue_depth(much_of_jobs(), ax),
+    "timeline": lambda ax: plots.timeline(one_build(), ax),
+    "step_times": lambda ax: plots.step_times(much_of_jobs(), ax),
+    "queue_times_by_hour": lambda ax: plots.queue_times_by_hour(much_of_jobs(), ax, q=0.5),
+    "distribution": lambda ax: plots.distribution(much_of_builds(), ax, split="2026-03-20"),
+    "duration_trend": lambda ax: plots.duration_trend(much_of_builds(), ax),
+    "survival": lambda ax: plots.survival(much_of_jobs(), ax, by="queue"),
+    "contention": lambda ax: plots.contention(much_of_jobs(), ax, by="name"),
+    "objective": lambda ax: objective(much_of_builds(), ax, within="20m"),
+    "agents_needed": lambda ax: agents_needed(queued(), ax),
+    "leverage": lambda ax: leverage(queued(), ax),
+    "calendar": lambda ax: plots.calendar(much_of_builds(), ax),
+    "commit_grid": lambda ax: plots.commit_grid(many_flips(), ax),
+    "trend": lambda ax: plots.trend(much_of_builds(), ax, by="pipeline"),
+    "time_ledger": lambda ax: plots.time_ledger(much_of_segments(), ax),
+    "flaky_board": lambda ax: plots.flaky_board(flaky(), ax),
+    "flaky_board of nothing": lambda ax: plots.flaky_board(flaky(0), ax),
+}
+HARDEST = ("time_spent", "timeline", "survival", "trend", "contention")
+"""Those with long labels, many rows, or a long legend."""
 
 
 def words(ax: plt.Axes) -> list[plt.Text]:
@@ -114,7 +118,7 @@ def words(ax: plt.Axes) -> list[plt.Text]:
     if not ax.axison:
         return list(ax.texts)
     legend = ax.get_legend().get_texts() if ax.get_legend() else []
-    return [ax._left_title, *ax.texts, *ticks(ax), ax.xaxis.label, ax.yaxis.label, ax.xaxis.offsetText, *legend]
+    return [heading(ax), *ax.texts, *ticks(ax), ax.xaxis.label, ax.yaxis.label, ax.xaxis.offsetText, *legend]
 
 
 def check(figure: plt.Figure) -> None:
@@ -131,41 +135,16 @@ def check(figure: plt.Figure) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("layout", "four"),
-    [
-        ("constrained", [0, 1, 5, 10]),  # with long labels
-        ("tight", [2, 3, 4, 6]),
-        (None, [7, 8, 9, 11]),
-        ("tight", [12, 13, 14, 15]),
-        (None, [16, 17, 18, 19]),
-    ],
-)
-def test_dashboards_have_room_for_all(four, layout):
-    figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)
-    for number, ax in zip(four, axes.flat, strict=True):
-        DRAWN[number](ax)
-    check(figure)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("layout", "draw"), [*zip(itertools.cycle(EACH_LAYOUT), DRAWN)])
-def test_a_figure_of_six_by_four_inches_has_room(draw, layout):
-    figure, ax = plt.subplots(figsize=(6, 4), layout=layout)
-    draw(ax)
-    check(figure)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("draw", DRAWN)
-def test_a_column_of_a_paper_has_room_for_the_plot_and_its_texts_also_in_files_of_few_dots(draw):
-    figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
-    draw(ax)
-    check(figure)
-    if ax.axison:
-        assert ax.get_position().height > 0.22
-    figure.set_dpi(70)
-    check(figure)
+def test_dashboards_have_room_for_all():
+    """The first four have long labels."""
+    names = ["time_spent", "flips", "timeline", "survival"]
+    names += [name for name in DRAWN if name not in names][:16]
+    for layout, first in zip(["constrained", "tight", None, "tight", None], range(0, 20, 4), strict=True):
+        figure, axes = plt.subplots(2, 2, figsize=(12, 8), layout=layout)
+        for name, ax in zip(names[first : first + 4], axes.flat, strict=True):
+            DRAWN[name](ax)
+        check(figure)
+        plt.close(figure)
 
 
 @functools.cache
@@ -180,29 +159,55 @@ def ugly_jobs() -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda ax: plots.flake_scores(ugly_jobs(), ax),
-        lambda ax: plots.step_times(ugly_jobs(), ax),
-        lambda ax: plots.time_spent(ugly_jobs(), ax, by="queue"),
-        lambda ax: plots.flips(ugly_jobs(), ax),
-    ],
-)
-def test_rows_with_ugly_names_keep_apart_in_a_column_of_a_paper(draw):
+@pytest.mark.long
+@for_each({
+    "step_times": lambda ax: plots.step_times(ugly_jobs(), ax),
+    "time_spent": lambda ax: plots.time_spent(ugly_jobs(), ax, by="queue"),
+    "flips": lambda ax: plots.flips(ugly_jobs(), ax),
+})  # fmt: skip
+def test_rows_with_ugly_names_keep_apart_in_other_plots(draw):
+    ugly_rows_keep_apart(draw)
+
+
+def test_rows_with_ugly_names_keep_apart():
+    ugly_rows_keep_apart(lambda ax: plots.flake_scores(ugly_jobs(), ax))
+
+
+def ugly_rows_keep_apart(draw):
     figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
     draw(ax)
     check(figure)
     assert len(labels(ax)) > 2
 
 
+def has_room_in_a_column_of_a_paper_also_in_files_of_few_dots(draw):
+    figure, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+    draw(ax)
+    check(figure)
+    if ax.axison:
+        assert ax.get_position().height > 0.22
+    figure.set_dpi(70)
+    check(figure)
+
+
+@pytest.mark.parametrize("name", HARDEST)
+def test_a_column_of_a_paper_has_room_for_the_plot_and_its_texts(name):
+    has_room_in_a_column_of_a_paper_also_in_files_of_few_dots(DRAWN[name])
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(("layout", "draw"), [*zip(itertools.cycle([None, *EACH_LAYOUT[:2]]), DRAWN)])
-def test_very_small_axes_are_drawn_without_a_warning(draw, layout):
-    figure, ax = plt.subplots(figsize=(3, 2), layout=layout)
+@pytest.mark.parametrize(("layout", "name"), [*zip(itertools.cycle(EACH_LAYOUT), DRAWN)])
+def test_each_size_has_room_and_very_small_axes_are_drawn_without_a_warning(name, layout):
+    if name not in HARDEST:
+        has_room_in_a_column_of_a_paper_also_in_files_of_few_dots(DRAWN[name])
+    figure, ax = plt.subplots(figsize=(6, 4), layout=layout)
+    DRAWN[name](ax)
+    check(figure)
+    other = EACH_LAYOUT[EACH_LAYOUT.index(layout) - 1]
+    figure, ax = plt.subplots(figsize=(3, 2), layout=other)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        draw(ax)
+        DRAWN[name](ax)
         figure.draw_without_rendering()
     assert title(ax) or ax.texts
 

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
-from plot_frames import DAY, at, builds, jobs, kinds, labels, legend, marks, note, overlaps, scope, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from buildframe.plots import theme
+from tests.metrics.each_case import for_each
+from tests.plots.plot_frames import DAY, at, builds, jobs, kinds, labels, legend, marks, note, overlaps, scope, title
 
 
 def test_trend_shows_the_median_with_its_interval_the_95th_percentile_and_each_build():
@@ -183,9 +184,12 @@ def test_trend_begins_its_days_in_the_zone_and_shows_its_clock():
         assert ax.xaxis.get_major_formatter().format_ticks([x]) == ["12:00"]
 
 
-@pytest.mark.parametrize(("plot", "freq"), [(plots.duration_trend, "1D"), (plots.success_trend, "1D"),
-                                            (plots.success_trend, "1h"), (plots.duration_trend, "1W")])  # fmt: skip
-def test_one_bucket_has_an_axis_on_which_its_date_can_be_read(plot, freq):
+@for_each({
+    "durations of a day": (plots.duration_trend, "1D"), "success of an hour": (plots.success_trend, "1h"),
+    "durations of a week": (plots.duration_trend, "1W"),
+})  # fmt: skip
+def test_one_bucket_has_an_axis_on_which_its_date_can_be_read(case):
+    plot, freq = case
     ax = plot(builds(days=1), freq=freq)
     low, high = ax.get_xlim()
     assert high - low == pytest.approx(6 * pd.Timedelta(freq) / pd.Timedelta(1, "D"))

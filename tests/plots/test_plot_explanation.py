@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import explain, labels, laid_out, note, scope, segments, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import explain, labels, laid_out, note, scope, segments, title
 
 
 def many_changes() -> pd.DataFrame:

@@ -11,10 +11,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 from matplotlib.patches import StepPatch
-from plot_frames import DAY, at, concurrency, jobs, legend, note, queue_depth, scope, title
 
 from buildframe import plots
 from buildframe.plots.load import summarize_bins
+from tests.plots.plot_frames import DAY, at, concurrency, jobs, legend, note, queue_depth, scope, title
 
 
 def steps(ax: plt.Axes, label: str) -> list[float]:
@@ -32,14 +32,13 @@ def under(axes: np.ndarray) -> list[str]:
     return [next(text.get_text() for text in ax.texts if getattr(text, "xy", None) == (0, 1)) for ax in axes]
 
 
-@pytest.mark.long
 def test_each_queue_has_a_row_of_axes_and_those_with_most_jobs_come_first():
     frame = jobs(6, queue=["a", "b", "b", "b", "c", "c"], started_at=at(1, 2, 3, 4, 5, 6), finished_at=at(*[20] * 6))
     axes = plots.concurrency(frame)
     assert names(axes) == ["b", "c", "a"]
     assert [max(steps(ax, "peak")) for ax in axes] == [3, 2, 1]
     assert len({ax.get_xlim() for ax in axes}) == 1
-    assert axes[0].figure._suptitle is None
+    assert axes[0].figure.get_suptitle() == ""
     waiting = plots.queue_depth(frame, top=2)
     assert names(waiting) == ["b", "c"]
     assert any("1 queue value with fewer rows not shown" in text.get_text() for text in waiting[0].figure.texts)

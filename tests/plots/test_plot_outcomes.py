@@ -6,10 +6,24 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from plot_frames import DAY, START, at, builds, flaky_tests, flipping, jobs, kinds, labels, legend, marks, note, title
 
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import (
+    DAY,
+    START,
+    at,
+    builds,
+    flaky_tests,
+    flipping,
+    jobs,
+    kinds,
+    labels,
+    legend,
+    marks,
+    note,
+    title,
+)
 
 
 def test_success_is_a_rate_with_its_interval():
@@ -74,7 +88,6 @@ def cells(ax) -> list[list[int | None]]:
     return [[None if np.ma.is_masked(one) else int(one) for one in row] for row in mesh.get_array()]
 
 
-@pytest.mark.long
 def test_flips_are_cells_of_steps_and_commits():
     ax = plots.flips(flipping(3, 6))
     assert labels(ax) == ["step 0  (6 / 6)", "step 1  (3 / 6)", "step 2  (2 / 6)"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from plot_frames import at, jobs, labels, legend, marks, note, title
 
 from buildframe import plots
 from buildframe.errors import BadInput
+from tests.plots.plot_frames import at, jobs, labels, legend, marks, note, title
 
 
 def test_steps_are_ordered_by_their_largest_value_and_counted():
@@ -75,7 +75,7 @@ def test_time_spent_keeps_negative_runs_in_its_sums_and_counts_them():
     assert plots.time_spent(jobs(2, finished_at=at(0, 0))).get_xlim()[0] < -60
 
 
-@pytest.mark.parametrize("plot", [plots.step_times, plots.time_spent])
-def test_steps_of_several_pipelines_are_apart(plot):
+def test_steps_of_several_pipelines_are_apart():
     frame = jobs(40, name="lint", pipeline=["api", "web"] * 20)
-    assert sorted(labels(plot(frame))) == ["api / lint  (20)", "web / lint  (20)"]
+    for plot in (plots.step_times, plots.time_spent):
+        assert sorted(labels(plot(frame))) == ["api / lint  (20)", "web / lint  (20)"], plot

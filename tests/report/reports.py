@@ -26,6 +26,8 @@ VERDICTS = (
     Verdict("web", "perhaps", "The success rate of web is 86.8 %; the limit is 90 %."),
     Verdict("gpu", "unknown", "The queue gpu has no jobs."),
 )
+BUILDS, JOBS = store_reader._BUILDS, store_reader._JOBS
+"""The columns that a report reads."""
 
 
 def report_of(ws: Workspace, days: int, **changes: Any) -> Report:
@@ -54,7 +56,7 @@ def read_month() -> Month:
 
     def fetch() -> Month:
         with worlds.sandbox() as ci:
-            builds, jobs = ci.history(columns=store_reader._BUILDS, job_columns=store_reader._JOBS, progress=False)
+            builds, jobs = ci.history(columns=BUILDS, job_columns=JOBS, progress=False)
             return Month(builds, jobs, ci.pipelines(), ci.sandbox.truth)
 
     return worlds.remember("month", fetch)
@@ -83,7 +85,7 @@ def made(
 ) -> Report:
     """Return a report as the command makes it."""
     limits = thresholds or Thresholds({}, {}, {})
-    builds, jobs = builds[list(store_reader._BUILDS)], jobs[list(store_reader._JOBS)]
+    builds, jobs = builds[list(BUILDS)], jobs[list(JOBS)]
     now = pd.Timestamp(as_of)
     period = Period.last(now, days)
     since = builds["created_at"].min()
@@ -109,14 +111,9 @@ def made(
     return replace(report, **changes)
 
 
-def nothing() -> Report:
-    """Return a report on seven days of the month without builds, which one process of this run makes."""
-
-    def make() -> Report:
-        builds, jobs, pipelines, _ = read_month()
-        return made(builds.iloc[:0], jobs.iloc[:0], pipelines, None, 7, as_of="2026-10-26T08:00Z")
-
-    return worlds.remember("nothing", make)
+def without_builds(report: Report) -> Report:
+    """Return a report on seven days in which there were no builds."""
+    return made(report.builds.iloc[:0], report.jobs.iloc[:0], report.pipelines, None, 7, as_of="2026-10-26T08:00Z")
 
 
 NAMES = ("pipeline", "step", "queue", "branch", "name", "location", "scope")

@@ -18,8 +18,6 @@ from buildframe.formatting import format_whole_seconds
 from buildframe.report import day
 from tests import worlds
 
-pytestmark = pytest.mark.long
-
 DAY = pd.Timestamp("2026-10-28", tz="UTC")
 READ_ROWS = day.read_rows
 
@@ -59,8 +57,8 @@ def mean_wall(store: Path, start: pd.Timestamp, end: pd.Timestamp, pipeline: str
     return len(builds), (builds["finished_at"] - builds["created_at"]).dt.total_seconds().mean()
 
 
-@pytest.mark.parametrize("pipeline", [None, "api"])
-@pytest.mark.parametrize("tz", ["UTC", "America/New_York"])
+@pytest.mark.long
+@pytest.mark.parametrize(("pipeline", "tz"), [(None, "UTC"), ("api", "America/New_York")])
 def test_contributions_add_up_to_the_difference_of_the_days(store, pipeline, tz, capsys):
     options = [] if pipeline is None else ["--pipeline", pipeline]
     content = read(capsys, store, "--day", DAY.date(), "--tz", tz, *options)
@@ -76,6 +74,7 @@ def test_contributions_add_up_to_the_difference_of_the_days(store, pipeline, tz,
     assert ("effect" in content["rows"][0]) == (pipeline is None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pipeline", [None, "api"])
 def test_the_text_is_that_of_the_json(store, pipeline, capsys):
     options = [] if pipeline is None else ["--pipeline", pipeline]
@@ -98,6 +97,7 @@ def test_the_text_is_that_of_the_json(store, pipeline, capsys):
         assert first.endswith(": no change is significant.")
 
 
+@pytest.mark.long
 def test_a_slower_step_is_named(store, monkeypatch, capsys):
     """The last job of the builds of a day runs ten minutes longer."""
     changed_day, pipeline = pd.Timestamp("2026-10-23", tz="UTC"), "web"
@@ -130,6 +130,7 @@ def change_rows(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     monkeypatch.setattr("buildframe.report.day.read_rows", lambda *arguments: change(*READ_ROWS(*arguments)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pipeline", [None, "web"])
 def test_builds_that_have_not_ended_are_counted_in_words(store, pipeline, monkeypatch, capsys):
     options = [] if pipeline is None else ["--pipeline", pipeline]
@@ -160,6 +161,7 @@ def test_builds_that_have_not_ended_are_counted_in_words(store, pipeline, monkey
     )
 
 
+@pytest.mark.long
 def test_a_change_below_a_second_is_not_notable(store, monkeypatch, capsys):
     """Each build of a day lasts exactly 0.7 s longer, and those before last equally long."""
     changed_day = pd.Timestamp("2026-10-23", tz="UTC")
@@ -182,25 +184,29 @@ def test_a_change_below_a_second_is_not_notable(store, monkeypatch, capsys):
         assert content["rows"][0]["low_s"] == pytest.approx(extra, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--day", "2026-10-28", "--pipeline", "wbe"], "is not in the store. Did you mean 'web'?"),
-        (["--day", "2025-10-28"], "day=2025-10-28 is not covered"),
-        (["--day", "2026-10-30"], "day=2026-10-30 is not covered"),  # the last sync was at 15:00
-        (["--day", "9999-12-31"], "is not covered"),
-        (["--day", "0001-01-01"], "is not covered"),
-        (["--day", "2026-09-01"], "No build that was created on --day=2026-09-01 has ended"),
-    ],
-)
-def test_bad_input_is_status_2(store, arguments, words, capsys):
-    assert main(["explain", str(store), *arguments]) == 2
-    output = capsys.readouterr()
-    assert output.err.startswith("buildframe: ")
-    assert words in output.err
-    assert output.out == ""
+UNKNOWN = [
+    (["--day", "2026-10-28", "--pipeline", "wbe"], "is not in the store. Did you mean 'web'?"),
+    (["--day", "2025-10-28"], "day=2025-10-28 is not covered"),
+    (["--day", "2026-10-30"], "day=2026-10-30 is not covered"),  # the last sync was at 15:00
+    (["--day", "9999-12-31"], "is not covered"),
+    (["--day", "0001-01-01"], "is not covered"),
+    (["--day", "2026-09-01"], "No build that was created on --day=2026-09-01 has ended"),
+]
 
 
+@pytest.mark.long
+def test_bad_input_is_status_2(store, tmp_path, capsys):
+    missing = (tmp_path / "none", ["--day", "2026-10-28"], "There is no store at")
+    for folder, arguments, words in (*((store, *unknown) for unknown in UNKNOWN), missing):
+        assert main(["explain", str(folder), *arguments]) == 2
+        output = capsys.readouterr()
+        assert output.err.startswith("buildframe: ")
+        assert words in output.err
+        assert output.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
 def test_output_that_cannot_be_written_is_status_2(store):
     command = [sys.executable, "-m", "buildframe.cli", "explain", store, "--day", "2026-10-28"]
     with Path("/dev/full").open("w") as full:
@@ -215,18 +221,10 @@ def test_the_help_lists_the_exit_statuses(capsys):
     assert "Exit status: 0 no change" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_missing_store_is_status_2_and_is_not_created(tmp_path, capsys):
-    assert main(["explain", str(tmp_path / "none"), "--day", "2026-10-28"]) == 2
-    assert "There is no store at" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-WRONG_DAYS: list[list[str]] = [[], ["--day", "yesterday"], ["--day", "2026-13-01"]]
-
-
-@pytest.mark.parametrize("arguments", [*WRONG_DAYS, ["--day", "2026-10-28", "--tz", "Mars/Phobos"]])
-def test_wrong_usage_is_status_2(tmp_path, arguments, capsys):
-    with pytest.raises(SystemExit) as left:
-        main(["explain", str(tmp_path), *arguments])
-    assert left.value.code == 2
-    assert "error: " in capsys.readouterr().err
+def test_wrong_usage_is_status_2(tmp_path, capsys):
+    wrong_zone = ["--day", "2026-10-28", "--tz", "Mars/Phobos"]
+    for arguments in ([], ["--day", "yesterday"], ["--day", "2026-13-01"], wrong_zone):
+        with pytest.raises(SystemExit) as left:
+            main(["explain", str(tmp_path), *arguments])
+        assert left.value.code == 2
+        assert "error: " in capsys.readouterr().err

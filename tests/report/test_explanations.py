@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe.formatting import format_duration
@@ -56,7 +56,7 @@ def explanation(rows: list[tuple[float, float, bool]]) -> pd.DataFrame:
 SIDE = st.floats(-5, 20_000)
 
 
-@pytest.mark.long
+@settings(max_examples=30)
 @given(st.lists(st.tuples(SIDE, SIDE, st.booleans()), min_size=1, max_size=15))
 def test_rows_and_sentences_add_up_as_they_are_shown(rows: list[tuple[float, float, bool]]) -> None:
     table = explanation(rows)
@@ -194,30 +194,31 @@ def test_means_are_those_of_the_builds_that_the_reported_change_compares(reports
             assert rows["change_s"].sum() == pytest.approx(wall[after].mean() - wall[before].mean())
 
 
+BOTH_SIDES: list[tuple[dict[str, Any], tuple[int, int, int]]] = [
+    ({}, (6, 3, 0)),  # the periods
+    ({"is_compared": True, "since": 2}, (6, 3, 0)),
+    ({"is_long": True}, (24, 12, 0)),
+    ({"since": 9}, (12, 9, 5)),  # the history begins 12 days before its end
+    ({"since": 5}, (9, 5, 2)),
+    ({"since": 2}, (5, 2, 0)),
+]
+"""Changes of a row, and how many days before the end of the period both sides begin and end."""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("change", "days"),
-    [
-        ({}, (6, 3, 0)),  # the periods
-        ({"is_compared": True, "since": 2}, (6, 3, 0)),
-        ({"is_long": True}, (24, 12, 0)),
-        ({"since": 9}, (12, 9, 5)),  # the history begins 12 days before its end
-        ({"since": 5}, (9, 5, 2)),
-        ({"since": 2}, (5, 2, 0)),
-    ],
-)
-def test_both_sides_of_the_reported_change_are_explained(reports: list[Report], change: dict[str, Any], days) -> None:
+def test_both_sides_of_the_reported_change_are_explained(reports: list[Report]) -> None:
     period = Period.last(pd.Timestamp("2026-10-30", tz="UTC"), 3)
 
     def ago(days: int) -> pd.Timestamp:
         return period.end - pd.Timedelta(days, "D")
 
     changes = pd.DataFrame({"pipeline": ["web"] * 3 + ["api"], "at": [ago(9), ago(5), ago(2), ago(7)]})
-    row = {"pipeline": "web", "p50_direction": "up", "p50_change_p": 0.5, "is_long": False, "is_compared": False}
-    row |= change | {"since": ago(change["since"]) if "since" in change else pd.NaT}
-    explained = explain_wall_times(reports[0].builds, reports[0].jobs, pd.DataFrame([row]), changes, period)
-    spans = explained[["before_from", "after_from", "after_to"]].drop_duplicates()
-    assert spans.to_numpy().tolist() == [[ago(each) for each in days]]
+    for change, days in BOTH_SIDES:
+        row = {"pipeline": "web", "p50_direction": "up", "p50_change_p": 0.5, "is_long": False, "is_compared": False}
+        row |= change | {"since": ago(change["since"]) if "since" in change else pd.NaT}
+        explained = explain_wall_times(reports[0].builds, reports[0].jobs, pd.DataFrame([row]), changes, period)
+        spans = explained[["before_from", "after_from", "after_to"]].drop_duplicates()
+        assert spans.to_numpy().tolist() == [[ago(each) for each in days]]
 
 
 @pytest.mark.long

@@ -21,9 +21,7 @@ from buildframe.report.level_changes import tabulate
 from buildframe.report.measurements import Measurements
 from buildframe.report.periods import Period
 from buildframe.report.reported_changes import reported
-from tests.report.reports import Month, nothing, read_month, report_of_month
-
-pytestmark = pytest.mark.long
+from tests.report.reports import Month, read_month, report_of_month, without_builds
 
 MONDAY = pd.Timestamp("2026-10-26", tz="UTC")
 WEEK = Period.last(MONDAY, 7)
@@ -46,6 +44,7 @@ def monday() -> tuple[Measurements, list[Finding]]:
     return measured_on("2026-10-26T08:00Z")
 
 
+@pytest.mark.long
 def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     slower = month.truth.slower_steps[0]
     measurements, found = monday
@@ -68,11 +67,13 @@ def test_only_the_slower_step_is_found_with_its_pipeline_and_day(month, monday):
     assert [one for one in found if one.question == "reliability"] == []
 
 
+@pytest.mark.long
 def test_before_the_step_gets_slower_no_finding_concerns_speed():
     _, found = measured_on("2026-10-19T00:00Z")
     assert [one for one in found if one.question == "speed"] == []
 
 
+@pytest.mark.long
 def test_a_change_within_both_periods_is_reported_with_its_day():
     _, found = measured_on("2026-10-30T15:00Z")
     (finding,) = [one for one in found if one.question == "speed"]
@@ -82,6 +83,7 @@ def test_a_change_within_both_periods_is_reported_with_its_day():
     assert finding.since is not None
 
 
+@pytest.mark.long
 def test_numbers_are_those_of_the_metrics(month, monday):
     builds, jobs, *_ = month
     measurements, _ = monday
@@ -100,6 +102,7 @@ def test_numbers_are_those_of_the_metrics(month, monday):
     assert hours * 3600 == pytest.approx(measurements.waste["machine_s"].sum())
 
 
+@pytest.mark.long
 def test_how_long_changes_take_to_show_can_be_computed_from_the_tables(month, monday):
     limits = monday[0].days_to_see
     (tests,) = limits["tests"].unique()
@@ -109,6 +112,7 @@ def test_how_long_changes_take_to_show_can_be_computed_from_the_tables(month, mo
     pd.testing.assert_frame_equal(own[list(again)], again)
 
 
+@pytest.mark.long
 def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, monday):
     builds = month.builds
     measurements, _ = monday
@@ -126,6 +130,7 @@ def test_blocked_builds_are_counted_but_have_no_wall_time_and_no_end(month, mond
     assert measurements.load.set_index("what").loc["builds finished", "now"] == is_over.sum() < len(week)
 
 
+@pytest.mark.long
 def test_without_measurements_there_are_no_findings(monday, quiet):
     assert findings(quiet, WEEK) == []
     empty = {name for name, table in quiet.tables().items() if table.empty}
@@ -139,9 +144,9 @@ def test_without_measurements_there_are_no_findings(monday, quiet):
 
 
 @pytest.fixture(scope="module")
-def quiet() -> Measurements:
+def quiet(small_report: Report) -> Measurements:
     """Return measurements without rows; tests replace tables of it."""
-    return nothing().measurements
+    return without_builds(small_report).measurements
 
 
 def wall(**more: object) -> pd.DataFrame:
@@ -198,6 +203,7 @@ def test_slower_and_faster_pipelines_are_reported(quiet):
     assert "(4 min longer; interval at least 1 min)" in said(quiet, wall_time=wall(p50_change_high_s=np.nan))[0]
 
 
+@pytest.mark.long
 def test_a_change_point_is_reported_with_its_day_and_builds(quiet):
     assert said(quiet, wall_time=wall(**NOT), wall_time_changes=change()) == [
         "The median wall time of passed builds of web has been longer since about Mon 19 Oct 2026, "
@@ -226,6 +232,7 @@ CAUSES = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_changed_pipeline_has_its_causes_and_replaces_its_steps(quiet):
     steps = pd.concat([wall(step="e2e", part="run"), wall(step="lint", part="run", pipeline="api")], ignore_index=True)
     tables = {"wall_time": wall(), "explanation": explained(*CAUSES), "step_time": steps}
@@ -259,6 +266,7 @@ def test_a_mean_that_does_not_follow_the_median_has_no_causes(quiet):
     assert finding.text.endswith("(4 min longer; interval 1 min to 6 min); the mean changed by −5 s.")
 
 
+@pytest.mark.long
 def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
     def headline(change: float, n_open: int) -> str:
         table = explained(("run", "e2e", None, change, True), n_open=n_open)
@@ -274,6 +282,7 @@ def test_a_faster_pipeline_has_the_number_of_builds_that_have_not_ended(quiet):
     assert headline(48.0, 2) == "web is 4 min slower at the median"
 
 
+@pytest.mark.long
 def test_a_queue_that_contradicts_a_cause_is_not_reported(quiet):
     queue = wall(queue="macos").drop(columns="pipeline")
     p95 = {name.replace("p50", "p95"): queue[name] for name in queue if name.startswith("p50")}
@@ -301,6 +310,7 @@ def test_a_step_that_contradicts_a_cause_compares_the_periods(quiet):
         assert (row["p50_s"], row["n"]) == ((900.0, 40) if direction else (1260.0, 70))
 
 
+@pytest.mark.long
 def test_of_several_changes_only_the_last_still_holds(quiet):
     later = change(at=pd.Timestamp("2026-10-22", tz="UTC"), **FASTER)
     both = pd.concat([change(), later], ignore_index=True)
@@ -327,6 +337,7 @@ def test_a_change_that_lasts_is_reported_behind_one_that_was_undone(quiet):
     assert "since about Sat 17 Oct 2026" in text
 
 
+@pytest.mark.long
 def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quiet):
     step = wall(step="e2e", part="run")
     (text,) = said(quiet, step_time=step, step_changes=change(step="e2e"))
@@ -345,23 +356,23 @@ def test_a_difference_of_the_periods_is_reported_with_the_day_of_its_change(quie
     assert whole.since == change()["at"][0]
 
 
-@pytest.mark.parametrize(
-    ("of_table", "of_change", "direction", "is_dated"),
-    [
+@pytest.mark.long
+def test_tables_date_the_changes_that_findings_report(quiet):
+    for of_table, of_change, direction, is_dated in (
         ({}, {}, "up", True),  # both
         ({}, FASTER, "up", False),  # the periods differ, and the last change was in the other direction
         (NOT, FASTER, "down", True),  # only a change
         (NOT, {"notable": False}, "", False),
-    ],
-)
-def test_tables_date_the_changes_that_findings_report(quiet, of_table, of_change, direction, is_dated):
-    tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
-    (row,) = reported(replace(quiet, **tables).tables(), "wall_time").to_dict("records")
-    assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
-    (*found,) = findings(replace(quiet, **tables), WEEK)
-    assert [(one.bad, one.since is not None) for one in found] == ([(direction == "up", is_dated)] if direction else [])
-    if direction and of_table:  # the row has the levels of the change
-        assert (row["p50_before_s"], row["p50_s"], row["n_before"], row["n"]) == (600, of_change["p50_after_s"], 90, 40)
+    ):
+        tables = {"wall_time": wall(**of_table), "wall_time_changes": change(**of_change)}
+        (row,) = reported(replace(quiet, **tables).tables(), "wall_time").to_dict("records")
+        assert (row["p50_direction"], pd.notna(row["since"])) == (direction, is_dated)
+        (*found,) = findings(replace(quiet, **tables), WEEK)
+        wanted = [(direction == "up", is_dated)] if direction else []
+        assert [(one.bad, one.since is not None) for one in found] == wanted
+        if direction and of_table:  # the row has the levels of the change
+            levels = (row["p50_before_s"], row["p50_s"], row["n_before"], row["n"])
+            assert levels == (600, of_change["p50_after_s"], 90, 40)
 
 
 def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet):
@@ -372,6 +383,7 @@ def test_tables_have_the_failure_rates_of_the_changes_that_findings_report(quiet
     assert (row["low"], row["high"]) == pytest.approx((-0.3, -0.1))
 
 
+@pytest.mark.long
 def test_four_periods_show_what_two_do_not(quiet):
     long = wall(p50_s=1140.0, p50_change_s=120.0)
     (text,) = said(quiet, wall_time=wall(**NOT), long_wall_time=long)
@@ -389,6 +401,7 @@ def test_four_periods_show_what_two_do_not(quiet):
     assert said(quiet, long_success=rates()) == []  # it had no builds in the periods
 
 
+@pytest.mark.long
 def test_builds_and_steps_that_fail_more_often_are_reported(quiet):
     tables = {"success": rates(notable=False), "failure_changes": failure_change()}
     (finding,) = findings(replace(quiet, **tables), WEEK)
@@ -464,6 +477,7 @@ def nights(month, monday, quiet, tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_files_of_several_nights_are_one_table(nights, monday):
     names = {path.name for path in nights.glob("1/*")}
     assert {path.name for path in nights.glob("0/*")} == names
@@ -485,6 +499,7 @@ def test_the_files_of_several_nights_are_one_table(nights, monday):
     assert last["change"].tolist() == [one.change.change for one in monday[1]]
 
 
+@pytest.mark.long
 def test_the_table_of_level_changes_has_the_numbers_of_the_findings(monday):
     measurements, found = monday
     (speed,) = [one for one in found if one.question == "speed"]

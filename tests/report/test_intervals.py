@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from buildframe.formatting import format_duration, format_points
 from buildframe.report.intervals import Scale, signed
 
 NAN = float("nan")
 
 
-@pytest.mark.parametrize(
-    ("rows", "is_share", "limit"),
-    [
-        ([(1.0, 4.0, False)], False, 5),
-        ([(1.0, 4.0, False), (60.0, 400.0, True)], False, 600),
-        ([(-9.0, 9.0, False)] * 9 + [(-5_000.0, 5_000.0, False)], False, 10),  # one wide interval is cut
-        ([(NAN, NAN, False), (1.0, 4.0, False)], False, 5),  # a value without an interval is not certain
-        ([(4.5, NAN, True)], False, 5),
-        ([(0.05, 0.18, True)], True, 0.2),
-        ([(1.0, 250_000.0, True)], False, 86_400),  # the longest
-        ([(NAN, NAN, False)], True, 0.01),
-        ([], False, 1),
-    ],
-)
-def test_a_scale_holds_reported_intervals_and_most_others(
-    rows: list[tuple[float, float, bool]], is_share: bool, limit: float
-) -> None:
-    assert Scale.of(rows, is_share=is_share).limit == limit
+def test_a_scale_holds_reported_intervals_and_most_others() -> None:
+    ordinary = (1.0, 4.0, False)
+    seconds = {
+        "nothing": ([], 1),
+        "one": ([ordinary], 5),
+        "reported": ([ordinary, (60.0, 400.0, True)], 600),
+        "one wide interval is cut": ([(-9.0, 9.0, False)] * 9 + [(-5_000.0, 5_000.0, False)], 10),
+        "a value without an interval is not certain": ([(NAN, NAN, False), ordinary], 5),
+        "an interval without an end": ([(4.5, NAN, True)], 5),
+        "the longest": ([(1.0, 250_000.0, True)], 86_400),
+    }
+    shares = {"reported": ([(0.05, 0.18, True)], 0.2), "unknown": ([(NAN, NAN, False)], 0.01)}
+    for cases, is_share in ((seconds, False), (shares, True)):
+        found = {name: Scale.of(rows, is_share=is_share).limit for name, (rows, _) in cases.items()}
+        assert found == {name: limit for name, (_, limit) in cases.items()}
 
 
 def test_a_mark_has_the_places_of_its_numbers_and_a_text_alternative() -> None:
@@ -52,6 +47,6 @@ def test_what_is_unknown_is_not_drawn() -> None:
     assert math.isclose(Scale(300).mark(0.0, -30.0, 30.0, "", format_duration).low or 0, -0.1)
 
 
-@pytest.mark.parametrize(("value", "text"), [(3.9, "+3.9"), (-2.1, "−2.1"), (0.0, "0.0"), (0.01, "0.0")])
-def test_a_sign_is_shown_unless_the_number_is_zero(value: float, text: str) -> None:
-    assert signed(lambda number: f"{number:.1f}".replace("-", "−"))(value) == text
+def test_a_sign_is_shown_unless_the_number_is_zero() -> None:
+    show = signed(lambda number: f"{number:.1f}".replace("-", "−"))
+    assert [show(value) for value in (3.9, -2.1, 0.0, 0.01)] == ["+3.9", "−2.1", "0.0", "0.0"]

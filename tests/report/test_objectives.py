@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.report import page, read
 from buildframe.report import plots as plots_module
 from buildframe.report.content import Report, Verdict
@@ -20,6 +20,7 @@ from buildframe.report.objectives import Objective
 from buildframe.report.plots import render_plots
 from buildframe.report.thresholds import Thresholds, check_limits
 from tests.report.child import stored
+from tests.store.refusals import unexpected
 
 WHOLE = """
 [objectives."jobs start"]
@@ -60,39 +61,36 @@ def test_objectives_and_rates_are_read(tmp_path: Path) -> None:
 GOOD = '[objectives.a]\nof = "queue_time"\nwithin = "5m"\ntarget = 0.9\n'
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[objectives]\na = 3\n", "[objectives] 'a' is 3, not a table. Write [objectives.'a'] above"),
-        ("objectives = 3\n", "objectives is not a table. Write [objectives] above"),
-        (GOOD.replace("within", "with_in"), "[objectives.'a']: 'with_in' is not a key of an objective. Did you mean"),
-        (GOOD.replace('of = "queue_time"\n', ""), "[objectives.'a'] has no 'of'. Add one of 'queue_time', 'run_time'"),
-        (GOOD.replace('within = "5m"\n', ""), "[objectives.'a'] has no 'within'. Add a duration above 0"),
-        (GOOD.replace("target = 0.9\n", ""), "[objectives.'a'] has no 'target'. Add a share between 0 and 1"),
-        (GOOD.replace("queue_time", "wait"), "[objectives.'a'] 'of' is 'wait'. Use one of 'queue_time'"),
-        (GOOD.replace('"queue_time"', "3"), "[objectives.'a'] 'of' is 3. Use one of"),
-        (GOOD.replace("5m", "5 minutes"), "'within' is '5 minutes'. Use a duration above 0"),
-        (GOOD.replace('"5m"', "300"), "'within' is 300. Use a duration above 0"),
-        (GOOD.replace("0.9", "95"), "'target' is 95. Use a share between 0 and 1"),
-        (GOOD.replace("0.9", "1"), "'target' is 1. Use a share"),
-        (GOOD.replace("0.9", "0.0"), "'target' is 0.0. Use a share"),
-        (GOOD.replace("0.9", "true"), "'target' is True. Use a share"),
-        (GOOD + 'by = "step"\n', "'by' is 'step'. Use 'queue' or 'pipeline'"),
-        (GOOD + "queue = 3\n", "'queue' is 3. Use the name of a queue"),
-        (GOOD.replace("queue_time", "wall_time") + 'by = "queue"\n', "[objectives.'a']: builds have no queue"),
-        (GOOD.replace("queue_time", "wall_time") + 'queue = "macos"\n', "[objectives.'a']: builds have no queue"),
-        ("[rates]\nmacos = -1\n", "[rates] 'macos' is -1. Use the price of a minute, at least 0"),
-        ("[rates]\nmacos = '1'\n", "[rates] 'macos' is '1'. Use the price"),
-        ("[rates]\nmacos = inf\n", "[rates] 'macos' is inf. Use the price"),
-        ("[rates]\nmac.os = 1\n", "Quote names that contain a dot."),
-    ],
-)
-def test_bad_tables_are_refused_by_file_table_and_value(tmp_path: Path, text: str, words: str) -> None:
-    path = file(tmp_path, text)
-    with pytest.raises(BadInput) as refused:
-        Thresholds.read(path)
-    assert str(refused.value).startswith(f"{path}: ")
-    assert words in str(refused.value)
+BAD_TABLES = [
+    ("[objectives]\na = 3\n", "[objectives] 'a' is 3, not a table. Write [objectives.'a'] above"),
+    ("objectives = 3\n", "objectives is not a table. Write [objectives] above"),
+    (GOOD.replace("within", "with_in"), "[objectives.'a']: 'with_in' is not a key of an objective. Did you mean"),
+    (GOOD.replace('of = "queue_time"\n', ""), "[objectives.'a'] has no 'of'. Add one of 'queue_time', 'run_time'"),
+    (GOOD.replace('within = "5m"\n', ""), "[objectives.'a'] has no 'within'. Add a duration above 0"),
+    (GOOD.replace("target = 0.9\n", ""), "[objectives.'a'] has no 'target'. Add a share between 0 and 1"),
+    (GOOD.replace("queue_time", "wait"), "[objectives.'a'] 'of' is 'wait'. Use one of 'queue_time'"),
+    (GOOD.replace('"queue_time"', "3"), "[objectives.'a'] 'of' is 3. Use one of"),
+    (GOOD.replace("5m", "5 minutes"), "'within' is '5 minutes'. Use a duration above 0"),
+    (GOOD.replace('"5m"', "300"), "'within' is 300. Use a duration above 0"),
+    (GOOD.replace("0.9", "95"), "'target' is 95. Use a share between 0 and 1"),
+    (GOOD.replace("0.9", "1"), "'target' is 1. Use a share"),
+    (GOOD.replace("0.9", "0.0"), "'target' is 0.0. Use a share"),
+    (GOOD.replace("0.9", "true"), "'target' is True. Use a share"),
+    (GOOD + 'by = "step"\n', "'by' is 'step'. Use 'queue' or 'pipeline'"),
+    (GOOD + "queue = 3\n", "'queue' is 3. Use the name of a queue"),
+    (GOOD.replace("queue_time", "wall_time") + 'by = "queue"\n', "[objectives.'a']: builds have no queue"),
+    (GOOD.replace("queue_time", "wall_time") + 'queue = "macos"\n', "[objectives.'a']: builds have no queue"),
+    ("[rates]\nmacos = -1\n", "[rates] 'macos' is -1. Use the price of a minute, at least 0"),
+    ("[rates]\nmacos = '1'\n", "[rates] 'macos' is '1'. Use the price"),
+    ("[rates]\nmacos = inf\n", "[rates] 'macos' is inf. Use the price"),
+    ("[rates]\nmac.os = 1\n", "Quote names that contain a dot."),
+]
+
+
+def test_bad_tables_are_refused_by_file_table_and_value(tmp_path: Path) -> None:
+    path = tmp_path / "limits.toml"
+    cases = [(text, f"^{re.escape(str(path))}: (?s:.*){re.escape(words)}") for text, words in BAD_TABLES]
+    assert unexpected(lambda text: Thresholds.read(file(tmp_path, text)), cases) == []
 
 
 ROW = {
@@ -110,32 +108,33 @@ def verdict_of(row: dict[str, Any], target: float) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize(
-    ("row", "target", "status", "words"),
-    [
-        ({}, 0.9, "over", "jobs start (macos): 85.0 % of 1,000 jobs met the objective, queue time within 5 min"),
-        ({}, 0.9, "over", "(interval 80.0 % to 88.0 %; 150.0 % of the error budget used; 2 undecided)"),
-        ({}, 0.9, "over", "; the limit is at least 90.0 %."),
-        ({}, 0.88, "perhaps", "; the limit is at least 88.0 %, which lies within the interval."),
-        ({}, 0.85, "within", "; the limit is at least 85.0 %."),
-        ({"low": NAN, "high": NAN}, 0.9, "unknown", "(no interval; 150.0 %"),
-        ({"low": NAN, "high": NAN}, 0.8, "within", "no interval"),
-        (
-            {"n": 0, "share": NAN, "low": NAN, "high": NAN},
-            0.8,
-            "unknown",
-            "(macos): no job met or missed the objective",
-        ),
-        ({"undecided": 0}, 0.9, "over", "error budget used); the limit"),
-        ({"queue": None}, 0.9, "over", "jobs start (no name): 85.0 %"),
-    ],
-)
-def test_an_objective_is_missed_if_its_whole_interval_is_below_the_target(
-    row: dict[str, Any], target: float, status: str, words: str
-) -> None:
-    verdict = verdict_of(row, target)
-    assert verdict.status == status
-    assert words in verdict.text
+VERDICTS: list[tuple[dict[str, Any], float, str, str]] = [
+    ({}, 0.9, "over", "jobs start (macos): 85.0 % of 1,000 jobs met the objective, queue time within 5 min"),
+    ({}, 0.9, "over", "(interval 80.0 % to 88.0 %; 150.0 % of the error budget used; 2 undecided)"),
+    ({}, 0.9, "over", "; the limit is at least 90.0 %."),
+    ({}, 0.88, "perhaps", "; the limit is at least 88.0 %, which lies within the interval."),
+    ({}, 0.85, "within", "; the limit is at least 85.0 %."),
+    ({"low": NAN, "high": NAN}, 0.9, "unknown", "(no interval; 150.0 %"),
+    ({"low": NAN, "high": NAN}, 0.8, "within", "no interval"),
+    (
+        {"n": 0, "share": NAN, "low": NAN, "high": NAN},
+        0.8,
+        "unknown",
+        "(macos): no job met or missed the objective",
+    ),
+    ({"undecided": 0}, 0.9, "over", "error budget used); the limit"),
+    ({"queue": None}, 0.9, "over", "jobs start (no name): 85.0 %"),
+]
+"""Changes of the row, a target, and the status and some words of the verdict."""
+
+
+def test_an_objective_is_missed_if_its_whole_interval_is_below_the_target() -> None:
+    wrong = []
+    for row, target, status, words in VERDICTS:
+        verdict = verdict_of(row, target)
+        if verdict.status != status or words not in verdict.text:
+            wrong.append((row, target, verdict))
+    assert wrong == []
 
 
 def test_an_objective_without_rows_is_unknown() -> None:
@@ -172,6 +171,7 @@ def without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots_module, "_draw_pngs", lambda _: ("", ""))
 
 
+@pytest.mark.long
 def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(report: Report) -> None:
     table = report.measurements.objectives
     waited = report.period.of(report.jobs, "runnable_at")
@@ -187,13 +187,14 @@ def test_the_numbers_are_those_of_the_metrics_for_rows_that_began_in_the_period(
     pd.testing.assert_frame_equal(report.measurements.cost, cost)
 
 
+@pytest.mark.long
 def test_a_rate_is_that_of_the_key_or_id_of_a_queue_and_not_of_its_name_in_the_report(small_report: Report) -> None:
     plain, jobs = small_report, small_report.jobs
     is_default, is_web = jobs["queue"] == "default", jobs["pipeline"] == "web"
     ids = pd.Series("2" * 8, jobs.index, dtype="str").where(is_web, "1" * 8).where(is_default)
     apart = jobs.assign(queue_id=ids, cluster_id=ids)  # two clusters with a queue "default"
     rates = {"default": 60.0, "2" * 8: 120.0}
-    cost = measure(plain.builds, apart, plain.pipelines, None, plain.period, rates=rates).cost
+    cost = measure(plain.builds.iloc[:0], apart, plain.pipelines, None, plain.period, rates=rates).cost
     ended = plain.period.of(jobs[is_default & (jobs["type"] == "script")], "finished_at")
     hours = (ended["finished_at"] - ended["started_at"]).dt.total_seconds().groupby(ended["pipeline"]).sum() / 3600
     paid = cost.set_index("pipeline")["cost"] / 3600
@@ -202,6 +203,7 @@ def test_a_rate_is_that_of_the_key_or_id_of_a_queue_and_not_of_its_name_in_the_r
     assert cost.attrs["unused_rates"] == []
 
 
+@pytest.mark.long
 def test_verdicts_name_each_group(report: Report) -> None:
     found = {verdict.subject: verdict.status for verdict in report.verdicts}
     assert {"start (default)", "start (macos)", "wall (web)", "gone"} <= {*found}
@@ -238,7 +240,7 @@ def test_page_and_summary_show_objectives_and_cost(report: Report) -> None:
 def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
     report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = [*plots_module._embed_objectives(report)]
+    drawn = render_plots(report)[4:]
     table = report.measurements.objectives
     starts = table[table["objective"] == "start"].set_index("queue")
     worst = str(starts["budget_used"].idxmax())
@@ -247,7 +249,7 @@ def test_the_page_has_the_budget_of_the_worst_group_of_each_objective(
     assert f"{starts.loc[worst, 'n']:,} jobs that met" in drawn[0].alt
     assert drawn[0].light != drawn[0].dark
     monkeypatch.setattr(plots_module, "LIGHT", plots_module.DARK)
-    assert [plot.light for plot in plots_module._embed_objectives(report)] == [plot.dark for plot in drawn]
+    assert [plot.light for plot in render_plots(report)[4:]] == [plot.dark for plot in drawn]
     monkeypatch.setattr(plots_module, "_draw_pngs", lambda _: ("", ""))
     assert [plot.caption for plot in render_plots(report)[4:]] == [plot.caption for plot in drawn]
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe.errors import BadInput
@@ -35,7 +35,7 @@ def test_days_are_local_days_when_clocks_change():
 
 @pytest.mark.parametrize("tz", ["America/Sao_Paulo", "Asia/Beirut", "America/Havana"])
 def test_a_midnight_may_be_skipped_or_repeated_by_clock_changes(tz):
-    years = pd.date_range("2016-01-01T12:00", "2018-12-31", freq="D", tz="UTC")
+    years = pd.date_range("2017-01-01T12:00", "2017-12-31", freq="D", tz="UTC")
     periods = [Period.last(now, 1, tz) for now in years]
     for one, following in itertools.pairwise(periods):
         assert one.end == following.start or one == following
@@ -45,7 +45,7 @@ def test_a_midnight_may_be_skipped_or_repeated_by_clock_changes(tz):
     assert np.all(np.diff(starts.to_numpy("datetime64[us]")) >= np.timedelta64(23, "h"))
 
 
-@pytest.mark.long
+@settings(max_examples=30)
 @given(
     st.datetimes(pd.Timestamp("2000-01-01"), pd.Timestamp("2040-01-01")),
     st.integers(1, 90),
@@ -63,9 +63,7 @@ def test_each_time_belongs_to_one_period(time, days, tz):
     assert period.history.of(times, "t").index.tolist() == [0, 2]
 
 
-@pytest.mark.parametrize(
-    ("days", "tz", "words"), [(0, "UTC", "days=0"), (1.5, "UTC", "days=1.5"), (1, "Mars", "tz='Mars'")]
-)
-def test_an_invalid_period_is_refused(days, tz, words):
-    with pytest.raises(BadInput, match=words):
-        Period.last(utc("2026-10-26"), days, tz)
+def test_an_invalid_period_is_refused():
+    for days, tz, words in ((0, "UTC", "days=0"), (1.5, "UTC", "days=1.5"), (1, "Mars", "tz='Mars'")):
+        with pytest.raises(BadInput, match=words):
+            Period.last(utc("2026-10-26"), days, tz)

@@ -20,8 +20,6 @@ from tests import worlds
 from tests.programs import require_program
 from tests.report.child import ROOT, WITHOUT_PLOTS, WORLD, at, measured, patched, stored
 
-pytestmark = pytest.mark.long
-
 DOC = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 
@@ -54,6 +52,7 @@ def install_command(folder: Path) -> None:
     command.chmod(0o755)
 
 
+@pytest.mark.long
 def test_the_documentation_leads_to_a_nightly_report_of_the_sandbox(tmp_path: Path) -> None:
     """Its command, then its line of a crontab, as cron runs it: by sh, in another folder."""
     first, schedule = re.findall(r"^\$ (.*buildframe\)? report .*--sandbox.*)$", DOC, re.M)
@@ -96,8 +95,8 @@ def machine(tmp_path: Path, store: Path) -> Path:
     return tmp_path
 
 
-def run_step(world: Workspace, machine: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command of the pipeline in a shell, as an agent does."""
+def step(world: Workspace, machine: Path, **env: str) -> tuple[str, dict[str, str]]:
+    """Return the command that an agent gets for the step of the pipeline, and the environment to run it in."""
     configuration = block("yaml", "ci-report.sh")
     pipeline = f"ci-report-{machine.name}".replace("_", "-")
     made = world.create_pipeline(
@@ -112,11 +111,18 @@ def run_step(world: Workspace, machine: Path, **env: str) -> subprocess.Complete
     assert "soft_fail" in yaml.safe_load(configuration)["steps"][0]
     environment = {**os.environ, **at(world), **env, "CALLED": str(machine / "called")}
     environment["PATH"] = f"{machine}/.venv/bin:{environment['PATH']}"
+    return command, environment
+
+
+def run_step(world: Workspace, machine: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of the pipeline in a shell, as an agent does."""
+    command, environment = step(world, machine, **env)
     return subprocess.run(
         ["bash", "-e", "-c", command], cwd=machine, env=environment, capture_output=True, text=True, timeout=120
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("limit", "status", "style"), [(0.01, 0, "success"), (1.0, 4, "warning")])
 def test_the_documented_pipeline_step_writes_and_uploads_a_report(
     world: Workspace, machine: Path, limit: float, status: int, style: str
@@ -130,6 +136,7 @@ def test_the_documented_pipeline_step_writes_and_uploads_a_report(
     assert (machine / "reports/latest/report.html").is_file()
 
 
+@pytest.mark.long
 def test_the_step_fails_if_the_report_fails(world: Workspace, machine: Path) -> None:
     (machine / "limits.toml").write_text("[success_rate]\nweb = 0.5\n")
     run = run_step(world, machine, BUILDFRAME_TOKEN="an-invented-token-of-nobody")
@@ -146,15 +153,18 @@ def fake_report(machine: Path, status: int) -> None:
     command.chmod(0o755)
 
 
-@pytest.mark.parametrize("status", [1, 2, 127, 130, 137])
+@pytest.mark.long
 def test_the_step_ends_with_the_status_of_the_report_and_uploads_no_earlier_page(
-    world: Workspace, machine: Path, status: int
+    world: Workspace, machine: Path
 ) -> None:
     (machine / "reports" / "latest").mkdir(parents=True)
     (machine / "reports" / "latest" / "report.html").write_text("of an earlier day")
-    fake_report(machine, status)
-    assert run_step(world, machine).returncode == status
-    assert not (machine / "called").exists()
+    command, environment = step(world, machine)
+    for status in (1, 2, 127, 130, 137):
+        fake_report(machine, status)
+        run = subprocess.run(["bash", "-e", "-c", command], cwd=machine, env=environment, timeout=120)
+        assert run.returncode == status
+        assert not (machine / "called").exists()
 
 
 CURL = """#!/bin/sh
@@ -162,21 +172,19 @@ echo posted to $WEBHOOK
 """
 
 
-@pytest.mark.parametrize(
-    ("status", "output"),
-    [(0, ""), (1, "the reason is 1\n"), (3, "the reason is 3\n"), (4, "posted to https://example.com/hook\n")],
-)
-def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Path, status: int, output: str) -> None:
+def test_the_crontab_line_for_chat_posts_limits_and_mails_failures(tmp_path: Path) -> None:
     (line,) = re.findall(r"^0 7 \* \* 1 +(.* --alert .*)$", DOC, re.M)
-    fake_report(tmp_path / "buildframe", status)
     curl = tmp_path / "bin" / "curl"
     curl.parent.mkdir()
     curl.write_text(CURL)
     curl.chmod(0o755)
     (tmp_path / ".buildframe").write_text("export WEBHOOK=https://example.com/hook\n")
     env = {"HOME": str(tmp_path), "PATH": f"{curl.parent}:{os.environ['PATH']}"}
-    run = subprocess.run(["sh", "-c", line], cwd="/", env=env, capture_output=True, text=True, timeout=60)
-    assert (run.stdout, run.stderr) == (output, "")
+    outputs = {0: "", 1: "the reason is 1\n", 3: "the reason is 3\n", 4: "posted to https://example.com/hook\n"}
+    for status, output in outputs.items():
+        fake_report(tmp_path / "buildframe", status)
+        run = subprocess.run(["sh", "-c", line], cwd="/", env=env, capture_output=True, text=True, timeout=60)
+        assert (run.stdout, run.stderr) == (output, "")
 
 
 def test_old_reports_are_deleted_except_the_newest(tmp_path: Path) -> None:
@@ -190,6 +198,7 @@ def test_old_reports_are_deleted_except_the_newest(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "reports").iterdir()} == {names[1], "latest", "notes"}
 
 
+@pytest.mark.long
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     """All but where the program is, and the user, which are not on this machine."""
     require_program("systemd-analyze", package="systemd")
@@ -204,6 +213,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
         assert mine == []
 
 
+@pytest.mark.long
 def test_the_notebook_runs_headless_with_parameters_and_becomes_a_page(store: Path, tmp_path: Path) -> None:
     papermill, nbconvert = re.findall(r"^\$ ((?:papermill|jupyter nbconvert) .*)$", DOC, re.M)
     papermill = papermill.replace("05_", f"{ROOT}/notebooks/05_").replace("ci-history", str(store))

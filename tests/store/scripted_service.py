@@ -81,13 +81,13 @@ class Service:
         path, query = urlsplit(handler.path).path, parse_qs(urlsplit(handler.path).query)
         self.requests.append((path, {name: ",".join(values) for name, values in query.items()}))
         status = self.failing(path, query)
-        body, links = ({"message": "No."}, "") if status else self._body(path, query)
+        body, links = ({"message": "No."}, "") if status else self.body(path, query)
         headers = {"Link": links} | ({"X_Simulated_Time": "true"} if self.is_simulated else {})
         answer = status or (404 if body is None else 200)
         says(json.dumps(body).encode(), answer, date=self.date(path), **headers)(handler)
         self.after(path)
 
-    def _body(self, path: str, query: dict[str, list[str]]) -> tuple[Any, str]:
+    def body(self, path: str, query: dict[str, list[str]]) -> tuple[Any, str]:
         slugs = {slug: id for id, slug in self.pipelines.items()}
         parts = path.removeprefix(PIPELINES).strip("/").split("/")
         if path == PIPELINES:
@@ -100,7 +100,7 @@ class Service:
         if not parts[1:]:
             return (self._pipeline(parts[0]) if parts[0] in slugs else None), ""
         found = [build for build in own if build["number"] == int(parts[2])]
-        return (self._whole(found[0], alone=True) if found else None), ""
+        return (self.whole(found[0], alone=True) if found else None), ""
 
     def _page(self, builds: list[Body], query: dict[str, list[str]]) -> tuple[list[Body], str]:
         found = sorted(filter(lambda build: _matches(build, query), builds), key=lambda b: b["created_at"])[::-1]
@@ -108,14 +108,14 @@ class Service:
         pages = -(-(len(found) + self.counted_too_many) // size)
         here = f"{self.url}{BUILDS}?per_page={size}&page="
         links = f'<{here}{number + 1}>; rel="next", <{here}{pages}>; rel="last"' if number < pages else ""
-        whole = [self._whole(build) for build in found[(number - 1) * size : number * size]]
+        whole = [self.whole(build) for build in found[(number - 1) * size : number * size]]
         return whole, links if len(found) > size or query["per_page"] == ["1"] else ""
 
     def _pipeline(self, slug: str) -> Body:
         id = next(id for id, own in self.pipelines.items() if own == slug)
         return {"id": id, "slug": slug, "url": f"{self.url}{PIPELINES}/{slug}", "created_at": "2025-01-01T00:00:00Z"}
 
-    def _whole(self, build: Body, alone: bool = False) -> Body:
+    def whole(self, build: Body, alone: bool = False) -> Body:
         slug = self.pipelines[build["pipeline_id"]]
         extra = {"hostname": "ant.example.com", "meta_data": ["queue=macos"]} if alone else {}
         jobs = [job | {"agent": job["agent"] | extra} for job in build["jobs"]]

@@ -28,11 +28,21 @@ from tests.store.batches import PLAIN, Build, batch, expected, flaky, moment, st
 BUILDS = [Build(key, 1, day=key % 3) for key in range(60)]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "store"
+    transactions.commit(Location.of(folder, None), PLAIN, batch(BUILDS, 1, lists=(flaky({"a": 1}, 1),)))
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> bf.Store:
-    location = Location.of(tmp_path / "store", None)
-    transactions.commit(location, PLAIN, batch(BUILDS, 1, lists=(flaky({"a": 1}, 1),)))
-    return bf.Store(location.url)
+def store(made: Path, tmp_path: Path) -> bf.Store:
+    """A copy, which a test may damage."""
+    return bf.Store(shutil.copytree(made, tmp_path / "store"))
+
+
+def restore(store: bf.Store) -> list[str]:
+    return transactions.restore(Location.of(store.url, None))
 
 
 def edit(store: bf.Store, version: int, old: str, new: str, table: str = "builds") -> None:
@@ -43,21 +53,25 @@ def edit(store: bf.Store, version: int, old: str, new: str, table: str = "builds
     log.write_text(text.replace(old, new, 1))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ('as_of\\": \\"2026-', 'as_of\\": \\"2027-', "its checksum does not fit"),
-        ('\\"checksum\\"', '\\"chec+sum\\"', "it has no checksum|its checksum does not fit"),
-        ('\\"columns\\"', '\\"colum.s\\"', "its checksum does not fit"),
-        ('"buildframe":', '"buildfra-e":', "an entry without its metadata"),
-        ('"commitInfo"', '"commitInf/"', "an entry without its metadata"),
-    ],
-)
-def test_no_changed_metadata_is_used(store: bf.Store, old: str, new: str, reason: str) -> None:
-    edit(store, 1, old, new)
-    for use in (store.builds, store.verify, store.compact, lambda: transactions.restore(Location.of(store.url, None))):
-        with pytest.raises(StoreFailed, match=reason):
-            use()
+EDITS = [
+    ('as_of\\": \\"2026-', 'as_of\\": \\"2027-', "checksum does not fit"),
+    ('\\"checksum\\"', '\\"chec+sum\\"', "has no checksum|checksum does not fit"),
+    ('\\"columns\\"', '\\"colum.s\\"', "checksum does not fit"),
+    ('"buildframe":', '"buildfra-e":', "without its metadata"),
+    ('"commitInfo"', '"commitInf/"', "without its metadata"),
+]
+
+
+def test_no_changed_metadata_is_used(store: bf.Store) -> None:
+    log = Path(store.url, "builds", "_delta_log", f"{1:020d}.json")
+    whole = log.read_text()
+    for old, new, reason in EDITS:
+        edit(store, 1, old, new)
+        for use in (store.builds, store.verify, store.compact, lambda: restore(store)):
+            with pytest.raises(StoreFailed, match=reason):
+                use()
+        log.write_text(whole)
+    assert stored_content(store) == expected(BUILDS)
 
 
 @pytest.mark.parametrize("table", ["builds", "jobs"])
@@ -71,9 +85,9 @@ def test_a_changed_name_of_a_column_is_noticed(store: bf.Store, table: str) -> N
     for use in (
         store.builds if table == "builds" else store.jobs,
         store.compact,
-        lambda: transactions.restore(Location.of(store.url, None)),
+        lambda: restore(store),
     ):
-        with pytest.raises(StoreFailed, match="other names or types of columns"):
+        with pytest.raises(StoreFailed, match="names or types"):
             use()
 
 
@@ -91,10 +105,9 @@ def test_a_version_whose_entry_is_lost_cannot_be_read(store: bf.Store) -> None:
     assert bf.Store(store.url, as_of=2).version == 2
     entry = Path(store.url, "builds", "_delta_log", f"{2:020d}.json")
     entry.write_text("")
-    with pytest.raises(StoreFailed, match="the log entry of version 2 is empty or missing"):
-        bf.Store(store.url, as_of=2).builds()
-    with pytest.raises(StoreFailed, match="the log entry of version 2 is empty or missing"):
-        bf.Store(store.url, as_of=moment(2)).builds()
+    for as_of in (2, moment(2)):
+        with pytest.raises(StoreFailed, match="version 2 is empty"):
+            bf.Store(store.url, as_of=as_of).builds()
     assert len(bf.Store(store.url, as_of=1).builds()) == 60
     assert bf.Store(store.url, as_of=moment(3)).version == 3
 
@@ -142,10 +155,10 @@ def test_no_reader_returns_other_values(store: bf.Store) -> None:
         lambda: table.read(listed),
     ]
     data = file.read_bytes()
-    for _ in range(20):
+    for _ in range(6):
         flip(file, chance.randrange(8 * len(data)))
         for read in readers:
-            with pytest.raises(StoreFailed, match=f"{file.name} is not as it was written"):
+            with pytest.raises(StoreFailed, match=f"{file.name} is not"):
                 read()
         file.write_bytes(data)
     assert stored_content(store) == expected(BUILDS)
@@ -222,7 +235,7 @@ def test_a_file_that_cannot_be_read_is_not_dropped(store: bf.Store, monkeypatch:
         "cannot be read: [Errno 24] Too many open files",
         "is not as it was written",
     ]
-    with pytest.raises(StoreFailed, match=rf"Nothing was dropped .*{unread.name} .*Too many open files"):
+    with pytest.raises(StoreFailed, match=rf"dropped .*{unread.name} .*open files"):
         store.verify(drop=True)
     assert store.version == version
 
@@ -241,7 +254,7 @@ def test_a_commit_trusts_no_damaged_footer(
     assert footer != data[-start:]
     file.write_bytes(data[:-start] + footer)
     changed = next(build for build in BUILDS if build.id == last)
-    with pytest.raises(StoreFailed, match=f"{file.name} is not as it was written"):
+    with pytest.raises(StoreFailed, match=f"{file.name} is not"):
         transactions.commit(Location.of(store.url, None), PLAIN, batch([Build(changed.key, 2, day=changed.day)], 2))
     assert store.version == 1
 

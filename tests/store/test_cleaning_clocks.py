@@ -71,7 +71,7 @@ def test_a_sync_of_the_machine_whose_clock_is_ahead_confirms_it_only_if_the_serv
     assert running.exists()
 
 
-@pytest.mark.parametrize("table", ["builds", "jobs"])
+@pytest.mark.parametrize("table", [pytest.param("builds", marks=pytest.mark.long), "jobs"])
 def test_a_sync_whose_file_was_deleted_fails_and_the_store_stays_readable(tmp_path: Path, table: str) -> None:
     """As by a cleaning that does not know this rule."""
     sync(tmp_path, Build(1, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -94,17 +95,24 @@ def old_files_have_no_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checksums, "recorded_checksum", of_newer)
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Store:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that an earlier version wrote; its table of jobs lacks columns, too."""
-    location = Location.of(tmp_path / "store", None)
+    folder = tmp_path_factory.mktemp("made") / "store"
+    location = Location.of(folder, None)
     with mock.patch.dict(computed_columns.VERSIONS, builds=0, jobs=0):
         for key in (1, 2):
             commit(location, Build(key, 0, 0, jobs=(0, 1, 2)), 1, EarlierRetention())
         with mock.patch.object(transactions, "Retention", EarlierRetention):
             transactions.compact(location)  # into one file
     rewrite_as_before(location)
-    return Store(location.url)
+    return folder
+
+
+@pytest.fixture
+def old(made: Path, tmp_path: Path) -> Store:
+    """A copy, which a test may change."""
+    return Store(shutil.copytree(made, tmp_path / "store"))
 
 
 def of_build(frame: pd.DataFrame, id: str = "build-1") -> pd.DataFrame:
@@ -152,6 +160,7 @@ def wall_time_of_first_build(store: Store) -> list[float]:
     return builds.loc[builds["id"] == "build-1", "wall_time_s"].tolist()
 
 
+@pytest.mark.long
 def test_the_repair_of_a_build_on_two_days_computes_its_columns_again(tmp_path: Path) -> None:
     """The build was created in second 1 of the first day and finished in second 3,600."""
     location = Location.of(tmp_path / "store", None)
@@ -165,12 +174,14 @@ def test_the_repair_of_a_build_on_two_days_computes_its_columns_again(tmp_path: 
     assert wall_time_of_first_build(store) == [3599]
 
 
+@pytest.mark.long
 def test_a_deleted_build_keeps_the_current_wall_time(old: Store) -> None:
     gone = batch([], at=9, gone=[Build(1, 0, 0)])
     assert transactions.commit(Location.of(old.url, None), PLAIN, gone).gone == 1
     assert wall_time_of_first_build(old) == [3599]
 
 
+@pytest.mark.long
 def test_a_build_with_a_delivered_job_keeps_the_current_wall_time(old: Store) -> None:
     delivered = batch([Build(1, 5, 0, jobs=(3,))], at=5)
     received = WebhookFrames(delivered.builds.iloc[:0], delivered.jobs)
@@ -178,6 +189,7 @@ def test_a_build_with_a_delivered_job_keeps_the_current_wall_time(old: Store) ->
     assert wall_time_of_first_build(old) == [3599]
 
 
+@pytest.mark.long
 def test_the_files_of_a_table_are_listed_once_for_all_older_ones(tmp_path: Path) -> None:
     """Four days, each with a file of an older version. Listing all files for each of them takes quadratic time."""
     location = Location.of(tmp_path / "store", None)
@@ -214,6 +226,7 @@ def test_what_was_read_from_files_is_remembered_up_to_a_size() -> None:
     assert found == ["ab", "cde", "ab", "cde", "f", "again"]  # 6 characters are too many
 
 
+@pytest.mark.long
 def test_a_sync_rewrites_older_files(service: Service, ws: bf.Workspace, store: Store) -> None:
     service.add(1, "passed", 2)
     service.add(2, "passed", 3)

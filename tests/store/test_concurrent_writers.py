@@ -19,8 +19,6 @@ from buildframe.store.sync_state import Coverage, SyncState
 from tests import preloaded
 from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, moment, stored_content
 
-pytestmark = pytest.mark.long
-
 STEPS = 6
 
 
@@ -54,6 +52,7 @@ def _check(folder: Path) -> None:
         assert store.covers[f"acme/{writer}"] == (moment(-100), moment(2 * (STEPS - 1) + writer))
 
 
+@pytest.mark.long
 def test_two_threads(tmp_path: Path) -> None:
     failures: list[BaseException] = []
 
@@ -83,6 +82,7 @@ if other:
 """
 
 
+@pytest.mark.long
 def test_two_processes(tmp_path: Path) -> None:
     run = preloaded.run(TWO_PROCESSES, [str(tmp_path)], os.environ, 120)
     assert run.returncode == 0, run.stderr
@@ -113,6 +113,7 @@ def _overtake_always(place: Location) -> Callable[[], None]:
     return overtake
 
 
+@pytest.mark.long
 def test_one_that_is_overtaken_again_and_again_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     place = Location.of(tmp_path, None)
     transactions.commit(place, PLAIN, batch([Build(1, 1)], 1))

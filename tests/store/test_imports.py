@@ -25,8 +25,6 @@ from tests import worlds
 from tests.store.batches import dies_at
 from tests.store.test_privacy import occurring
 
-pytestmark = pytest.mark.long
-
 SECRETS = {"SESAME_KEY", "open-sesame-4711"}
 ALL = {"personal": True, "env": True, "progress": False}
 
@@ -110,6 +108,7 @@ def assert_same(ours: bf.Store, theirs: bf.Store, without: tuple[str, ...] = ())
 # --- which rows
 
 
+@pytest.mark.long
 def test_the_rows_are_those_of_a_sync(exports: Path, by_api: bf.Store, store: bf.Store) -> None:
     result = store.import_exports(exports, **ALL)
     assert_same(store, by_api, without=("fetched_at", "is_open"))
@@ -122,6 +121,7 @@ def test_the_rows_are_those_of_a_sync(exports: Path, by_api: bf.Store, store: bf
     assert not builds["is_open"].any()
 
 
+@pytest.mark.long
 def test_a_row_is_dated_by_the_latest_time_in_its_build(some: Path, store: bf.Store) -> None:
     store.import_exports(some, progress=False)
     builds = store.builds().set_index("id")
@@ -136,6 +136,7 @@ def test_a_row_is_dated_by_the_latest_time_in_its_build(some: Path, store: bf.St
     assert store.as_of == builds[["created_at", "finished_at"]].max(axis=None).ceil("s")
 
 
+@pytest.mark.long
 def test_importing_again_changes_nothing(some: Path, store: bf.Store) -> None:
     first = store.import_exports(some, progress=False)
     again = store.import_exports(some, progress=False)
@@ -143,7 +144,8 @@ def test_importing_again_changes_nothing(some: Path, store: bf.Store) -> None:
     assert again.version == first.version == store.version
 
 
-@pytest.mark.parametrize("instant", [0, 9, 14, 23])
+@pytest.mark.long
+@pytest.mark.parametrize("instant", [0, 9, 23])
 def test_a_killed_import_continues(
     few: Path, whole: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instant: int
 ) -> None:
@@ -157,6 +159,7 @@ def test_a_killed_import_continues(
     assert_same(killed, whole)
 
 
+@pytest.mark.long
 def test_a_batch_is_a_commit(some: Path, store: bf.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "_BYTES_PER_BATCH", 1)
     assert store.import_exports(some, progress=False).version == 5  # of as many builds; version 0 is empty
@@ -195,6 +198,7 @@ def reopened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reopened]:
         yield Reopened(ci, failed["build_id"], folder / "before", folder / "after", folder / "synced-before", by_now)
 
 
+@pytest.mark.long
 def test_an_export_never_replaces_a_newer_row(reopened: Reopened, tmp_path: Path) -> None:
     store = bf.Store(shutil.copytree(reopened.by_now.url, tmp_path / "history"))
     stored, covers, version = content(store), store.covers, store.version
@@ -206,6 +210,7 @@ def test_an_export_never_replaces_a_newer_row(reopened: Reopened, tmp_path: Path
     assert store.covers == covers
 
 
+@pytest.mark.long
 def test_an_export_does_not_replace_a_newer_row_of_an_open_build(tmp_path: Path, store: bf.Store) -> None:
     with worlds.sandbox(builds=5, days=2) as ci:
         id = ci.pipeline("web").create_build(commit="HEAD", branch="main").id
@@ -216,26 +221,26 @@ def test_an_export_does_not_replace_a_newer_row_of_an_open_build(tmp_path: Path,
     assert store.builds(columns=["id", "is_open"]).set_index("id").at[id, "is_open"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "is_partial", "jobs", "is_current"),
-    [
-        (0, False, {"1", "2"}, True),
-        (5, False, {"1", "2", "3"}, True),
-        (-1, False, {"1", "2"}, False),
-        (5, True, {"1", "2"}, False),  # after a webhook, or while an agent stopped a job of a canceled build
-        (5, False, {"1"}, False),
-    ],
-)
-def test_jobs_are_read_unless_the_stored_build_is_as_new(
-    seconds: int, is_partial: bool, jobs: set[str], is_current: bool
-) -> None:
+def test_jobs_are_read_unless_the_stored_build_is_as_new() -> None:
     at = Moment(2026, 10, 30, tzinfo=dt.UTC)
     folder = export_folders.ExportFolder("", "b", "p", {f"jobs/job-{id}.json.gz": 1 for id in "12"})
     exported = export_folders.ExportedBuild(folder, None, at, at, 1)
-    stored = imports._StoredBuild(Moment.of(at + dt.timedelta(seconds=seconds)), at, is_partial, jobs)
-    assert stored.is_current(exported) == is_current
+    expected = {
+        (0, False, "12"): True,
+        (5, False, "123"): True,
+        (-1, False, "12"): False,
+        (5, True, "12"): False,  # after a webhook, or while an agent stopped a job of a canceled build
+        (5, False, "1"): False,
+    }
+    found = {}
+    for seconds, is_partial, jobs in expected:
+        fetched = Moment.of(at + dt.timedelta(seconds=seconds))
+        stored = imports._StoredBuild(fetched, at, is_partial, set(jobs))
+        found[seconds, is_partial, jobs] = stored.is_current(exported)
+    assert found == expected
 
 
+@pytest.mark.long
 def test_lost_jobs_are_imported_again(reopened: Reopened, tmp_path: Path) -> None:
     """But not with an earlier state of a build, whose retry is lost, too."""
     store = bf.Store(shutil.copytree(reopened.by_now.url, tmp_path / "history"))
@@ -249,6 +254,7 @@ def test_lost_jobs_are_imported_again(reopened: Reopened, tmp_path: Path) -> Non
     assert_same(store, reopened.by_now, without=("fetched_at", "is_open"))
 
 
+@pytest.mark.long
 def test_an_export_replaces_older_rows(reopened: Reopened, tmp_path: Path) -> None:
     """Of a build that a store has as failed, and the export after a retry; and of builds that were running."""
     then = bf.Store(shutil.copytree(reopened.synced_before, tmp_path / "then"))
@@ -263,6 +269,7 @@ def test_an_export_replaces_older_rows(reopened: Reopened, tmp_path: Path) -> No
     assert finished[[reopened.build_id, *was_open]].notna().all()
 
 
+@pytest.mark.long
 def test_a_sync_during_an_import_is_not_undone(
     reopened: Reopened, store: bf.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +288,7 @@ def test_a_sync_during_an_import_is_not_undone(
     assert (store.covers, store.as_of) == (reopened.by_now.covers, reopened.by_now.as_of)
 
 
+@pytest.mark.long
 def test_a_job_that_was_exported_later_is_added(some: Path, tmp_path: Path, store: bf.Store) -> None:
     """An import may read a folder that the service is still writing."""
     file = next(file for file in sorted(some.rglob("job-*")) if not read(file).get("retry_source"))
@@ -295,6 +303,7 @@ def test_a_job_that_was_exported_later_is_added(some: Path, tmp_path: Path, stor
 # --- the store around them
 
 
+@pytest.mark.long
 def test_an_import_claims_no_coverage_and_a_sync_goes_on(
     exports: Path, world: Workspace, by_api: bf.Store, store: bf.Store
 ) -> None:
@@ -306,6 +315,7 @@ def test_an_import_claims_no_coverage_and_a_sync_goes_on(
     assert store.covers == by_api.covers
 
 
+@pytest.mark.long
 def test_an_earlier_time_is_read_as_the_sync_left_it(exports: Path, world: Workspace, tmp_path: Path) -> None:
     store = bf.Store(tmp_path / "history")
     store.sync(world, since="1d", progress=False)
@@ -315,6 +325,7 @@ def test_an_earlier_time_is_read_as_the_sync_left_it(exports: Path, world: Works
     assert len(bf.Store(tmp_path / "history", as_of=at).builds()) == synced < len(store.builds())
 
 
+@pytest.mark.long
 def test_names_and_secrets_are_stored_on_request_only(exports: Path, world: Workspace, tmp_path: Path) -> None:
     builds = world.builds(progress=False)
     people = {*builds["creator"].dropna(), *builds["author_email"].dropna()}
@@ -327,19 +338,22 @@ def test_names_and_secrets_are_stored_on_request_only(exports: Path, world: Work
 # --- folders
 
 
-@pytest.mark.parametrize("level", ["org=*", "date=*", "pipeline=*", "build=*"])
-def test_a_path_may_name_any_level(some: Path, store: bf.Store, level: str) -> None:
-    folder = next(iter(sorted(some.rglob(level))))
-    inside = folder.name.startswith("build=") or len(list(folder.rglob("build=*")))
-    assert store.import_exports(folder, progress=False).builds == inside
+@pytest.mark.long
+def test_a_path_may_name_any_level(some: Path, tmp_path: Path) -> None:
+    for level in ("org=*", "date=*", "pipeline=*", "build=*"):
+        folder = sorted(some.rglob(level))[0]
+        inside = folder.name.startswith("build=") or len(list(folder.rglob("build=*")))
+        assert bf.Store(tmp_path / level[:-2]).import_exports(folder, progress=False).builds == inside
 
 
+@pytest.mark.long
 def test_folders_above_and_beside_the_exports(some: Path, tmp_path: Path, store: bf.Store) -> None:
     shutil.copytree(some, tmp_path / "bucket" / "buildkite" / "build-exports")
     (tmp_path / "bucket" / "logs" / "date=2026-10-01" / "build=1").mkdir(parents=True)
     assert str(store.import_exports(tmp_path / "bucket", progress=False)).startswith("5 builds")
 
 
+@pytest.mark.long
 def test_what_an_export_may_have_or_lack(some: Path, tmp_path: Path, store: bf.Store) -> None:
     """Fields that nobody knows, a pipeline without id, jobs in the build, files that are not compressed."""
     store.import_exports(some, progress=False)
@@ -454,6 +468,7 @@ DAMAGES: dict[Callable[[Path], None], str] = {
 }
 
 
+@pytest.mark.long
 def test_one_odd_value_does_not_skip_a_folder(exports: Path, tmp_path: Path, store: bf.Store) -> None:
     copy = shutil.copytree(exports, tmp_path / "copy")
     folders = sorted(path for path in copy.rglob("build=*") if jobs_in(path))
@@ -467,6 +482,7 @@ def test_one_odd_value_does_not_skip_a_folder(exports: Path, tmp_path: Path, sto
     assert store.builds()["number"].isna().sum() == 1
 
 
+@pytest.mark.long
 def test_damaged_folders_are_skipped_and_named(
     exports: Path, tmp_path: Path, store: bf.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,6 +509,7 @@ def test_damaged_folders_are_skipped_and_named(
     assert (again.builds, again.unchanged) == (len(DAMAGES), result.builds)
 
 
+@pytest.mark.long
 def test_a_build_that_is_exported_twice_is_imported_once(some: Path, store: bf.Store) -> None:
     folder = next(iter(sorted(some.rglob("build=*"))))
     twin = folder.parent.parent / "pipeline=twin" / folder.name
@@ -504,33 +521,30 @@ def test_a_build_that_is_exported_twice_is_imported_once(some: Path, store: bf.S
     assert store.builds()["id"].is_unique
 
 
-@pytest.mark.parametrize(
-    ("path", "why"),
-    [
-        ("none", "path='none' is not a folder"),
-        ("", "path='' is not a folder"),
-        (".", "there are no exported builds at"),
-        ("s3://user:secret@bucket", "must not contain a password"),
-    ],
-)
-def test_a_path_without_exports(
-    path: str, why: str, store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_without_exports(store: bf.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInput, match=why):
-        store.import_exports(path, progress=False)
-    with pytest.raises(BadInput, match="There is no store at"):
+    for path, why in (
+        ("none", "path='none' is"),
+        ("", "path='' is"),
+        (".", "no exported builds"),
+        ("s3://user:secret@bucket", "contain a password"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            store.import_exports(path, progress=False)
+    with pytest.raises(BadInput, match="no store at"):
         store.builds()
 
 
+@pytest.mark.long
 def test_an_earlier_state_cannot_be_updated(some: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="an earlier state cannot be updated"):
+    with pytest.raises(BadInput, match="earlier state"):
         bf.Store(tmp_path, as_of=1).import_exports(some)
 
 
 # --- the command, and the sandbox
 
 
+@pytest.mark.long
 def test_the_command(some: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "history")
     assert main(["import", str(some), "--store", folder, "--personal", "--env"]) == 0
@@ -549,6 +563,7 @@ def test_the_command(some: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert ended.value.code == 2
 
 
+@pytest.mark.long
 def test_a_sandbox_writes_equal_exports_of_equal_builds(exports: Path, world: Workspace, tmp_path: Path) -> None:
     def files(folder: Path) -> dict[str, bytes]:
         return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas as pd
@@ -12,12 +13,15 @@ import pytest
 import buildframe as bf
 from buildframe import Store
 from buildframe.errors import BadInput, StoreFailed
+from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
+from tests import worlds
+from tests.store.refusals import unexpected
 
 
 @pytest.fixture(scope="module")
 def ci():
-    with bf.sandbox(builds=60, days=3) as ci:
+    with worlds.sandbox(builds=60, days=3) as ci:
         yield ci
 
 
@@ -38,7 +42,7 @@ def test_another_service_with_an_organization_of_that_name_is_refused(ci: Worksp
     before = store.builds()
     with (
         bf.sandbox(builds=20, days=1, seed=2) as other,
-        pytest.raises(BadInput, match="another organization named 'acme'"),
+        pytest.raises(BadInput, match="named 'acme'"),
     ):
         store.sync(other, progress=False)
     pd.testing.assert_frame_equal(store.builds(), before)
@@ -48,7 +52,7 @@ def test_another_service_with_an_organization_of_that_name_is_refused(ci: Worksp
 
 @pytest.mark.long
 def test_the_same_world_at_another_address_is_no_stranger(store: Store) -> None:
-    with bf.sandbox(builds=60, days=3) as again:
+    with worlds.sandbox(builds=60, days=3) as again:
         assert store.sync(again, since="2d", progress=False).gone == 0
 
 
@@ -90,7 +94,7 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypat
     jobs, file, other = store.jobs(), store.files("jobs")[0], tmp_path / "other.parquet"
     bf.save(other, pd.DataFrame({"a": [1]}))
     pivot = "PIVOT (SELECT id, state FROM jobs) ON state USING count(*) GROUP BY id"
-    for query in (
+    queries = (
         f"COPY jobs TO '{file}'",
         f"COPY ({pivot}) TO '{file}' (FORMAT parquet)",
         f"/* /* */ SELECT */ COPY ({pivot}) TO '{file}' (FORMAT parquet)",
@@ -109,9 +113,8 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypat
         f"SELECT * FROM read_parquet('{other}')",
         f"ATTACH '{tmp_path / 'new.db'}'",
         "SET enable_external_access = true",
-    ):
-        with pytest.raises((BadInput, StoreFailed), match="DuckDB"):
-            store.sql(query)
+    )
+    assert unexpected(store.sql, [(query, "DuckDB") for query in queries], (BadInput, StoreFailed)) == []
     assert not list(tmp_path.rglob("new*"))
     pd.testing.assert_frame_equal(store.jobs(), jobs)
 
@@ -131,16 +134,13 @@ def test_sql_runs_pivots(store: Store) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_sql_lists_all_tables(store: Store) -> None:
+    for query in (
         "SELECT table_name AS name FROM information_schema.tables WHERE table_name <> 'jobs' ORDER BY ALL",
         "SELECT name FROM (SHOW TABLES) WHERE name NOT LIKE '%jobs%' ORDER BY ALL",
         "SELECT view_name AS name FROM duckdb_views() WHERE NOT internal AND view_name <> 'jobs' ORDER BY ALL",
-    ],
-)
-def test_sql_lists_all_tables(store: Store, query: str) -> None:
-    assert store.sql(query)["name"].tolist() == ["builds", "flaky_tests", "pipelines"]
+    ):
+        assert store.sql(query)["name"].tolist() == ["builds", "flaky_tests", "pipelines"]
     assert store.sql("FROM query_table('jo' || 'bs')").equals(store.sql("FROM jobs"))
 
 
@@ -148,15 +148,14 @@ def test_sql_lists_all_tables(store: Store, query: str) -> None:
 def test_a_lost_file_affects_only_queries_of_its_table(store: Store) -> None:
     Path(store.files("jobs")[0]).unlink()
     assert store.sql("SELECT count(*) AS n FROM Builds")["n"].item() == len(store.builds())
-    with pytest.raises(StoreFailed, match="No such file or directory") as failed:
+    with pytest.raises(StoreFailed, match="No such file") as failed:
         store.sql("SELECT count(*) FROM jobs")
     assert "LINE 1" not in str(failed.value)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["it's", "a [b] c"])
-def test_sql_reads_any_folder_and_files_that_lack_columns(ci: Workspace, tmp_path: Path, name: str) -> None:
-    store = Store(tmp_path / name)
+def test_sql_reads_any_folder_and_files_that_lack_columns(ci: Workspace, tmp_path: Path) -> None:
+    store = Store(tmp_path / "it's a [b] c")
     store.sync(ci, since="2d", progress=False)
     before = store.sql("SELECT * FROM jobs")
     ci.sandbox.push("web")
@@ -168,6 +167,7 @@ def test_sql_reads_any_folder_and_files_that_lack_columns(ci: Workspace, tmp_pat
     pd.testing.assert_frame_equal(rows, store.jobs(columns=[*rows.columns]).sort_values("id", ignore_index=True))
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
     Path(store.files("jobs")[0]).write_bytes(b"PAR1, it says")
     with pytest.raises(StoreFailed):
@@ -178,10 +178,10 @@ def test_a_damaged_file_is_no_fault_of_the_query(store: Store) -> None:
 
 @pytest.mark.long
 def test_a_slug_of_two_organizations_is_ambiguous(ci: Workspace, store: Store) -> None:
-    globex = Workspace(ci._client, "globex")
+    globex = bf.connect("globex", base_url=ci.sandbox.url, token=ci.sandbox.token(SCOPES))
     globex.pipeline("site").update(slug="web")
     store.sync(globex, since="2d", progress=False)
-    with pytest.raises(BadInput, match=r"'web' exists in several organizations. Pass its id: .* of acme, .* of globex"):
+    with pytest.raises(BadInput, match=r"'web' .* of acme, .* of globex"):
         store.builds(pipeline="web")
     named = store.pipelines().query("slug == 'web'")
     assert len(named) == 2
@@ -192,25 +192,26 @@ def test_a_slug_of_two_organizations_is_ambiguous(ci: Workspace, store: Store) -
 NO_BUCKETS = ("s3://", "gs://", "az://", "s3:///x", "az:// /x", "S3://", "://x")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda: Store("s3://key:password@bucket/ci"), "must not contain a password"),
-        (lambda: Store("memory:///ci"), "There can be no store at 'memory:///ci'"),
-        (lambda: Store("HTTPS://example.com/ci"), "There can be no store at 'HTTPS"),
-        *((lambda url=url: Store(url), f"url='{url}' names no bucket .*'s3://bucket/ci'") for url in NO_BUCKETS),
-        (lambda: Store(3), "is not a store location"),
-        (lambda: Store("a\0b"), "is not a store location"),
-        (lambda: Store("x", storage_options="key"), "storage_options must be a dict"),
-        (lambda: Store("x", storage_options={"a": 1}), "storage_options must be a dict"),
-    ],
-)
-def test_a_place_that_is_none(wrong, said):
-    with pytest.raises(BadInput, match=said) as refused:
-        wrong()
-    assert "key:password" not in str(refused.value)
+NO_PLACES: list[tuple[Any, dict[str, Any], str]] = [
+    ("s3://key:password@bucket/ci", {}, "not contain a password"),
+    ("memory:///ci", {}, "no store at 'memory:///ci'"),
+    ("HTTPS://example.com/ci", {}, "no store at 'HTTPS"),
+    *((url, {}, f"'{url}' names no bucket .*'s3://bucket/ci'") for url in NO_BUCKETS),
+    (3, {}, "a store location"),
+    ("a\0b", {}, "a store location"),
+    ("x", {"storage_options": "key"}, "storage_options must be"),
+    ("x", {"storage_options": {"a": 1}}, "storage_options must be"),
+]
 
 
+def test_a_place_that_is_none() -> None:
+    for place, options, words in NO_PLACES:
+        with pytest.raises(BadInput, match=words) as refused:
+            Store(place, **options)
+        assert "key:password" not in str(refused.value)
+
+
+@pytest.mark.long
 def test_wrong_arguments(ci: Workspace, store: Store) -> None:
     for columns in (5, "id", [], (name for name in ["id"])):
         with pytest.raises(BadInput, match="columns="):
@@ -219,7 +220,7 @@ def test_wrong_arguments(ci: Workspace, store: Store) -> None:
         with pytest.raises(BadInput, match="suites="):
             store.sync(ci, suites=suites)
     with pytest.raises(BadInput, match="as_of=True"):
-        Store(store._location.url, as_of=True).builds()
+        Store(store.url, as_of=True).builds()
 
 
 def test_a_folder_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

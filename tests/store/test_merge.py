@@ -27,14 +27,14 @@ def _rows(times: dict[int, int]) -> pa.Table:
     return pa.table({"id": pa.array([str(key) for key in times], pa.string()), "fetched_at": at})
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(fetched, fetched)
 def test_nothing_that_was_fetched_earlier_replaces(new: dict[int, int], stored: dict[int, int]) -> None:
     found = merge.newer_builds(_rows(new), _rows(stored))["id"].to_pylist()
     assert found == [str(key) for key, at in new.items() if at >= stored.get(key, -1)]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(fetched, fetched, st.sets(st.integers(0, 5)))
 def test_a_later_delivery_supersedes_a_fetched_build(
     new: dict[int, int], stored: dict[int, int], delivered: set[int]
@@ -45,7 +45,7 @@ def test_a_later_delivery_supersedes_a_fetched_build(
     assert not merge.superseded_builds(_rows(new), _rows(stored)).num_rows, "without deliveries"
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(fetched, st.lists(st.tuples(st.integers(0, 5), AT)))
 def test_jobs_updated_since_are_later_than_the_fetch(read: dict[int, int], jobs: list[tuple[int, int]]) -> None:
     theirs = [(key, at) for key, at in jobs if key in read]
@@ -57,8 +57,7 @@ def test_jobs_updated_since_are_later_than_the_fetch(read: dict[int, int], jobs:
     ]
 
 
-@pytest.mark.long
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), AT), unique_by=lambda one: one[0]), min_size=1, max_size=3))
 def test_each_build_comes_from_the_last_listing_that_contains_it(listings: list[list[tuple[int, int]]]) -> None:
     parts = [
@@ -75,8 +74,7 @@ def test_each_build_comes_from_the_last_listing_that_contains_it(listings: list[
     assert sorted(jobs["id"]) == sorted(f"{id}/{job}" for id, (_, number) in wanted.items() for job in (number, 7))
 
 
-@pytest.mark.long
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 2)), max_size=6))
 def test_a_list_is_kept_as_it_changes(readings: list[dict[str, int]]) -> None:
     schema, keys = Retention().schema("flaky_tests"), {"organization": "acme", "suite": "rspec"}
@@ -112,20 +110,15 @@ def _coverage(since: int, until: int) -> Coverage:
     return Coverage(moment(since), moment(until), moment(until))
 
 
-@pytest.mark.parametrize(
-    ("now", "base", "wanted"),
-    [
+def test_coverage_claims_no_more_than_both_syncs_guarantee() -> None:
+    for now, base, wanted in (
         (None, None, _coverage(10, 20)),
         (_coverage(12, 15), _coverage(12, 15), _coverage(10, 20)),
         (_coverage(12, 18), _coverage(12, 15), _coverage(10, 18)),  # a concurrent sync: what both guarantee
         (_coverage(5, 30), None, _coverage(5, 20)),
-    ],
-)
-def test_coverage_claims_no_more_than_both_syncs_guarantee(
-    now: Coverage | None, base: Coverage | None, wanted: Coverage
-) -> None:
-    state = SyncState(coverage={} if now is None else {"acme": now}).with_coverage("acme", _coverage(10, 20), base)
-    assert state.coverage == {"acme": wanted}
+    ):
+        state = SyncState(coverage={} if now is None else {"acme": now}).with_coverage("acme", _coverage(10, 20), base)
+        assert state.coverage == {"acme": wanted}
 
 
 def test_a_state_survives_a_round_trip_through_json() -> None:
@@ -141,11 +134,11 @@ def test_a_state_without_optional_times_survives_a_round_trip() -> None:
     assert (state.coverage["acme"].resync_from, state.local_time, state.ordered_from) == (moment(1), None, 0)
 
 
-@pytest.mark.parametrize("other", [1, 3])
-def test_a_state_of_another_format_is_refused(other: int) -> None:
-    data: dict[str, Any] = {**SyncState(1, moment(1)).to_json(), "format": other}
-    with pytest.raises(StoreFailed, match=rf"has format {other}, and this version of buildframe reads format 2"):
-        SyncState._from_json(1, data)
+def test_a_state_of_another_format_is_refused() -> None:
+    for other in (1, 3):
+        data: dict[str, Any] = {**SyncState(1, moment(1)).to_json(), "format": other}
+        with pytest.raises(StoreFailed, match=rf"format {other}, .*reads format 2"):
+            SyncState._from_json(1, data)
 
 
 class BuildsTable:

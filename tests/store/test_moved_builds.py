@@ -120,6 +120,7 @@ def test_readers_count_the_newest_row_of_a_doubled_build(doubled: Store) -> None
     )
 
 
+@pytest.mark.long
 def test_a_commit_repairs_a_store_with_doubles_once(doubled: Store, location: Location) -> None:
     other = Build(3, 8, 4)
     commit(location, other, at=9)
@@ -131,6 +132,7 @@ def test_a_commit_repairs_a_store_with_doubles_once(doubled: Store, location: Lo
         assert len(doubled.builds()) == 3
 
 
+@pytest.mark.long
 def test_a_sync_moves_and_repairs(service: Service, ws: bf.Workspace, store: Store) -> None:
     build = service.add(1, "running", 2)
     service.add(2, "passed", 2)
@@ -145,6 +147,7 @@ def test_a_sync_moves_and_repairs(service: Service, ws: bf.Workspace, store: Sto
     assert builds["gone_at"].isna().all()
 
 
+@pytest.mark.long
 def test_a_slug_selects_all_pipelines_that_had_it_last(service: Service, ws: bf.Workspace, store: Store) -> None:
     """A deleted pipeline and its successor of the same slug; a renamed pipeline is known by its new slug."""
     service.pipelines = {"p-web": "web", "p-old": "app"}
@@ -165,6 +168,7 @@ def test_a_slug_selects_all_pipelines_that_had_it_last(service: Service, ws: bf.
     assert store.builds(pipeline="app-old")["id"].tolist() == ["b10"]
 
 
+@pytest.mark.long
 def test_a_pipeline_that_was_deleted_before_the_first_list_is_found_by_its_slug(
     service: Service, ws: bf.Workspace, store: Store
 ) -> None:

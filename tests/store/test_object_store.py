@@ -94,7 +94,7 @@ def url(s3: str, request: pytest.FixtureRequest) -> str:
 
 def test_a_sync_is_read_in_every_way(ci: Workspace, url: str, options: dict[str, str]) -> None:
     store = Store(url, storage_options=options)
-    with pytest.raises(BadInput, match="There is no store at"):
+    with pytest.raises(BadInput, match="no store at"):
         store.builds()
     first = store.sync(ci, since="1d", suites=["rspec"], progress=False)
     again = store.sync(ci, since="2d", suites=["rspec"], progress=False)
@@ -129,7 +129,7 @@ def test_compaction_and_cleaning(url: str, options: dict[str, str], monkeypatch:
     assert transactions.clean(place, dt.timedelta(0)) > 0
     assert stored_content(store) == wanted
     assert store.version == version + 2
-    with pytest.raises(BadInput, match="before the first readable sync"):
+    with pytest.raises(BadInput, match="first readable sync"):
         Store(url, storage_options=options, as_of=0).builds()
 
 
@@ -173,7 +173,7 @@ def test_an_import_of_exports(s3: str, url: str, options: dict[str, str], tmp_pa
         for table in ("builds", "jobs"):
             query = f"SELECT * FROM {table} ORDER BY id"
             pd.testing.assert_frame_equal(store.sql(query), local.sql(query))
-    with pytest.raises(BadInput, match=r"there are no exported builds at 's3://.*/none'"):
+    with pytest.raises(BadInput, match=r"at 's3://.*/none'"):
         store.import_exports(f"s3://{bucket}/none", storage_options=options, progress=False)
     with pytest.raises(StoreFailed, match=r"The exports at s3://there-is-none could not be read: .*NoSuchBucket"):
         store.import_exports("s3://there-is-none", storage_options=options, progress=False)
@@ -195,7 +195,7 @@ def test_an_export(
     bucket, _, key = file.removeprefix("s3://").partition("/")
     stored = _client(s3).get_object(Bucket=bucket, Key=key)["Body"].read()
     assert 0 < len(read(io.BytesIO(stored))) == sizes[1] < sizes[0]
-    with pytest.raises(StoreFailed, match=r"The file at s3://there-is-none/b.csv .*NoSuchBucket.* An older file is un"):
+    with pytest.raises(StoreFailed, match=r"s3://there-is-none/b.csv .*NoSuchBucket"):
         export("1d", "s3://there-is-none/b.csv")
 
 

@@ -10,8 +10,6 @@ import buildframe as bf
 from buildframe.cli import main
 from tests.store.scripted_service import BUILDS, PIPELINES, Service
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture
 def service(service: Service) -> Service:
@@ -28,6 +26,7 @@ def synced(service: Service, folder: Path, *slugs: str, since: str = "9d") -> bf
     return store
 
 
+@pytest.mark.long
 def test_an_organization_begins_from_what_its_pipelines_know_together(service: Service, tmp_path: Path) -> None:
     service.add(1, "passed", days=3)
     service.add(2, "passed", days=3, pipeline_id="p-api")
@@ -36,7 +35,7 @@ def test_an_organization_begins_from_what_its_pipelines_know_together(service: S
     begins = [begin for begin, _ in store.covers.values()]
     service.later(hours=1)
     new = service.add(3, "passed", pipeline_id="p-api")
-    service._taken()
+    service.paths()
     synced(service, tmp_path, "")
     requests = service.requests
     assert set(store.builds()["id"]) == {"b1", "b2", new["id"]}
@@ -47,6 +46,7 @@ def test_an_organization_begins_from_what_its_pipelines_know_together(service: S
     assert [path for path, _ in requests].count(PIPELINES) == 2
 
 
+@pytest.mark.long
 def test_a_pipeline_that_was_never_synced_requires_all_builds(service: Service, tmp_path: Path) -> None:
     service.add(1, "passed", days=3)
     service.add(2, "passed", days=3, pipeline_id="p-api")
@@ -77,6 +77,7 @@ def test_a_command_takes_several_pipelines(
     assert set(bf.Store(tmp_path).covers) == {"acme/p-web", "acme/p-api"}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")  # these are of earlier tests
 def test_one_of_them_that_is_incomplete_is_status_3(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,8 @@ from pandas.testing import assert_frame_equal
 import buildframe as bf
 from buildframe import metrics
 from buildframe.workspace import Workspace
-from tests import preloaded
+from tests import preloaded, worlds
+from tests.store.refusals import unexpected
 
 LEFT_OUT = {
     "builds": {"creator", "creator_email", "author", "author_email", "env"},
@@ -48,7 +49,7 @@ class Filled(NamedTuple):
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     folder = tmp_path_factory.mktemp("stores") / "ci-history"
-    with bf.sandbox(builds=200, days=4) as ci:
+    with worlds.sandbox(builds=200, days=4) as ci:
         suites = ci.sandbox.suites()
         first = bf.Store(folder).sync(ci, suites=suites, progress=False)
         flaky = ci.flaky_tests("rspec", period="28days", progress=False)
@@ -59,9 +60,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
         yield Filled(folder, ci, first.version, flaky)
 
 
-def fetched(ci: Workspace, name: str, **filters: Any) -> pd.DataFrame:
-    found: pd.DataFrame = getattr(ci.history(progress=False, **filters), name)
-    return found.drop(columns=LEFT_OUT[name])
+def fetched(ci: Workspace) -> dict[str, pd.DataFrame]:
+    tables = ci.history(progress=False)
+    return {name: getattr(tables, name).drop(columns=left_out) for name, left_out in LEFT_OUT.items()}
 
 
 def own_fields(frame: pd.DataFrame) -> pd.DataFrame:
@@ -75,13 +76,12 @@ def own_fields(frame: pd.DataFrame) -> pd.DataFrame:
 # --- the same as a fetch
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["builds", "jobs"])
-def test_all_that_is_stored_is_what_a_fetch_gives(filled: Filled, name: str) -> None:
-    stored, there = getattr(filled.store, name)(), fetched(filled.ci, name)
-    assert_frame_equal(stored.dtypes.to_frame(), there.dtypes.to_frame())
-    assert_frame_equal(own_fields(stored), own_fields(there))
-    assert len(stored) > 150
+def test_all_that_is_stored_is_what_a_fetch_gives(filled: Filled) -> None:
+    for name, there in fetched(filled.ci).items():
+        stored = getattr(filled.store, name)()
+        assert_frame_equal(stored.dtypes.to_frame(), there.dtypes.to_frame())
+        assert_frame_equal(own_fields(stored), own_fields(there))
+        assert len(stored) > 150
 
 
 def test_the_order_is_newest_first(filled: Filled) -> None:
@@ -117,24 +117,24 @@ def test_columns_beyond_a_fetch_are_those_of_the_metrics(filled: Filled) -> None
     assert builds["gone_at"].isna().all()
 
 
+SUMMARIES: dict[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
+    "percentiles": lambda builds, jobs: metrics.percentiles(jobs, of=metrics.queue_time, by="queue"),
+    "waste": lambda builds, jobs: metrics.waste(jobs, by="pipeline_id"),
+    "flips": lambda builds, jobs: metrics.flips(jobs),
+    "trend": lambda builds, jobs: metrics.trend(builds, of=metrics.wall_time),
+    "success_rate": lambda builds, jobs: metrics.success_rate(builds, by="pipeline_id"),
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "summary",
-    [
-        lambda builds, jobs: metrics.percentiles(jobs, of=metrics.queue_time, by="queue"),
-        lambda builds, jobs: metrics.waste(jobs, by="pipeline_id"),
-        lambda builds, jobs: metrics.flips(jobs),
-        lambda builds, jobs: metrics.trend(builds, of=metrics.wall_time),
-        lambda builds, jobs: metrics.success_rate(builds, by="pipeline_id"),
-    ],
-    ids=["percentiles", "waste", "flips", "trend", "success_rate"],
-)
-def test_numbers_from_the_store_are_those_of_a_fetch(filled: Filled, summary: Any) -> None:
+def test_numbers_from_the_store_are_those_of_a_fetch(filled: Filled) -> None:
     builds, jobs = filled.ci.history(progress=False)
     now = builds["fetched_at"].max()  # rows that were over when last seen are not requested again
     slugs = {"pipeline": "name"}
     stored = [frame.assign(fetched_at=now, **slugs) for frame in (filled.store.builds(), filled.store.jobs())]
-    assert_frame_equal(summary(*stored), summary(builds.assign(**slugs), jobs.assign(fetched_at=now, **slugs)))
+    served = builds.assign(**slugs), jobs.assign(fetched_at=now, **slugs)
+    for summary in SUMMARIES.values():
+        assert_frame_equal(summary(*stored), summary(*served))
 
 
 # --- one pipeline
@@ -151,15 +151,15 @@ def test_a_pipeline_has_its_builds_from_before_a_renaming(filled: Filled) -> Non
 
 
 def test_a_pipeline_that_was_never_seen_is_an_error_that_helps(filled: Filled) -> None:
-    with pytest.raises(bf.BadInput, match=r"is not in the store\. Did you mean 'handbook'"):
+    with pytest.raises(bf.BadInput, match="mean 'handbook'"):
         filled.store.jobs(pipeline="handbok")
-    with pytest.raises(bf.BadInput, match="is not in the store"):
+    with pytest.raises(bf.BadInput, match="not in the store"):
         filled.earlier.builds(pipeline="handbook")
 
 
 @pytest.mark.long
 def test_a_store_of_one_pipeline_knows_its_names_from_its_builds(filled: Filled, tmp_path: Path) -> None:
-    with bf.sandbox(builds=60, days=2) as ci:
+    with worlds.sandbox(builds=60, days=2) as ci:
         store = bf.Store(tmp_path)
         store.sync(ci.pipeline("web"), progress=False)
         ci.pipeline("web").update(name="Front")
@@ -170,16 +170,15 @@ def test_a_store_of_one_pipeline_knows_its_names_from_its_builds(filled: Filled,
     assert set(store.builds()["pipeline"]) == {"web", "front"}
     for name in ("web", "front"):
         assert set(store.builds(pipeline=name)["id"]) == set(builds["id"])
-    with pytest.raises(bf.BadInput, match="is not in the store"):
+    with pytest.raises(bf.BadInput, match="not in the store"):
         store.builds(pipeline="api")
-    with pytest.raises(bf.BadInput, match="Sync a workspace, not only a pipeline"):
+    with pytest.raises(bf.BadInput, match="Sync a workspace"):
         store.pipelines()
 
 
 # --- what was then
 
 
-@pytest.mark.long
 def test_an_earlier_version_is_what_it_was(filled: Filled) -> None:
     then = filled.earlier
     assert then.version == filled.between
@@ -193,23 +192,19 @@ def test_an_earlier_version_is_what_it_was(filled: Filled) -> None:
     assert set(then.files("jobs")) != set(filled.store.files("jobs"))
 
 
-@pytest.mark.parametrize(
-    ("as_of", "words"),
-    [
-        ("30d", r"is before the first readable sync: version \d+ at 2026-10-30T15:00:00Z"),
-        (-1, "is before the first readable sync"),
-        (10_000, "The newest version is"),
-        ("yesterday", "is not a valid time"),
-    ],
-)
-def test_a_time_that_cannot_be_read_is_an_error(filled: Filled, as_of: Any, words: str) -> None:
-    with pytest.raises(bf.BadInput, match=words):
-        bf.Store(filled.folder, as_of=as_of).builds()
+def test_a_time_that_cannot_be_read_is_an_error(filled: Filled) -> None:
+    wrong = [
+        ("30d", r"first readable sync: version \d+ at 2026-10-30T15:00:00Z"),
+        (-1, "first readable sync"),
+        (10_000, "newest version is"),
+        ("yesterday", "valid time"),
+    ]
+    assert unexpected(lambda as_of: bf.Store(filled.folder, as_of=as_of).builds(), wrong) == []
 
 
 def test_the_past_is_not_written(filled: Filled) -> None:
     for write in (lambda: filled.earlier.sync(filled.ci), filled.earlier.compact, filled.earlier.clean):
-        with pytest.raises(bf.BadInput, match="an earlier state cannot be"):
+        with pytest.raises(bf.BadInput, match="earlier state"):
             write()
 
 
@@ -251,11 +246,11 @@ def test_the_history_of_a_list_has_each_state_from_when_to_when(filled: Filled) 
 
 
 def test_members_suites_and_tables_that_were_not_kept_are_named(filled: Filled) -> None:
-    with pytest.raises(bf.BadInput, match=r"has no table 'members'\. Sync with personal=True"):
+    with pytest.raises(bf.BadInput, match=r"'members'.*personal=True"):
         filled.store.members()
-    with pytest.raises(bf.BadInput, match=r"suite='rspc' is not in the store\. Did you mean 'rspec'"):
+    with pytest.raises(bf.BadInput, match=r"suite='rspc'.*'rspec'"):
         filled.store.flaky_tests("rspc")
-    with pytest.raises(bf.BadInput, match=r"'nope' is not a table of the store\. Use one of builds, jobs"):
+    with pytest.raises(bf.BadInput, match=r"'nope'.*builds, jobs"):
         filled.store.files("nope")
 
 
@@ -279,13 +274,11 @@ def test_sql_joins_tables_and_counts_days_in_utc(filled: Filled) -> None:
     assert wrong["n"].item() == 0
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["SELECT nothing FROM nowhere", "SELECT state::INT FROM jobs", "SELECT (number + 1000)::TINYINT FROM builds"],
-)
-def test_errors_of_duckdb_are_shown(filled: Filled, query: str) -> None:
-    with pytest.raises(bf.BadInput, match=r"DuckDB rejects the query(?s:.*)Tables of this store: builds, jobs"):
-        filled.store.sql(query)
+def test_errors_of_duckdb_are_shown(filled: Filled) -> None:
+    unknown, of_type, of_range = "nothing FROM nowhere", "state::INT FROM jobs", "(number + 1000)::TINYINT FROM builds"
+    pattern = r"DuckDB rejects(?s:.*)Tables of this store: builds, jobs"
+    cases = [(f"SELECT {query}", pattern) for query in (unknown, of_type, of_range)]
+    assert unexpected(filled.store.sql, cases) == []
 
 
 INTERRUPTED = """
@@ -307,38 +300,40 @@ except error:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit"])
-def test_an_interrupt_ends_a_query(filled: Filled, error: str) -> None:
-    ended = preloaded.run(INTERRUPTED, [str(filled.folder), error], os.environ, 60)
-    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
+def test_an_interrupt_ends_a_query(filled: Filled) -> None:
+    for error in ("KeyboardInterrupt", "SystemExit"):
+        ended = preloaded.run(INTERRUPTED, [str(filled.folder), error], os.environ, 60)
+        assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
 
 
 # --- what is said
 
 
-@pytest.mark.parametrize(
-    ("filters", "words"),
-    [
-        ({"columns": ["creator"]}, "'creator' is not a stored column of builds. Did you mean 'creator_id'"),
-        ({"columns": []}, "is not a list of names"),
-        ({"columns": "id"}, "pass a list of text or None"),
-        ({"columns": ["id", "id"]}, "contains a name twice"),
-        ({"created_from": "1d", "created_to": "2d"}, "The time range is empty"),
-        ({"created_from": dt.datetime(2026, 10, 1)}, "no time zone"),
-        ({"pipeline": 3}, "pipeline=3: pass text or None"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(filled: Filled, filters: Any, words: str) -> None:
-    with pytest.raises(bf.BadInput, match=words):
-        filled.store.builds(**filters)
+UNREADABLE: list[tuple[dict[str, Any], str]] = [
+    ({"columns": ["creator"]}, "'creator' .*'creator_id'"),
+    ({"columns": []}, "is not a list"),
+    ({"columns": "id"}, "list of text"),
+    ({"columns": ["id", "id"]}, "a name twice"),
+    ({"created_from": "1d", "created_to": "2d"}, "range is empty"),
+    ({"created_from": dt.datetime(2026, 10, 1)}, "no time zone"),
+    ({"pipeline": 3}, "pipeline=3: pass text"),
+]
+
+
+def test_what_cannot_be_read_is_refused(filled: Filled) -> None:
+    assert unexpected(lambda filters: filled.store.builds(**filters), UNREADABLE) == []
 
 
 def test_where_there_is_no_store_nothing_is_made(tmp_path: Path) -> None:
     store = bf.Store(tmp_path / "none")
     for read in (store.builds, store.pipelines, store.compact, store.clean, lambda: store.sql("SELECT 1")):
-        with pytest.raises(bf.BadInput, match="There is no store at"):
+        with pytest.raises(bf.BadInput, match="no store at"):
             read()
     assert not (tmp_path / "none").exists()
+    for read in (bf.Store(tmp_path).builds, bf.Store(tmp_path).compact, bf.Store(tmp_path).clean):
+        with pytest.raises(bf.BadInput, match="no store at"):
+            read()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_options_of_an_object_store_are_not_shown() -> None:

@@ -86,35 +86,31 @@ def content_of(folder: Path) -> dict[str, bytes]:
 # --- paths in a log
 
 
-def percent_encoded(path: str) -> str:
-    return path.replace("..", "%2e%2e")
+OUTSIDE: dict[str, Callable[[Path], str]] = {
+    "upwards": lambda file: f"../../theirs/builds/{file.parent.name}/{file.name}",
+    "encoded": lambda file: f"%2e%2e/%2E%2e/theirs/builds/{file.parent.name}/{file.name}",
+    "encoded slash": lambda file: f"day=2026-10-01/..%2F..%2F..%2Ftheirs%2Fbuilds%2F{file.parent.name}%2F{file.name}",
+    "encoded twice": lambda file: f"%252e%252e/%252e%252e/theirs/builds/{file.parent.name}/{file.name}",
+    "backslashes": lambda file: f"..\\..\\theirs\\builds\\{file.parent.name}\\{file.name}",
+    "absolute": str,
+    "URI": lambda file: file.as_uri(),
+    "drive": lambda file: f"C:{file.name}",
+}
 
 
-@pytest.mark.parametrize(
-    "path_of",
-    [
-        lambda file: f"../../theirs/builds/{file.parent.name}/{file.name}",
-        lambda file: f"%2e%2e/%2E%2e/theirs/builds/{file.parent.name}/{file.name}",
-        lambda file: f"day=2026-10-01/..%2F..%2F..%2Ftheirs%2Fbuilds%2F{file.parent.name}%2F{file.name}",
-        lambda file: f"%252e%252e/%252e%252e/theirs/builds/{file.parent.name}/{file.name}",
-        lambda file: f"..\\..\\theirs\\builds\\{file.parent.name}\\{file.name}",
-        str,
-        lambda file: file.as_uri(),
-        lambda file: f"C:{file.name}",
-    ],
-    ids=["upwards", "encoded", "encoded slash", "encoded twice", "backslashes", "absolute", "URI", "drive"],
-)
-def test_a_path_in_the_log_lies_inside_its_table(top: Path, path_of: Callable[[Path], str]) -> None:
-    foreign = data_file(top / "theirs")
+def test_a_path_in_the_log_lies_inside_its_table(top: Path) -> None:
+    foreign, theirs, log = data_file(top / "theirs"), content_of(top / "theirs"), _log(top / "ours")
+    entries = log.read_text()
+    for name, path_of in OUTSIDE.items():
 
-    def point_outside(entry: dict[str, Any]) -> None:
-        if "add" in entry:
-            entry["add"].update(path=path_of(foreign), size=foreign.stat().st_size)
+        def point_outside(entry: dict[str, Any], path_of: Callable[[Path], str] = path_of) -> None:
+            if "add" in entry:
+                entry["add"].update(path=path_of(foreign), size=foreign.stat().st_size)
 
-    edit_log(top / "ours", point_outside)
-    theirs = content_of(top / "theirs")
-    refused_everywhere(top / "ours", "which is no path inside that table")
-    assert content_of(top / "theirs") == theirs
+        log.write_text(entries)
+        edit_log(top / "ours", point_outside)
+        refused_everywhere(top / "ours", "no path inside")
+        assert content_of(top / "theirs") == theirs, name
 
 
 def test_a_path_in_a_checkpoint_lies_inside_its_table(top: Path) -> None:
@@ -127,7 +123,7 @@ def test_a_path_in_a_checkpoint_lies_inside_its_table(top: Path) -> None:
     edit_log(top / "ours", point_outside)
     deltalake.DeltaTable(top / "ours" / "builds").create_checkpoint()
     edit_log(top / "ours", lambda entry: entry.pop("add", None))
-    refused_everywhere(top / "ours", "which is no path inside that table")
+    refused_everywhere(top / "ours", "no path inside")
 
 
 def test_deletion_vectors_are_refused(top: Path) -> None:
@@ -138,7 +134,7 @@ def test_deletion_vectors_are_refused(top: Path) -> None:
     edit_log(top / "ours", lambda entry: entry["add"].update(deletionVector=vector) if "add" in entry else None)
     log = _log(top / "ours")
     log.write_text(log.read_text() + json.dumps({"protocol": protocol}) + "\n")
-    refused_everywhere(top / "ours", "features of Delta that the store never uses|could not be (read|written|cleaned)")
+    refused_everywhere(top / "ours", "features of Delta|could not be (read|written|cleaned)")
 
 
 # --- links
@@ -149,34 +145,35 @@ def replace_by_link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-@pytest.mark.parametrize("inner", ["builds", "builds/_delta_log", "builds/day=2026-10-01", "a file", "a log entry"])
-def test_links_below_the_store_are_not_followed(top: Path, inner: str) -> None:
-    ours = top / "ours"
-    newest = next(path for path in map(Path, Store(ours).files("builds")))
-    path = {"a file": newest, "a log entry": _log(ours)}.get(inner, ours / inner)
-    replace_by_link(path, top / "elsewhere")
-    before = content_of(top)
-    refused_everywhere(ours, "is a link, and the store follows no links")
-    assert content_of(top) == before
+def test_links_below_the_store_are_not_followed(top: Path) -> None:
+    ours, elsewhere = top / "ours", top / "elsewhere"
+    folders = [ours / inner for inner in ("builds", "builds/_delta_log", "builds/day=2026-10-01")]
+    for path in (*folders, Path(Store(ours).files("builds")[0]), _log(ours)):
+        replace_by_link(path, elsewhere)
+        before = content_of(top)
+        refused_everywhere(ours, "follows no links")
+        assert content_of(top) == before
+        path.unlink()
+        shutil.move(elsewhere, path)
 
 
-@pytest.mark.parametrize("prefix", ["file://", "FILE://localhost"])
-def test_a_folder_as_a_url_is_protected_as_well(top: Path, prefix: str) -> None:
+def test_a_folder_as_a_url_is_protected_as_well(top: Path) -> None:
     folder = top / "our builds"
     (top / "ours").rename(folder)
-    url = prefix + quote(str(folder))
-    assert Store(url).url == str(folder)
-    assert stored_content(Store(url)) == expected([Build(1, 2)])
+    for prefix in ("file://", "FILE://localhost"):
+        url = prefix + quote(str(folder))
+        assert Store(url).url == str(folder)
+        assert stored_content(Store(url)) == expected([Build(1, 2)])
     replace_by_link(folder / "builds" / "day=2026-10-01", top / "elsewhere")
     before = content_of(top)
-    refused_everywhere(url, "is a link, and the store follows no links")
+    refused_everywhere(url, "follows no links")
     assert content_of(top) == before
 
 
-@pytest.mark.parametrize("url", ["file://", "file://elsewhere/ours", "file:///ours%00"])
-def test_urls_of_no_folder_are_refused(url: str) -> None:
-    with pytest.raises(BadInput, match="is not a folder of this machine"):
-        Store(url)
+def test_urls_of_no_folder_are_refused() -> None:
+    for url in ("file://", "file://elsewhere/ours", "file:///ours%00"):
+        with pytest.raises(BadInput, match="of this machine"):
+            Store(url)
 
 
 def test_the_store_itself_may_be_a_link(top: Path) -> None:
@@ -235,7 +232,7 @@ def test_a_cleaning_deletes_nothing_behind_a_link(top: Path, monkeypatch: pytest
 def test_a_cleaning_takes_names_of_tables_from_our_list(top: Path) -> None:
     change_metadata(top / "ours", lambda metadata: metadata["versions"].update({"../theirs/builds": 1}))
     theirs = content_of(top / "theirs")
-    refused_everywhere(top / "ours", "'../theirs/builds' is not a table of a store")
+    refused_everywhere(top / "ours", "'../theirs/builds' is not a table")
     assert content_of(top / "theirs") == theirs
 
 
@@ -267,12 +264,10 @@ def wrong_metadata() -> Iterator[tuple[str, Any]]:
     yield "negative rows", {"contents": {"jobs": {"rows": -1, "files": 1, "days": ""}}}
 
 
-@pytest.mark.parametrize(
-    "raw", ["", "{", '"text"', "null", "[]", "[" * 100_000], ids=["empty", "cut", "text", "null", "list", "deep"]
-)
-def test_metadata_that_is_no_object_is_store_failed(top: Path, raw: str) -> None:
-    edit_log(top / "ours", lambda entry: entry.get("commitInfo", {}).update(buildframe=raw))
-    refused_everywhere(top / "ours", "is not a log entry")
+def test_metadata_that_is_no_object_is_store_failed(top: Path) -> None:
+    for raw in ("", "{", '"text"', "null", "[]", "[" * 100_000):
+        edit_log(top / "ours", lambda entry, raw=raw: entry.get("commitInfo", {}).update(buildframe=raw))
+        refused_everywhere(top / "ours", "is not a log entry")
 
 
 def test_metadata_of_another_shape_is_store_failed(top: Path) -> None:
@@ -304,11 +299,11 @@ def reason_of_failure(folder: Path) -> str:
     return ""
 
 
-@pytest.mark.parametrize("timestamp", ["noon", None, [1], 1e300, -(10**30)])
-def test_a_commit_time_of_another_shape_is_store_failed(top: Path, timestamp: Any) -> None:
-    edit_log(top / "ours", lambda entry: entry.get("commitInfo", {}).update(timestamp=timestamp))
-    with pytest.raises(StoreFailed):
-        Store(top / "ours").clean("0d")
+def test_a_commit_time_of_another_shape_is_store_failed(top: Path) -> None:
+    for timestamp in ("noon", None, [1], 1e300, -(10**30)):
+        edit_log(top / "ours", lambda entry, at=timestamp: entry.get("commitInfo", {}).update(timestamp=at))
+        with pytest.raises(StoreFailed):
+            Store(top / "ours").clean("0d")
 
 
 # --- file systems

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import ipywidgets
 import pytest
 
-from buildframe.widgets import background_tasks
+from buildframe.widgets import background_tasks, build_details
 from buildframe.widgets.components import AccessibilityHelper
 
 
@@ -32,6 +32,13 @@ def focused(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def report_all_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Report waits of less than a second too, so that tests are fast."""
     monkeypatch.setattr(background_tasks, "_SHORTEST_REPORTED_WAIT", 0.0)
+
+
+@pytest.fixture
+def without_timeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load builds without their timeline, which takes three quarters of the time."""
+    monkeypatch.setattr(build_details, "compute_ledger", lambda *_: None)
+    monkeypatch.setattr(build_details, "render_timeline", lambda *_, **__: "")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from buildframe.http.budget import Canceled, RequestBudget
 from buildframe.widgets.background_tasks import TaskRunner
-from tests.widgets.widget_helpers import wait_for, wait_until
+from tests.widgets.widget_helpers import running_threads, wait_for, wait_until
 
 
 def test_a_second_start_is_refused_while_a_task_runs() -> None:
@@ -57,21 +57,18 @@ def test_when_four_tasks_hang_the_newest_starts_after_one_ends() -> None:
     wait_for(runner)
 
 
-@pytest.mark.parametrize("in_callback", [False, True])
-def test_an_exception_is_reported(in_callback: bool) -> None:
+def test_an_exception_is_reported() -> None:
     errors: list[BaseException] = []
     runner = TaskRunner(errors.append)
-    runner.start(lambda task: 1 if in_callback else 1 / 0, lambda one: one / 0)
-    wait_for(runner)
-    assert [type(one) for one in errors] == [ZeroDivisionError]
-
-
-def test_an_exception_in_an_update_is_reported() -> None:
-    errors: list[BaseException] = []
-    runner = TaskRunner(errors.append)
-    runner.start(lambda task: task.update(lambda: 1 / 0), lambda _: None)
-    wait_for(runner)
-    assert [type(one) for one in errors] == [ZeroDivisionError]
+    in_task, in_update, at_the_end = (
+        (lambda task: 1 / 0, lambda _: None),
+        (lambda task: task.update(lambda: 1 / 0), lambda _: None),
+        (lambda task: 1, lambda one: one / 0),
+    )
+    for count, (work, on_result) in enumerate((in_task, in_update, at_the_end), 1):
+        runner.start(work, on_result)
+        wait_for(runner)
+        assert [type(one) for one in errors] == count * [ZeroDivisionError]
 
 
 def test_a_wait_is_reported_and_canceling_ends_it_and_later_requests() -> None:
@@ -113,10 +110,9 @@ def test_updates_of_canceled_tasks_are_dropped_and_closed_runners_start_nothing(
     assert shown == ["before"]
     assert not runner.start(work, shown.append)
     runner.restart(work, shown.append)
-    assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+    assert running_threads() == []
 
 
-@pytest.mark.long
 def test_results_are_delivered_on_the_loop_and_a_click_that_waited_is_refused() -> None:
     threads: list[int] = []
 

@@ -13,16 +13,26 @@ import pandas as pd
 import pytest
 
 import buildframe as bf
-from buildframe import widgets
+from buildframe import spec, widgets
 from buildframe.sandbox_server import SCOPES
 from buildframe.widgets.build_browser import BuildBrowser
 from buildframe.widgets.build_list import CREATED
-from buildframe.workspace import Workspace
+from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.widgets.widget_helpers import displayed_rows, visible_text, wait_for, wait_until
+from tests.widgets.widget_helpers import (
+    css_classes,
+    displayed_rows,
+    press_enter,
+    running_threads,
+    set_views,
+    visible_text,
+    wait_for,
+    wait_until,
+    workspace_of,
+)
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.usefixtures("without_timeline")
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -36,14 +46,14 @@ def live() -> Iterator[Workspace]:
 @pytest.fixture
 def browser(live: Workspace) -> Iterator[BuildBrowser]:
     other = widgets.BuildBrowser(live, created_from="10d")
-    wait_for(other._tasks, other.filters._tasks)
+    wait_for(other)
     yield other
     other.close()
 
 
 def select(browser: BuildBrowser, place: int) -> None:
     browser.table.selected = place
-    wait_for(browser.details._tasks)
+    wait_for(browser.details)
 
 
 def numbers(browser: BuildBrowser) -> list[int]:
@@ -62,15 +72,15 @@ def test_it_lists_all_builds(live: Workspace, browser: BuildBrowser) -> None:
 
 
 def test_filters_of_the_service(live: Workspace, browser: BuildBrowser) -> None:
-    name, id = next(iter(browser.filters._creators.items()))
+    name, id = live.members()[["name", "id"]].iloc[0]
     browser.filters.pipeline.value, browser.filters.branch.value, browser.filters.creator.value = "web", "main", name
     browser.load_button.click()
-    wait_for(browser._tasks)
+    wait_for(browser)
     expected = live.pipeline("web").builds(created_from="10d", branch="main", creator=id, progress=False)
     assert numbers(browser) == expected["number"].tolist()
     browser.filters.state.value = "passed"
     browser.load_button.click()
-    wait_for(browser._tasks)
+    wait_for(browser)
     assert {row[1] for row in browser.table.rows} <= {"passed"}
     assert "filtered by state, which changes" in visible_text(browser.status)
 
@@ -80,9 +90,8 @@ def test_time_comes_before_texts_and_one_pipeline_needs_no_column(live: Workspac
     assert titles[3:7] == ["Branch", "Took", "Created (UTC)", "Message"]
     never_left_out = [column["title"] for column in browser.table.columns if column["rank"] == 0]
     assert never_left_out == ["Number", "State", "Took", "Created (UTC)"]
-    assert (
-        next(column for column in browser.table.columns if column["rank"] == 1)["title"] == "Branch"
-    )  # the last to go
+    (last_to_go,) = [column["title"] for column in browser.table.columns if column["rank"] == 1]
+    assert last_to_go == "Branch"
     assert not any(column["optional"] for column in browser.table.columns)
     other = widgets.BuildBrowser(live.pipeline("web"), created_from="1d")
     assert [column["title"] for column in other.table.columns if column["optional"]] == ["Pipeline"]
@@ -90,11 +99,11 @@ def test_time_comes_before_texts_and_one_pipeline_needs_no_column(live: Workspac
 
 
 def test_a_closed_build_leaves_the_width_to_the_table(browser: BuildBrowser, focused: list[str]) -> None:
-    assert "bf-has-build" not in browser.details._dom_classes
+    assert "bf-has-build" not in css_classes(browser.details)
     select(browser, 2)
-    assert "bf-has-build" in browser.details._dom_classes
+    assert "bf-has-build" in css_classes(browser.details)
     browser.details.close_button.click()
-    assert "bf-has-build" not in browser.details._dom_classes
+    assert "bf-has-build" not in css_classes(browser.details)
     assert (browser.table.selected, browser.details.loaded) == (-1, None)
     assert focused == [".bf-browser-columns .bf-grid"], "the button that had the focus is hidden"
     assert "Select a build in the table" in visible_text(browser.details.status)
@@ -102,34 +111,36 @@ def test_a_closed_build_leaves_the_width_to_the_table(browser: BuildBrowser, foc
     assert browser.details.loaded is not None
 
 
-@pytest.mark.parametrize(("field", "value", "message"), [
-    ("created_from", "yesterdayish", "created_from='yesterdayish' is not a valid time. Use '2026-10-01'"),
-    ("created_to", "2020-01-01", "The time range is empty"),
-    ("creator", "somebody", "Creator somebody is unknown. Choose a name from the list, or enter a user's UUID."),
-    ("pipeline", "no/slug", "pipeline='no/slug' is not a slug"),
-    ("pipeline", "nowhere", "404: No pipeline found"),
-])  # fmt: skip
-def test_invalid_filters_are_reported(browser: BuildBrowser, field: str, value: str, message: str) -> None:
-    rows = browser.table.rows
-    getattr(browser.filters, field).value = value
-    browser.load_button.click()
-    wait_for(browser._tasks)
-    assert 'role="alert"' in browser.status.value
-    assert message in visible_text(browser.status)
-    assert "Showing previous results (created from 10d), as of " in visible_text(browser.status)
-    assert browser.stop_button.disabled
-    assert (browser.table.rows, browser.table.is_stale) == (rows, True)
-    browser._pressed_at = 0.0
-    browser.filters.state.value = "failed"
-    assert message in visible_text(browser.status)
-    assert "Filters changed. Press Load to apply them." in visible_text(browser.status)
+def test_invalid_filters_are_reported(browser: BuildBrowser) -> None:
+    rows, filters = browser.table.rows, browser.filters
+    for field, value, message in (
+        ("created_from", "yesterdayish", "created_from='yesterdayish' is not a valid time. Use '2026-10-01'"),
+        ("created_to", "2020-01-01", "The time range is empty"),
+        ("creator", "somebody", "Creator somebody is unknown. Choose a name from the list, or enter a user's UUID."),
+        ("pipeline", "no/slug", "pipeline='no/slug' is not a slug"),
+        ("pipeline", "nowhere", "404: No pipeline found"),
+    ):
+        before = getattr(filters, field).value
+        getattr(filters, field).value = value
+        browser.load_button.click()
+        wait_for(browser)
+        assert 'role="alert"' in browser.status.value
+        assert message in visible_text(browser.status)
+        assert "Showing previous results (created from 10d), as of " in visible_text(browser.status)
+        assert browser.stop_button.disabled
+        assert (browser.table.rows, browser.table.is_stale) == (rows, True)
+        browser.stop()  # so that the next change is not one of the click
+        filters.state.value = "failed"
+        assert message in visible_text(browser.status)
+        assert "Filters changed. Press Load to apply them." in visible_text(browser.status)
+        filters.state.value, getattr(filters, field).value = "", before
 
 
 def test_an_empty_result_names_the_filters(browser: BuildBrowser) -> None:
     browser.filters.branch.value = HOSTILE
     assert "Filters changed. Press Load to apply them." in visible_text(browser.status)
     browser.load_button.click()
-    wait_for(browser._tasks)
+    wait_for(browser)
     assert visible_text(browser.status).startswith("0 builds, complete, as of ")
     assert f"No build matches: branch {HOSTILE}, created from 10d." in visible_text(browser.status)
     assert "<img" not in browser.status.value
@@ -138,56 +149,61 @@ def test_an_empty_result_names_the_filters(browser: BuildBrowser) -> None:
 
 def test_enter_in_a_filter_loads(live: Workspace, browser: BuildBrowser) -> None:
     browser.filters.branch.value = "main"
-    browser.filters.branch._handle_custom_msg({"event": "submit"}, [])
-    wait_for(browser._tasks)
+    press_enter(browser.filters.branch)
+    wait_for(browser)
     assert len(browser.builds) == len(live.builds(created_from="10d", branch="main", progress=False))
 
 
 def test_a_value_that_arrives_after_the_click_counts(browser: BuildBrowser) -> None:
     browser.load_button.click()
     browser.filters.branch.value = "main"
-    wait_for(browser._tasks)
+    wait_for(browser)
     assert set(browser.builds["branch"]) == {"main"}
 
 
 def test_rows_of_the_request_before_are_not_added(browser: BuildBrowser, monkeypatch: pytest.MonkeyPatch) -> None:
     browser.load_button.click()
     read = browser.filters.read
-    monkeypatch.setattr(browser.filters, "read", lambda: (wait_for(browser._tasks), read())[1])
+    monkeypatch.setattr(browser.filters, "read", lambda: (wait_for(browser), read())[1])
     browser.filters.branch.value = "none-such"
-    wait_for(browser._tasks)
+    wait_for(browser)
     assert browser.builds.empty
 
 
+@pytest.mark.long
 def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspace, browser: BuildBrowser) -> None:
     select(browser, 3)
     chosen, found = browser.table.rows[3], browser.details.loaded
     live.sandbox.push("api")
     browser.load_button.click()
-    wait_for(browser._tasks, browser.details._tasks)
+    wait_for(browser)
     assert browser.table.rows[browser.table.selected] == chosen
     assert browser.table.selected > 3
     assert browser.details.loaded is found
 
 
-@pytest.mark.parametrize(("scopes", "message", "hint"), [
-    (["read_builds"], "builds, complete", ""),
-    (["read_pipelines"], "Use a token that has the scope read_builds.", ""),
-    (None, "401: Authentication required", "No suggestions; type pipelines and creators in full: 401"),
-])  # fmt: skip
-def test_tokens_with_fewer_scopes(live: Workspace, scopes: list[str] | None, message: str, hint: str) -> None:
-    token = live.sandbox.token(scopes) if scopes else "nobody knows this one".replace(" ", "")
-    other = widgets.BuildBrowser(bf.connect("acme", base_url=live.sandbox.url, token=token))
-    wait_for(other._tasks, other.filters._tasks)
-    assert message in visible_text(other.status)
-    assert visible_text(other.filters.hint).startswith(hint)
-    assert bool(visible_text(other.filters.hint)) == bool(hint)
-    other.close()
+def test_tokens_with_fewer_scopes(live: Workspace) -> None:
+    tokens = {
+        live.sandbox.token(["read_builds"]): ("builds, complete", ""),
+        live.sandbox.token(["read_pipelines"]): ("Use a token that has the scope read_builds.", ""),
+        "nobodyknowsthisone": (
+            "401: Authentication required",
+            "No suggestions; type pipelines and creators in full: 401",
+        ),
+    }
+    for token, (message, hint) in tokens.items():
+        other = widgets.BuildBrowser(bf.connect("acme", base_url=live.sandbox.url, token=token))
+        wait_for(other)
+        assert message in visible_text(other.status)
+        assert visible_text(other.filters.hint).startswith(hint)
+        assert bool(visible_text(other.filters.hint)) == bool(hint)
+        other.close()
 
 
+@pytest.mark.long
 def test_one_pipeline(live: Workspace) -> None:
     other = widgets.BuildBrowser(live.pipeline("web"), created_from="30d")
-    wait_for(other._tasks, other.filters._tasks)
+    wait_for(other)
     expected = live.pipeline("web").builds(created_from="30d", progress=False)
     assert other.builds["number"].tolist() == expected["number"].tolist()
     assert other.filters.creator.options
@@ -204,7 +220,7 @@ def test_the_selected_build_with_jobs_and_log(live: Workspace, browser: BuildBro
     assert displayed_rows(browser.details.jobs)[browser.details.jobs.selected][0] in {"failed", "timed_out"}
     assert browser.details.actions.cancel.disabled
     browser.details.log_button.click()
-    wait_for(browser.details._log_tasks)
+    wait_for(browser.details)
     assert "<pre" in browser.details.log_view.value
     assert "\x1b" not in browser.details.log_view.value
 
@@ -216,7 +232,7 @@ def test_a_new_build_appears_whatever_the_filters(live: Workspace, browser: Buil
     browser.form.fields["ignore_pipeline_branch_filters"].input.value = True
     browser.form.pipeline.value = "web"
     browser.form.create.click()
-    wait_for(browser.form._tasks, browser._update_tasks)
+    wait_for(browser)
     number = int(live.pipeline("web").builds(created_from="1h", branch=HOSTILE, progress=False)["number"].iloc[0])
     assert numbers(browser)[0] == number
     assert [browser.table.rows[-1][place] for place in (2, 3, 6)] == ["web", HOSTILE, HOSTILE]
@@ -226,59 +242,59 @@ def test_a_new_build_appears_whatever_the_filters(live: Workspace, browser: Buil
     assert HOSTILE in visible_text(browser.details.properties)
 
 
-def test_canceling_updates_the_row(live: Workspace) -> None:
-    live.sandbox.push("web")
-    live.sandbox.clock.advance(dt.timedelta(minutes=1))
-    browser = widgets.BuildBrowser(live.pipeline("web"), created_from="1h")
-    wait_for(browser._tasks)
-    select(browser, 0)
-    browser.details.actions.cancel.click()
-    browser.details.actions.yes.click()
-    wait_for(browser.details.actions._tasks, browser._update_tasks, browser.details._tasks)
-    assert browser.table.rows[0][1] == "canceled"
-    assert browser.table.selected == 0
-    browser.close()
-
-
+@pytest.mark.long
 def test_a_late_row_update_does_not_join_a_newer_list(live: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     live.sandbox.push("web", 2)
     live.sandbox.clock.advance(dt.timedelta(minutes=1))
     browser = widgets.BuildBrowser(live.pipeline("web"), created_from="1h")
-    wait_for(browser._tasks)
-    load_row, newer_list_is_loaded = browser._load_row, threading.Event()
-    monkeypatch.setattr(browser, "_load_row", lambda *build: (newer_list_is_loaded.wait(30), load_row(*build))[1])
+    wait_for(browser)
     select(browser, 0)
+    load_row, newer_list_is_loaded = PipelineWorkspace.history_of, threading.Event()
+    monkeypatch.setattr(
+        PipelineWorkspace, "history_of", lambda *build: (newer_list_is_loaded.wait(30), load_row(*build))[1]
+    )
     browser.details.actions.cancel.click()
     browser.details.actions.yes.click()
-    wait_for(browser.details.actions._tasks)
+    wait_for(browser.details.actions)
     browser.filters.state.value = "running"
     browser.load_button.click()
-    wait_for(browser._tasks)
+    wait_until(lambda: visible_text(browser.status).startswith("1 build, complete"))
     newer_list_is_loaded.set()
-    wait_for(browser._update_tasks, browser.details._tasks)
+    wait_for(browser)
     assert {row[1] for row in browser.table.rows} == {"running"}
     assert visible_text(browser.status).startswith("1 build, complete")
     browser.close()
 
 
-def test_a_deleted_new_build_does_not_block_other_updates(live: Workspace) -> None:
+def test_canceling_updates_the_row_also_after_a_new_build_was_deleted(
+    live: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[int] = []
     live.sandbox.push("web")
     live.sandbox.clock.advance(dt.timedelta(minutes=1))
     browser = widgets.BuildBrowser(live.pipeline("web"), created_from="1h")
-    wait_for(browser._tasks)
-    gone = live.pipeline("web").create_build(commit="HEAD", branch="main")
-    live.pipeline("web").cancel(gone.number)
-    live.sandbox.forget("web", [gone.number])
-    browser._on_build_changed(gone)
-    wait_for(browser._update_tasks)
+    wait_for(browser)
+    create = PipelineWorkspace.create_build
+
+    def create_and_delete(pipeline: PipelineWorkspace, **values: object) -> spec.Build:
+        build = create(pipeline, **values)
+        pipeline.cancel(build.number)
+        live.sandbox.forget("web", [build.number])
+        deleted.append(build.number)
+        return build
+
+    monkeypatch.setattr(PipelineWorkspace, "create_build", create_and_delete)
+    browser.form.fields["branch"].input.value = "main"
+    browser.form.create.click()
+    wait_for(browser)
     message = visible_text(browser.status)
     assert message.startswith(f"{len(browser.builds)} builds, complete")
-    assert f"The row of web #{gone.number} could not be updated. 404" in message
+    assert f"The row of web #{deleted[0]} could not be updated. 404" in message
     select(browser, 0)
     browser.details.actions.cancel.click()
     browser.details.actions.yes.click()
-    wait_for(browser.details.actions._tasks, browser._update_tasks, browser.details._tasks)
-    assert browser.table.rows[0][1] == "canceled"
+    wait_for(browser)
+    assert (browser.table.rows[0][1], browser.table.selected) == ("canceled", 0)
     assert "404" not in visible_text(browser.status)
     browser.close()
 
@@ -286,7 +302,7 @@ def test_a_deleted_new_build_does_not_block_other_updates(live: Workspace) -> No
 def test_an_unreachable_server_is_reported(live: Workspace, browser: BuildBrowser) -> None:
     live.sandbox.stop()
     browser.load_button.click()
-    wait_for(browser._tasks)
+    wait_for(browser)
     assert visible_text(browser.status).startswith(f"No response from {live.sandbox.url}")
     assert browser.stop_button.disabled
 
@@ -308,9 +324,9 @@ def hanging(scripted: Callable[..., Scripted]) -> Iterator[Scripted]:
 
 
 def test_a_hanging_request_blocks_nothing(hanging: Scripted) -> None:
-    ws = bf.connect("acme", base_url=hanging.url, token="a-test-token" * 20)
+    ws = workspace_of(hanging)
     other = widgets.BuildBrowser(ws, created_from="2026-10-01")
-    wait_for(other._tasks)
+    wait_for(other)
     other.filters.branch.value = "slow"
     other.load_button.click()
     assert visible_text(other.status).startswith("Loading …")
@@ -318,7 +334,7 @@ def test_a_hanging_request_blocks_nothing(hanging: Scripted) -> None:
     wait_until(lambda: any("slow" in path for path in hanging.requests))
     other.stop_button.click()
     assert visible_text(other.status).startswith("Stopped: 0 builds loaded, others are missing")
-    wait_for(other._tasks)
+    wait_for(other)
     for _ in range(3):
         other.load_button.click()
     other.filters.branch.value = "quick"
@@ -330,14 +346,11 @@ def test_a_hanging_request_blocks_nothing(hanging: Scripted) -> None:
 
 def test_stop_ends_a_wait_and_sends_nothing_more(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b"", 503, Retry_After="50"))
-    other = widgets.BuildBrowser(
-        bf.connect("acme", base_url=server.url, token="a-test-token" * 20), created_from="2026-10-01"
-    )
+    other = widgets.BuildBrowser(workspace_of(server), created_from="2026-10-01")
     wait_until(lambda: "Waiting 50 s: the service returned 503." in visible_text(other.status))
     other.stop_button.click()
     other.filters.close()
-    assert other._tasks.join(20)
-    assert other.filters._tasks.join(20)
+    wait_for(other)
     assert len(server.requests) == 2
     assert visible_text(other.status).startswith("Stopped: 0 builds loaded, others are missing")
     other.close()
@@ -345,30 +358,30 @@ def test_stop_ends_a_wait_and_sends_nothing_more(scripted: Callable[..., Scripte
 
 def test_loading_stops_without_a_view_and_leaves_no_thread(live: Workspace) -> None:
     other = widgets.BuildBrowser(live, created_from="30d")
-    other._view_count = 1
-    other._view_count = 0
-    wait_for(other._tasks, other.filters._tasks)
+    set_views(other, 1)
+    set_views(other, 0)
+    wait_for(other)
     assert "complete" not in visible_text(other.status)
     other.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+    assert running_threads() == []
 
 
 def test_the_state_contains_no_token(live: Workspace) -> None:
     token = live.sandbox.token(SCOPES)
     ws = bf.connect("acme", base_url=live.sandbox.url, token=token)
     other = widgets.BuildBrowser(ws, created_from="10d")
-    wait_for(other._tasks, other.filters._tasks)
+    wait_for(other)
     select(other, 0)
     assert token not in json.dumps(ipywidgets.Widget.get_manager_state(), default=str)
     other.close()
 
 
 def test_invalid_arguments_are_named(live: Workspace) -> None:
-    with pytest.raises(bf.BadInput, match=r"'created_form'. Did you mean 'created_from'"):
+    with pytest.raises(bf.BadInput, match=r"'created_form'.*'created_from'"):
         widgets.BuildBrowser(live, created_form="7d")
-    with pytest.raises(bf.BadInput, match="ws='acme' is not a workspace"):
+    with pytest.raises(bf.BadInput, match="ws='acme'"):
         widgets.BuildBrowser("acme")
-    with pytest.raises(bf.BadInput, match="created_from=7 is not a string"):
+    with pytest.raises(bf.BadInput, match="created_from=7"):
         widgets.BuildBrowser(live, created_from=7)
     everywhere = bf.connect(base_url=live.sandbox.url, token=live.sandbox.token())
     with pytest.raises(bf.BadInput, match="of all organizations"):

@@ -20,7 +20,7 @@ from buildframe.widgets.build_monitor import BuildMonitor
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.widgets.widget_helpers import visible_text, wait_for
+from tests.widgets.widget_helpers import is_shown, visible_text, wait_for, workspace_of
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 MINUTE = dt.timedelta(minutes=1)
@@ -50,14 +50,14 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def monitor(live: Workspace) -> Iterator[BuildMonitor]:
     made = widgets.BuildMonitor(live)
-    wait_for(made._tasks)
+    wait_for(made)
     yield made
     made.close()
 
 
 def refreshed(monitor: BuildMonitor) -> BuildMonitor:
     monitor.refresh_button.click()
-    wait_for(monitor._tasks)
+    wait_for(monitor)
     return monitor
 
 
@@ -122,16 +122,15 @@ def test_a_build_is_followed_to_its_end_with_few_requests(
     assert (monitor.actions.cancel.disabled, monitor.actions.rebuild.disabled) == (True, False)
 
 
-@pytest.mark.long
 def test_cancel_and_the_confirmation_outlives_a_refresh(live: Workspace, monitor: BuildMonitor) -> None:
     number = number_of(monitor)
-    assert monitor.actions.layout.display == "none"
+    assert not is_shown(monitor.actions)
     monitor.table.selected = 0
     monitor.actions.cancel.click()
     refreshed(monitor)
-    assert monitor.actions.confirmation.layout.display is None
+    assert is_shown(monitor.actions.confirmation)
     monitor.actions.yes.click()
-    wait_for(monitor.actions._tasks, monitor._tasks)
+    wait_for(monitor)
     assert live.pipeline("web").build(number).state == "canceled"
     assert f"web #{number} was canceled after" in visible_text(monitor.finished)
     assert f"#{number} is canceled" in visible_text(monitor.actions.status)
@@ -147,12 +146,11 @@ def test_the_selected_build_stays_selected_when_newer_ones_arrive(live: Workspac
     assert f"web #{number}" in visible_text(monitor.properties)
 
 
-@pytest.mark.long
 def test_an_unreachable_server_that_comes_back(tmp_path: Path) -> None:
     with worlds.sandbox(builds=300, path=tmp_path / "sandbox.db") as ci:
         ci.sandbox.push("web")
         monitor = widgets.BuildMonitor(ci)
-        wait_for(monitor._tasks)
+        wait_for(monitor)
         port, message = urlsplit(ci.sandbox.url).port, visible_text(monitor.schedule)
         ci.sandbox.stop()
         refreshed(monitor)
@@ -184,7 +182,7 @@ def test_a_limited_history_says_so(live: Workspace, monkeypatch: pytest.MonkeyPa
     live.sandbox.push("docs")
     live.sandbox.clock.advance(MINUTE)
     monitor = widgets.BuildMonitor(live)
-    wait_for(monitor._tasks)
+    wait_for(monitor)
     monitor.table.selected = 0
     assert "In the last 4 h 1 min (only the newest 100 builds were loaded), " in visible_text(monitor.properties)
     monitor.close()
@@ -198,14 +196,14 @@ def test_a_build_that_was_deleted(live: Workspace, monitor: BuildMonitor) -> Non
     assert visible_text(refreshed(monitor).finished).endswith(f"web #{number} was deleted")
     assert visible_text(monitor.properties) == f"web #{number}Finishedweb #{number} was deleted"
     assert "href" not in monitor.finished.value
-    assert monitor.actions.layout.display == "none"
+    assert not is_shown(monitor.actions)
     assert '<div role="status"></div>' in refreshed(monitor).finished.value
 
 
 def test_one_pipeline(live: Workspace) -> None:
     live.sandbox.push("docs")
     monitor = widgets.BuildMonitor(live.pipeline("docs"))
-    wait_for(monitor._tasks)
+    wait_for(monitor)
     assert [row[2] for row in monitor.table.rows] == ["docs"]
     live.sandbox.clock.advance(30 * MINUTE)
     assert "docs #" in visible_text(refreshed(monitor).finished)
@@ -215,38 +213,39 @@ def test_one_pipeline(live: Workspace) -> None:
 ROW = {"state": "running", "history": "the last 14 days", "n": 7, "n_sooner": 3, "elapsed_s": 60.0, "p50_s": 180.0}
 
 
-@pytest.mark.parametrize(("changes", "text"), [
-    ({}, "25 %, 3 min left"),
-    ({"p50_s": 1199.0}, "5 %, 20 min left"),
-    ({"n": 0, "p50_s": None, "n_sooner": 1200}, "100 %, longest so far"),
-    ({"n": 1, "p50_s": None}, "too few earlier builds"),
-    ({"n": 0, "p50_s": None, "n_sooner": 0}, "too few earlier builds"),
-    ({"history": None}, "history not loaded yet"),
-    ({"n": None}, "unknown"),
-    ({"elapsed_s": 8e6, "p50_s": 86_340.0}, "99 %, 23 h 59 min left"),
-    ({"state": "canceling"}, "being canceled"),
-    ({"state": "scheduled", "history": None}, "waiting to start"),
-])  # fmt: skip
-def test_progress_texts(changes: dict[str, Any], text: str) -> None:
-    row = {**ROW, "p90_s": None, **changes}
-    assert monitor_formatting.progress_text(row) == text
-    assert 7.7 * len(text) + 12 <= 190  # pixels of its column at least, so that no number is cut
-    assert monitor_formatting.progress_sentence(row).endswith(".")
+def test_progress_texts() -> None:
+    cases = [
+        ({}, "25 %, 3 min left"),
+        ({"p50_s": 1199.0}, "5 %, 20 min left"),
+        ({"n": 0, "p50_s": None, "n_sooner": 1200}, "100 %, longest so far"),
+        ({"n": 1, "p50_s": None}, "too few earlier builds"),
+        ({"n": 0, "p50_s": None, "n_sooner": 0}, "too few earlier builds"),
+        ({"history": None}, "history not loaded yet"),
+        ({"n": None}, "unknown"),
+        ({"elapsed_s": 8e6, "p50_s": 86_340.0}, "99 %, 23 h 59 min left"),
+        ({"state": "canceling"}, "being canceled"),
+        ({"state": "scheduled", "history": None}, "waiting to start"),
+    ]
+    rows = [{**ROW, "p90_s": None, **changes} for changes, _ in cases]
+    assert [monitor_formatting.progress_text(row) for row in rows] == [text for _, text in cases]
+    assert all(monitor_formatting.progress_sentence(row).endswith(".") for row in rows)
+    assert 7.7 * max(len(text) for _, text in cases) + 12 <= 190, "pixels of its column at least: no number is cut"
 
 
-@pytest.mark.parametrize(("changes", "text"), [
-    ({"state": "passed"}, "web #3 passed after 1 min 5 s"),
-    ({"state": "failed"}, "web #3 failed after 1 min 5 s"),
-    ({"state": "passed", "blocked": True}, "web #3 is blocked; passed so far"),
-    ({"state": "canceled", "started_at": None}, "web #3 was canceled"),
-    ({"state": "skipped", "started_at": None, "finished_at": None}, "web #3 was skipped"),
-    ({"state": "new to us", "finished_at": None}, "web #3 is new to us"),
-])  # fmt: skip
-def test_finish_texts(changes: dict[str, Any], text: str) -> None:
+def test_finish_texts() -> None:
     begun = bf.spec.Moment(2026, 10, 30, tzinfo=dt.UTC)
     stamps = {"started_at": begun, "finished_at": bf.spec.Moment.of(begun + dt.timedelta(seconds=65))}
-    build = bf.spec.Build(id="x", number=3, pipeline=bf.spec.Pipeline(slug="web"), **{**stamps, **changes})
-    assert monitor_formatting.finish_text(build) == text
+    cases = [
+        ({"state": "passed"}, "web #3 passed after 1 min 5 s"),
+        ({"state": "failed"}, "web #3 failed after 1 min 5 s"),
+        ({"state": "passed", "blocked": True}, "web #3 is blocked; passed so far"),
+        ({"state": "canceled", "started_at": None}, "web #3 was canceled"),
+        ({"state": "skipped", "started_at": None, "finished_at": None}, "web #3 was skipped"),
+        ({"state": "new to us", "finished_at": None}, "web #3 is new to us"),
+    ]
+    pipeline = bf.spec.Pipeline(slug="web")
+    builds = [bf.spec.Build(id="x", number=3, pipeline=pipeline, **{**stamps, **changes}) for changes, _ in cases]
+    assert list(map(monitor_formatting.finish_text, builds)) == [text for _, text in cases]
 
 
 def hostile(state: str) -> dict[str, Any]:
@@ -259,8 +258,8 @@ def hostile(state: str) -> dict[str, Any]:
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> None:
     running = says(json.dumps([hostile("running")]).encode())
     server = scripted(running, says(b"[]"), says(b"[]"), says(b"[]"), says(json.dumps(hostile("<b>")).encode()))
-    monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
-    wait_for(monitor._tasks)
+    monitor = widgets.BuildMonitor(workspace_of(server).pipeline("web"))
+    wait_for(monitor)
     monitor.table.selected = 0
     assert HOSTILE in visible_text(monitor.properties)
     refreshed(monitor)
@@ -269,5 +268,5 @@ def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> No
         assert "<b>&" not in face.value
         assert "javascript" not in face.value
     assert "is <b>" in visible_text(monitor.finished)
-    assert "t" * 20 not in json.dumps(ipywidgets.Widget.get_manager_state(), default=str)
+    assert "a-test-token" not in json.dumps(ipywidgets.Widget.get_manager_state(), default=str)
     monitor.close()

@@ -11,10 +11,9 @@ import pytest
 
 import buildframe as bf
 from buildframe import widgets
-from buildframe.widgets.background_tasks import TaskRunner
 from buildframe.widgets.build_monitor import BuildMonitor
 from tests.conftest import Scripted, says
-from tests.widgets.widget_helpers import visible_text, wait_for
+from tests.widgets.widget_helpers import running_threads, set_views, visible_text, wait_for, workspace_of
 
 
 class Timers:
@@ -41,9 +40,9 @@ class Timers:
             timer.cancel()
 
 
-async def delivered(runner: TaskRunner) -> None:
+async def delivered(monitor: BuildMonitor) -> None:
     """Wait until the task has ended and its result was delivered on this loop."""
-    wait_for(runner)
+    wait_for(monitor)
     await asyncio.sleep(0)
 
 
@@ -57,17 +56,17 @@ def on_a_loop(server: Scripted, act: Callable[[BuildMonitor, Timers], Any], **ar
 
     async def kernel() -> None:
         timers = Timers(asyncio.get_running_loop())
-        monitor = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="a-test-token"), **arguments)
-        monitor._view_count = 1
+        monitor = widgets.BuildMonitor(workspace_of(server), **arguments)
+        set_views(monitor, 1)
         monitor.table.observe(answer_ping, "ping")
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         await act(monitor, timers)
         monitor.close()
-        wait_for(monitor._tasks)
+        wait_for(monitor)
         assert timers.pending == []
 
     asyncio.run(kernel())
-    assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+    assert running_threads() == []
 
 
 @pytest.fixture
@@ -80,10 +79,10 @@ def test_it_refreshes_every_ten_seconds_without_a_waiting_thread(server: Scripte
         for count in (1, 2, 3):
             assert len(server.requests) == count
             assert timers.pending == [10]
-            assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+            assert running_threads() == []
             assert visible_text(monitor.schedule) == "As of 12:00:00 UTC, refreshes every 10 s"
             timers.fire()
-            await delivered(monitor._tasks)
+            await delivered(monitor)
 
     on_a_loop(server, act)
 
@@ -102,7 +101,7 @@ def test_a_refresh_in_progress_is_not_started_again(scripted: Callable[..., Scri
         monitor.refresh_button.click()
         monitor.refresh_button.click()
         gate.set()
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert len(server.requests) == 2
         assert timers.pending == [10]
 
@@ -111,12 +110,12 @@ def test_a_refresh_in_progress_is_not_started_again(scripted: Callable[..., Scri
 
 def test_it_stops_without_a_view_and_resumes_with_one(server: Scripted) -> None:
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
-        monitor._view_count = 0
+        set_views(monitor, 0)
         assert timers.pending == []
         assert visible_text(monitor.status).startswith("Stopped because the widget was not displayed")
-        monitor._view_count = 1
+        set_views(monitor, 1)
         assert visible_text(monitor.status) == ""
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert (len(server.requests), timers.pending) == (2, [10])
 
     on_a_loop(server, act)
@@ -124,11 +123,11 @@ def test_it_stops_without_a_view_and_resumes_with_one(server: Scripted) -> None:
 
 def test_a_monitor_that_is_never_displayed_refreshes_once(server: Scripted) -> None:
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
-        other = widgets.BuildMonitor(bf.connect("acme", base_url=server.url, token="a-test-token"))
-        await delivered(other._tasks)
+        other = widgets.BuildMonitor(workspace_of(server))
+        await delivered(other)
         monitor.pause()
         timers.fire()
-        await delivered(other._tasks)
+        await delivered(other)
         assert visible_text(other.status).startswith("Stopped because the widget was not displayed")
         assert (len(server.requests), timers.pending) == (2, [])
         other.close()
@@ -140,14 +139,14 @@ def test_a_pause_lasts_until_resume(server: Scripted) -> None:
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
         monitor.toggle.click()
         assert (monitor.toggle.description, timers.pending) == ("Resume", [])
-        monitor._view_count = 0
-        monitor._view_count = 1
+        set_views(monitor, 0)
+        set_views(monitor, 1)
         monitor.refresh_button.click()
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert visible_text(monitor.status).startswith("Paused. Press Resume to refresh again.")
         assert (len(server.requests), timers.pending) == (2, [])
         monitor.toggle.click()
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert (monitor.toggle.description, timers.pending) == ("Pause", [10])
         assert visible_text(monitor.status) == ""
 
@@ -169,30 +168,29 @@ def test_it_continues_after_an_error(scripted: Callable[..., Scripted]) -> None:
 
     async def act(monitor: BuildMonitor, timers: Timers) -> None:
         timers.fire()
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert "403" in visible_text(monitor.status)
         assert timers.pending == [10]
         timers.fire()
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert visible_text(monitor.status) == ""
 
     on_a_loop(server, act)
 
 
 def test_invalid_arguments_are_named(server: Scripted) -> None:
-    ws = bf.connect("acme", base_url=server.url, token="a-test-token")
-    with pytest.raises(bf.BadInput, match=r"BuildMonitor\(\) has no option 'evry'. Did you mean 'every'"):
-        widgets.BuildMonitor(ws, evry="20s")
-    for arguments, message in (
-        ((ws, {"every": "9s"}), "every='9s' is too short. Use at least 10 s"),
-        ((ws, {"every": "soon"}), "every='soon'"),
-        ((ws, {"for_at_most": 3600}), "for_at_most=3600"),
-        ((ws, {"for_at_most": "19s", "every": "20s"}), "for_at_most='19s' is too short. Use at least 20 s"),
-        (("acme", {}), "ws='acme' is not a workspace"),
-        ((bf.connect(None, base_url=server.url, token="a-test-token"), {}), "all organizations"),
+    ws = workspace_of(server)
+    for workspace, arguments, message in (
+        (ws, {"evry": "20s"}, "'evry'.*'every'"),
+        (ws, {"every": "9s"}, "every='9s'.* 10 s"),
+        (ws, {"every": "soon"}, "every='soon'"),
+        (ws, {"for_at_most": 3600}, "for_at_most=3600"),
+        (ws, {"for_at_most": "19s", "every": "20s"}, "for_at_most='19s'.* 20 s"),
+        ("acme", {}, "ws='acme'"),
+        (bf.connect(None, base_url=server.url, token="a-test-token"), {}, "all organizations"),
     ):
         with pytest.raises(bf.BadInput, match=message):
-            widgets.BuildMonitor(arguments[0], **arguments[1])
+            widgets.BuildMonitor(workspace, **arguments)
     assert server.requests == []
 
 
@@ -201,14 +199,14 @@ def test_it_stops_after_its_page_is_closed_and_resumes_with_another(server: Scri
         monitor.table.unobserve(answer_ping, "ping")
         for _ in range(2):
             timers.fire()
-            await delivered(monitor._tasks)
+            await delivered(monitor)
             assert monitor.is_refreshing
         timers.fire()
         await asyncio.sleep(0)
         assert "Stopped because the widget was not displayed" in visible_text(monitor.status)
         assert (timers.pending, len(server.requests)) == ([], 3)
         monitor.table.pong = monitor.table.ping
-        await delivered(monitor._tasks)
+        await delivered(monitor)
         assert monitor.is_refreshing
         assert len(server.requests) == 4
 

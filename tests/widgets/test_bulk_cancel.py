@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,10 +12,9 @@ import buildframe as bf
 from buildframe import widgets
 from buildframe.sandbox_server import SCOPES, Fault
 from buildframe.widgets.build_browser import BuildBrowser
-from buildframe.widgets.bulk_cancel import BulkCancel
 from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
-from tests.widgets.widget_helpers import is_safe, visible_text, wait_for
+from tests.widgets.widget_helpers import is_safe, is_shown, visible_text, wait_for
 
 HOSTILE = "<img src=x>"
 
@@ -38,7 +38,7 @@ def browser(live: Workspace) -> Iterator[BuildBrowser]:
 
 def browser_of(ws: Workspace | PipelineWorkspace) -> BuildBrowser:
     made = widgets.BuildBrowser(ws, created_from="1h")
-    wait_for(made._tasks)
+    wait_for(made)
     made.bulk_button.click()
     return made
 
@@ -46,18 +46,18 @@ def browser_of(ws: Workspace | PipelineWorkspace) -> BuildBrowser:
 def ask_branch(browser: BuildBrowser, branch: str, slug: str = "") -> str:
     browser.bulk.branch.value, browser.bulk.pipeline.value = branch, slug
     browser.bulk.branch_button.click()
-    wait_for(browser.bulk._tasks)
+    wait_for(browser.bulk)
     return visible_text(browser.bulk.question)
 
 
 def confirm(browser: BuildBrowser) -> str:
     browser.bulk.yes.click()
-    wait_for(browser.bulk._tasks, browser._tasks)
+    wait_for(browser)
     return visible_text(browser.bulk.status)
 
 
 def is_asking(browser: BuildBrowser) -> bool:
-    return browser.bulk.confirmation.layout.display != "none"
+    return is_shown(browser.bulk.confirmation)
 
 
 def canceled(live: Workspace) -> set[tuple[str, str]]:
@@ -93,13 +93,14 @@ def test_one_pipeline(live: Workspace, browser: BuildBrowser) -> None:
 def test_marked_builds(live: Workspace, browser: BuildBrowser) -> None:
     assert browser.table.has_marks
     assert browser.bulk.marked_button.disabled
-    builds = browser._shown.builds
-    indexes = builds.index[builds["branch"].isin([HOSTILE, "main"]) & (builds["state"] == "running")].tolist()
+    rows = browser.table.rows
+    indexes = [place for place, row in enumerate(rows) if row[3] in (HOSTILE, "main") and row[1] == "running"]
     browser.table.marked = indexes
     assert browser.bulk.marked_button.description == f"Cancel {len(indexes)} marked builds…"
     browser.load_button.click()
-    wait_for(browser._tasks)
-    assert set(browser._find_marked()["id"]) == set(builds.loc[indexes, "id"]), "marks stay with their builds"
+    wait_for(browser)
+    again = [browser.table.rows[place][:3] for place in browser.table.marked]
+    assert sorted(again) == sorted(rows[place][:3] for place in indexes), "marks stay with their builds"
     browser.bulk.marked_button.click()
     assert visible_text(browser.bulk.question).startswith(
         f"Cancel {len(indexes)} builds of {len(indexes)} marked builds"
@@ -117,7 +118,7 @@ def test_nothing_happens_without_a_confirmation(live: Workspace, browser: BuildB
     browser.bulk.no.click()
     assert not is_asking(browser)
     browser.bulk.yes.click()  # hidden by now
-    wait_for(browser.bulk._tasks)
+    wait_for(browser.bulk)
     assert canceled(live) == set()
 
 
@@ -128,15 +129,15 @@ def test_closing_the_form_withdraws_the_question(browser: BuildBrowser) -> None:
     assert not is_asking(browser)
 
 
-@pytest.mark.parametrize(("branch", "message"), [
-    ("", "Enter the branch whose builds are to be canceled"),
-    ("nowhere", "Nothing to cancel of branch nowhere"),
-])  # fmt: skip
-def test_no_builds(browser: BuildBrowser, branch: str, message: str) -> None:
-    ask_branch(browser, branch)
-    assert message in visible_text(browser.bulk.status)
-    assert not is_asking(browser)
-    assert not browser.bulk.branch_button.disabled
+def test_no_builds(browser: BuildBrowser) -> None:
+    for branch, message in (
+        ("", "Enter the branch whose builds are to be canceled"),
+        ("nowhere", "Nothing to cancel of branch nowhere"),
+    ):
+        ask_branch(browser, branch)
+        assert message in visible_text(browser.bulk.status)
+        assert not is_asking(browser)
+        assert not browser.bulk.branch_button.disabled
 
 
 def test_failures_are_reported_per_build(live: Workspace, browser: BuildBrowser) -> None:
@@ -157,14 +158,15 @@ def test_a_token_without_the_scope(live: Workspace) -> None:
 
 
 def test_the_start_does_not_replace_the_outcome(browser: BuildBrowser, monkeypatch: pytest.MonkeyPatch) -> None:
-    show_progress = BulkCancel._show_progress
-
-    def show_late(bulk: BulkCancel) -> None:
-        bulk._tasks.join(0.5)
-        show_progress(bulk)
-
-    monkeypatch.setattr(BulkCancel, "_show_progress", show_late)
     ask_branch(browser, "mine")
+    show_action, (tasks,) = browser.bulk.status.show_action, browser.bulk.closables
+
+    def show_late(action: str) -> None:
+        if threading.current_thread() is threading.main_thread():
+            tasks.join(0.5)
+        show_action(action)
+
+    monkeypatch.setattr(browser.bulk.status, "show_action", show_late)
     assert "2 canceled" in confirm(browser)
 
 

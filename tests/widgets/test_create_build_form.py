@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 
-import ipywidgets
 import pytest
 
 import buildframe as bf
@@ -16,8 +15,16 @@ from buildframe.widgets.create_build_form import CreateBuildForm, FormField
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.report.untrusted import UNTRUSTED
-from tests.widgets.widget_helpers import is_safe, visible_text, wait_for
+from tests.widgets.widget_helpers import (
+    HOSTILE_TEXTS,
+    accessibility,
+    is_safe,
+    is_shown,
+    parts,
+    visible_text,
+    wait_for,
+    workspace_of,
+)
 
 ALL = {
     "commit": "HEAD",
@@ -42,7 +49,8 @@ def live() -> Iterator[Workspace]:
 
 
 def inputs(form: CreateBuildForm) -> dict[str, FormField]:
-    return {field.name: field for field in form._inputs}
+    fields = [each for field in form.fields.values() for each in field.with_parts()]
+    return {field.name: field for field in fields if field.input is not None}
 
 
 def fill(form: CreateBuildForm, **values: object) -> None:
@@ -52,7 +60,7 @@ def fill(form: CreateBuildForm, **values: object) -> None:
 
 def send(form: CreateBuildForm) -> None:
     form.create.click()
-    wait_for(form._tasks)
+    wait_for(form)
 
 
 def newest(live: Workspace, slug: str) -> spec.Build:
@@ -72,17 +80,12 @@ def test_it_has_a_labeled_input_for_every_property(live: Workspace) -> None:
     assert not [label for label in labels if "_" in label or not label[0].isupper()]
     assert set(inputs(CreateBuildForm(live.pipeline("web")))) == set(ALL)
 
-    def within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
-        yield widget
-        for child in getattr(widget, "children", ()):
-            yield from within(child)
-
-    assert {id(field.input) for field in inputs(form).values()} <= {id(widget) for widget in within(form)}
+    assert {id(field.input) for field in inputs(form).values()} <= {id(widget) for widget in parts(form)}
 
 
 def test_all_values_are_sent_and_no_is_false(scripted: Callable[..., Scripted]) -> None:
     server = scripted(says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201))
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
+    form = CreateBuildForm(workspace_of(server).pipeline("web"))
     fill(form, **ALL)
     send(form)
     assert json.loads(server.bodies[0]) == {
@@ -107,7 +110,7 @@ def test_it_creates_one_build_and_clears_the_fields(live: Workspace) -> None:
     changed: list[spec.Build] = []
     form = CreateBuildForm(live, on_change=changed.append)
     form.prepare(["web", "api"], "web")
-    wait_for(form._branch_tasks)
+    wait_for(form)
     fill(form, **ALL)
     form.create.click()
     send(form)
@@ -126,38 +129,38 @@ def test_it_starts_with_the_newest_commit_of_the_default_branch(live: Workspace)
     form = CreateBuildForm(live)
     assert (inputs(form)["commit"].input.value, inputs(form)["branch"].input.value) == ("HEAD", "")
     form.prepare(["web", "api"], "web")
-    wait_for(form._branch_tasks)
+    wait_for(form)
     assert inputs(form)["branch"].input.value == "main"
     form.pipeline.value = "api"
-    wait_for(form._branch_tasks)
+    wait_for(form)
     assert inputs(form)["branch"].input.value == "trunk"
     fill(form, branch="mine")
     form.pipeline.value = "web"
-    wait_for(form._branch_tasks)
+    wait_for(form)
     assert inputs(form)["branch"].input.value == "mine", "what the user typed stays"
     other = CreateBuildForm(live.pipeline("api"))
     other.prepare()
-    wait_for(other._branch_tasks)
+    wait_for(other)
     assert inputs(other)["branch"].input.value == "trunk"
 
 
 def test_an_unknown_default_branch_is_left_to_the_user(live: Workspace) -> None:
     form = CreateBuildForm(live)
     form.prepare([], "nowhere")
-    wait_for(form._branch_tasks)
+    wait_for(form)
     assert (inputs(form)["branch"].input.value, form.status.value) == ("", "")
 
 
 def test_options_are_folded_until_they_are_needed(live: Workspace) -> None:
     form = CreateBuildForm(live.pipeline("web"))
-    assert form.more.layout.display == "none"
+    assert not is_shown(form.more)
     form.more_button.click()
-    assert (form.more.layout.display, form.more_button.description) == (None, "Fewer options")
-    assert form._accessibility.attributes[".bf-more"] == {"aria-expanded": "true"}
+    assert (is_shown(form.more), form.more_button.description) == (True, "Fewer options")
+    assert accessibility(form)[".bf-more"] == {"aria-expanded": "true"}
     form.more_button.click()
     fill(form, branch="main", env="no sign")
     send(form)
-    assert form.more.layout.display is None, "the field with the problem is visible"
+    assert is_shown(form.more), "the field with the problem is visible"
 
 
 def test_problems_appear_at_their_fields_until_these_are_edited(live: Workspace, focused: list[str]) -> None:
@@ -182,32 +185,40 @@ def test_problems_appear_at_their_fields_until_these_are_edited(live: Workspace,
     }
     assert visible_text(form.status) == "Nothing was sent. Correct 6 marked fields."
     assert focused == [".bf-field-pipeline :is(input, textarea, select)"]
-    assert form._accessibility.attributes[focused[0]]["aria-invalid"] == "true"
+    assert accessibility(form)[focused[0]]["aria-invalid"] == "true"
     fill(form, pipeline="web", env="A=1")
     assert (inputs(form)["env"].problem, inputs(form)["pipeline"].problem) == ("", "")
-    assert form._accessibility.attributes[focused[0]]["aria-invalid"] == "false"
+    assert accessibility(form)[focused[0]]["aria-invalid"] == "false"
     assert inputs(form)["commit"].problem
     assert not form.create.disabled
     assert count(live) == 0
 
 
-@pytest.mark.parametrize(("text", "problem"), [
-    ('{"A": 1}', "must be text"),
-    ('{"A": ', "is not valid JSON"),
-    ("=1", "has no NAME=value in line 1"),
-])  # fmt: skip
-def test_invalid_maps(live: Workspace, text: str, problem: str) -> None:
+def test_input_that_cannot_be_parsed_is_reported(live: Workspace) -> None:
     form = CreateBuildForm(live.pipeline("web"))
-    fill(form, commit="HEAD", branch="main", env=text)
-    send(form)
-    assert problem in visible_text(inputs(form)["env"].hint)
+    problems = [
+        ("env", '{"A": 1}', "must be text"),
+        ("env", '{"A": ', "is not valid JSON: Expecting value: line 1 column 7 (char 6)"),
+        ("env", "=1", "has no NAME=value in line 1"),
+        ("env", '{"A": "1", "B": "2", "A": "3"}', "contains A twice"),
+        ("meta_data", '{"A": "1", "A": "1"}', "contains A twice"),
+        ("pull_request_id", "7" * 5000, "has 5,000 digits, which is too many"),
+        ("pull_request_id", "--7", "must be a whole number"),
+    ]
+    for name, typed, problem in problems:
+        field = inputs(form)[name]
+        fill(form, commit="HEAD", branch="main", **{name: typed})
+        send(form)
+        assert visible_text(field.hint) == f"{field.label} {problem}"
+        assert visible_text(form.status) == "Nothing was sent. Correct 1 marked field."
+        fill(form, **{name: ""})
     assert count(live) == 0
 
 
 def test_descriptions_are_linked_to_their_inputs_for_screen_readers(live: Workspace) -> None:
     form = CreateBuildForm(live)
     for field in inputs(form).values():
-        attributes = form._accessibility.attributes[field.selector]
+        attributes = accessibility(form)[field.selector]
         assert f'id="{attributes["aria-describedby"]}"' in field.hint.value
         assert attributes["aria-required"] == ("true" if field.name in {"pipeline", "commit", "branch"} else "false")
     assert visible_text(inputs(form)["env"].hint).endswith('One NAME=value per line, or JSON such as {"A": "1"}.')
@@ -217,11 +228,11 @@ def test_it_opens_folded_again_unless_a_folded_property_was_changed(live: Worksp
     form = CreateBuildForm(live)
     form.more_button.click()
     form.prepare(["web"], "web")
-    assert form.more.layout.display == "none"
+    assert not is_shown(form.more)
     fill(form, env="A=1")
     form.more_button.click()
     form.prepare(["web"], "web")
-    assert form.more.layout.display is None
+    assert is_shown(form.more)
 
 
 def test_a_misspelt_pipeline_is_answered_with_the_nearest(live: Workspace) -> None:
@@ -232,16 +243,16 @@ def test_a_misspelt_pipeline_is_answered_with_the_nearest(live: Workspace) -> No
     assert "Did you mean web?" in visible_text(inputs(form)["pipeline"].hint)
 
 
-@pytest.mark.parametrize(("slug", "message", "at_field"), [
-    ("nowhere", "404: No pipeline found", "Pipeline does not exist, or this token cannot see it"),
-    ("..", "..", "Pipeline is not valid"),
-])  # fmt: skip
-def test_an_unknown_pipeline_is_reported(live: Workspace, slug: str, message: str, at_field: str) -> None:
+def test_an_unknown_pipeline_is_reported(live: Workspace) -> None:
     form = CreateBuildForm(live)
-    fill(form, pipeline=slug, commit="HEAD", branch="main", message="Mine")
-    send(form)
-    assert message in visible_text(form.status)
-    assert at_field in visible_text(inputs(form)["pipeline"].hint)
+    for slug, message, at_field in (
+        ("nowhere", "404: No pipeline found", "Pipeline does not exist, or this token cannot see it"),
+        ("..", "..", "Pipeline is not valid"),
+    ):
+        fill(form, pipeline=slug, commit="HEAD", branch="main", message="Mine")
+        send(form)
+        assert message in visible_text(form.status)
+        assert at_field in visible_text(inputs(form)["pipeline"].hint)
     fill(form, pipeline="web")
     assert inputs(form)["message"].input.value == "Mine"
     send(form)
@@ -263,7 +274,7 @@ def test_a_refusal_says_why_and_keeps_the_input(live: Workspace) -> None:
 def test_field_errors_of_the_service_appear_at_their_fields(scripted: Callable[..., Scripted]) -> None:
     refusal = {"message": "Validation Failed", "errors": [{"field": "commit", "code": "is not <b>there</b>"}]}
     server = scripted(says(json.dumps(refusal).encode(), 422))
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
+    form = CreateBuildForm(workspace_of(server).pipeline("web"))
     fill(form, commit="HEAD", branch="main")
     send(form)
     assert visible_text(inputs(form)["commit"].hint) == "Commit is not <b>there</b>"
@@ -295,7 +306,7 @@ def test_an_unknown_outcome_is_not_sent_again_before_an_edit(live: Workspace) ->
 def test_a_second_press_creates_no_other_build_before_an_edit(live: Workspace) -> None:
     form = CreateBuildForm(live.pipeline("web"))
     form.prepare()
-    wait_for(form._branch_tasks)
+    wait_for(form)
     send(form)
     assert form.create.disabled
     send(form)
@@ -313,13 +324,13 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
         says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)(handler)
 
     server = scripted(late)
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
+    form = CreateBuildForm(workspace_of(server).pipeline("web"))
     fill(form, **ALL)
     form.create.click()
     fill(form, message="The next one", clean_checkout="", **{"author.name": "Yann Example"})
     assert form.create.disabled
     gate.set()
-    wait_for(form._tasks)
+    wait_for(form)
     kept = {name: field.input.value for name, field in inputs(form).items() if field.input.value}
     assert kept == {"commit": "HEAD", "message": "The next one", "author.name": "Yann Example"}
     assert not form.create.disabled
@@ -329,7 +340,7 @@ def test_edits_during_a_submission_are_kept(scripted: Callable[..., Scripted]) -
 def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], report_all_waits: None) -> None:
     made = says(b'{"id": "b", "number": 9, "state": "scheduled"}', 201)
     server, texts = scripted(says(b"{}", 429, Retry_After="1"), made), []
-    form = CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
+    form = CreateBuildForm(workspace_of(server).pipeline("web"))
     form.status.observe(lambda change: texts.append(visible_text(form.status)), "value")
     fill(form, commit="HEAD", branch="main")
     send(form)
@@ -338,56 +349,33 @@ def test_a_wait_for_the_rate_limit_is_shown(scripted: Callable[..., Scripted], r
     assert texts[-1].startswith("Build #9 was created")
 
 
-@pytest.mark.parametrize(("name", "typed", "message"), [
-    ("pull_request_id", "7" * 5000, "has 5,000 digits, which is too many"),
-    ("pull_request_id", "--7", "must be a whole number"),
-    ("env", '{"A": "1", "B": "2", "A": "3"}', "contains A twice"),
-    ("meta_data", '{"A": "1", "A": "1"}', "contains A twice"),
-])  # fmt: skip
-def test_unparsable_input_is_reported(live: Workspace, name: str, typed: str, message: str) -> None:
+def test_a_number_out_of_range_is_left_to_the_service(live: Workspace) -> None:
     form = CreateBuildForm(live.pipeline("web"))
-    fill(form, commit="HEAD", branch="main", **{name: typed})
-    send(form)
-    assert visible_text(inputs(form)[name].hint) == f"{inputs(form)[name].label} {message}"
-    assert "Nothing was sent" in visible_text(form.status)
-
-
-@pytest.mark.parametrize("number", [-3, 0])
-def test_a_number_out_of_range_is_left_to_the_service(live: Workspace, number: int) -> None:
-    form = CreateBuildForm(live.pipeline("web"))
-    fill(form, commit="HEAD", branch="main", pull_request_id=str(number))
-    send(form)
-    assert "422" in visible_text(form.status)
-    assert visible_text(inputs(form)["pull_request_id"].hint).startswith("Pull request number must be from 1 to ")
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[Scripted, CreateBuildForm]]:
-    """Return a form that is filled again and again, and its server: creating the form takes most of the time."""
-    server = Scripted(lambda handler: None)
-    yield server, CreateBuildForm(bf.connect("acme", base_url=server.url, token="a-test-token" * 20).pipeline("web"))
-    server.stop()
-
-
-@pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_text_is_escaped(shared: tuple[Scripted, CreateBuildForm], hostile: str) -> None:
-    server, form = shared
-    build = {"id": "b", "number": 9, "state": hostile, "web_url": hostile}
-    refusal = {"message": hostile, "errors": [{"field": "commit", "code": hostile}, {"field": hostile, "code": "x"}]}
-    server.responses = [says(json.dumps(build).encode(), 201), says(json.dumps(refusal).encode(), 422)]
-    shown = []
-    for _ in range(2):
-        fill(form, commit="HEAD", branch="main", env=f"{hostile}=1\n{hostile}=2", message=hostile)
+    for number in (-3, 0):
+        fill(form, commit="HEAD", branch="main", pull_request_id=str(number))
         send(form)
-        fill(form, env="")
-        send(form)
-        shown += [form.status.value, *(field.hint.value for field in inputs(form).values())]
-    assert all(map(is_safe, shown))
+        assert "422" in visible_text(form.status)
+        assert visible_text(inputs(form)["pull_request_id"].hint).startswith("Pull request number must be from 1 to ")
 
 
-@pytest.mark.long
-def test_invalid_arguments_are_named(live: Workspace) -> None:
-    with pytest.raises(TypeError, match="actde"):
-        CreateBuildForm(live, actde=print)
+def test_text_is_escaped(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(lambda handler: None)
+    form, unsafe = CreateBuildForm(workspace_of(server).pipeline("web")), []
+    for hostile in HOSTILE_TEXTS:
+        build = {"id": "b", "number": 9, "state": hostile, "web_url": hostile}
+        errors = [{"field": "commit", "code": hostile}, {"field": hostile, "code": "x"}]
+        refusal = {"message": hostile, "errors": errors}
+        server.responses = [says(json.dumps(build).encode(), 201), says(json.dumps(refusal).encode(), 422)]
+        for _ in range(2):
+            fill(form, commit="HEAD", branch="main", env=f"{hostile}=1\n{hostile}=2", message=hostile)
+            send(form)
+            fill(form, env="")
+            send(form)
+            shown = [form.status.value, *(field.hint.value for field in inputs(form).values())]
+            unsafe += [page for page in shown if not is_safe(page)]
+    assert unsafe == []
+
+
+def test_invalid_arguments_are_named() -> None:
     with pytest.raises(bf.BadInput, match="ws=7"):
         CreateBuildForm(7)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -22,13 +21,23 @@ from buildframe.widgets.flaky_board import TABLE_COLUMNS, FlakyBoard, _describe_
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.widget_helpers import displayed_rows, html_tags, visible_text, wait_for
+from tests.widgets.widget_helpers import (
+    displayed_rows,
+    html_tags,
+    press_enter,
+    running_threads,
+    set_views,
+    visible_text,
+    wait_for,
+    wait_until,
+    workspace_of,
+)
 
 
 @pytest.fixture
 def board(ci: Workspace) -> Iterator[FlakyBoard]:
     made = widgets.FlakyBoard(ci, "rspec")
-    wait_for(made._tasks)
+    wait_for(made)
     yield made
     made.close()
 
@@ -36,11 +45,11 @@ def board(ci: Workspace) -> Iterator[FlakyBoard]:
 def ask(board: FlakyBoard, search: str = "", branch: str = "") -> None:
     board.search.value, board.branch.value = search, branch
     board.load_button.click()
-    wait_for(board._tasks)
+    wait_for(board)
 
 
 def scripted_board(server: Scripted) -> FlakyBoard:
-    return FlakyBoard(bf.connect("acme", base_url=server.url, token="a-test-token" * 20), "rspec")
+    return FlakyBoard(workspace_of(server), "rspec")
 
 
 def listed(*names: str, **more: object) -> bytes:
@@ -109,7 +118,7 @@ def test_owners_have_the_names_of_teams(ci: Workspace, board: FlakyBoard) -> Non
 def test_owners_without_names(ci: Workspace) -> None:
     token = ci.sandbox.token(["read_suites"])
     board = FlakyBoard(bf.connect("acme", base_url=ci.sandbox.url, token=token), "rspec")
-    wait_for(board._tasks)
+    wait_for(board)
     owned = next(place for place, owner in enumerate(column(board, "Owner")) if owner)
     assert set(str(column(board, "Owner")[owned]).split(", ")) <= set(ci.sandbox.teams().values())
     board.table.selected = owned
@@ -136,7 +145,7 @@ def test_the_price_of_a_step(ci: Workspace) -> None:
     step = str(scores.loc[scores["machine_s"].idxmax(), "step"])
     (score,) = scores[scores["step"] == step].to_dict("records")
     board = FlakyBoard(ci, "rspec", jobs=jobs, step=[step, "no such"])
-    wait_for(board._tasks)
+    wait_for(board)
     price = visible_text(board.price)
     assert f"the step {step} of {score['pipeline']} in these jobs: {score['red_builds']} red builds" in price
     assert f"{format_duration(score['machine_s'])} of machine time" in price
@@ -170,7 +179,6 @@ def test_the_selected_test(ci: Workspace, board: FlakyBoard) -> None:
     ] == [test["web_url"]]  # fmt: skip
 
 
-@pytest.mark.long
 def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
     branches = ci.builds(progress=False)["branch"].unique()
     lists = ((branch, ci.flaky_tests("rspec", period="28days", branch=branch, progress=False)) for branch in branches)
@@ -190,8 +198,8 @@ def test_the_service_searches(ci: Workspace, board: FlakyBoard) -> None:
 
 def test_enter_searches(ci: Workspace, board: FlakyBoard) -> None:
     board.search.value = "tax"
-    board.search._handle_custom_msg({"event": "submit"}, [])
-    wait_for(board._tasks)
+    press_enter(board.search)
+    wait_for(board)
     assert len(board.table.rows) == len(ci.flaky_tests("rspec", period="28days", search="tax", progress=False))
 
 
@@ -203,20 +211,14 @@ def test_an_empty_result_names_the_search(board: FlakyBoard) -> None:
     assert (board.table.rows, board.table.selected, board.properties.value) == ([], -1, "")
 
 
-def wait_for_request(server: Scripted) -> None:
-    """Wait until the first request arrived."""
-    while not server.requests:
-        time.sleep(0.01)
-
-
 def test_a_double_click_searches_once(scripted: Callable[..., Scripted]) -> None:
     gate = threading.Event()
     server = scripted(held_by(gate, "first"), says(listed("second")))
     board = scripted_board(server)
-    wait_for_request(server)
+    wait_until(lambda: bool(server.requests))
     board.load_button.click()
     gate.set()
-    wait_for(board._tasks)
+    wait_for(board)
     assert [row[1] for row in board.table.rows] == ["Cart · first"]
     assert len(server.requests) == 1
     board.close()
@@ -226,11 +228,11 @@ def test_a_later_search_replaces_the_earlier_one(scripted: Callable[..., Scripte
     gate = threading.Event()
     server = scripted(held_by(gate, "first"), says(listed("second", "third")))
     board = scripted_board(server)
-    wait_for_request(server)
+    wait_until(lambda: bool(server.requests))
     board.search.value = "x"
     board.load_button.click()
     gate.set()
-    wait_for(board._tasks)
+    wait_for(board)
     assert [row[1] for row in board.table.rows] == ["Cart · second", "Cart · third"]
     assert ["search=x" in path for path in server.requests] == [False, True]
     board.close()
@@ -238,7 +240,7 @@ def test_a_later_search_replaces_the_earlier_one(scripted: Callable[..., Scripte
 
 def test_an_unknown_suite(ci: Workspace) -> None:
     board = FlakyBoard(ci, "rpsec")
-    wait_for(board._tasks)
+    wait_for(board)
     assert re.search(r"rpsec of acme could not be loaded\.\s*404: No suite found", visible_text(board.status))
     assert "Check that this is the suite's slug" in visible_text(board.status)
     assert 'role="alert"' in board.status.value
@@ -247,7 +249,7 @@ def test_an_unknown_suite(ci: Workspace) -> None:
 
 def test_a_token_without_the_scope(ci: Workspace) -> None:
     board = FlakyBoard(bf.connect("acme", base_url=ci.sandbox.url, token=ci.sandbox.token()), "rspec")
-    wait_for(board._tasks)
+    wait_for(board)
     assert "doesn't have the read_suites scope" in visible_text(board.status)
     assert "Use a token that has the scope read_suites." in visible_text(board.status)
     board.close()
@@ -255,7 +257,7 @@ def test_a_token_without_the_scope(ci: Workspace) -> None:
 
 def test_an_error_removes_previous_rows(scripted: Callable[..., Scripted]) -> None:
     board = scripted_board(scripted(says(listed("a")), says(b'{"message": "Not <b>now</b>"}', 401)))
-    wait_for(board._tasks)
+    wait_for(board)
     board.table.selected = 0
     assert board.properties.value
     ask(board, search="tax")
@@ -266,7 +268,7 @@ def test_an_error_removes_previous_rows(scripted: Callable[..., Scripted]) -> No
 
 def test_rows_that_cannot_be_ranked_are_reported(scripted: Callable[..., Scripted]) -> None:
     board = scripted_board(scripted(says(listed("a", id=None))))
-    wait_for(board._tasks)
+    wait_for(board)
     assert "row without its `id`" in visible_text(board.status)
     assert 'role="alert"' in board.status.value
     board.close()
@@ -275,7 +277,7 @@ def test_rows_that_cannot_be_ranked_are_reported(scripted: Callable[..., Scripte
 def test_missing_values_are_shown_as_such(scripted: Callable[..., Scripted]) -> None:
     body = listed("a", scope=None, location=None, instances=None, latest_occurrence_at=None)
     board = scripted_board(scripted(says(body)))
-    wait_for(board._tasks)
+    wait_for(board)
     assert board.table.rows == [[1, "a", "active", None, None, None, "", ""]]
     board.table.selected = 0
     lines = [line for line in visible_text(board.properties).split("\n") if not line.startswith("Price")]
@@ -285,7 +287,6 @@ def test_missing_values_are_shown_as_such(scripted: Callable[..., Scripted]) -> 
     board.close()
 
 
-@pytest.mark.long
 def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> None:
     tests = [
         {
@@ -301,7 +302,7 @@ def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> No
     ]
     body = json.dumps(tests).encode("utf-8", "surrogatepass")
     board = scripted_board(scripted(says(body)))
-    wait_for(board._tasks)
+    wait_for(board)
     assert len(board.table.rows) == len(UNTRUSTED), visible_text(board.status)
     for place in range(len(UNTRUSTED)):
         board.table.selected = place
@@ -314,7 +315,7 @@ def test_text_of_the_service_is_escaped(scripted: Callable[..., Scripted]) -> No
 
 def test_search_and_suite_are_escaped(ci: Workspace) -> None:
     board = FlakyBoard(ci, "<img src=x onerror=alert(1)>")
-    wait_for(board._tasks)
+    wait_for(board)
     ask(board, search="<img src=x>", branch="<script>")
     for message in (board.status, board.store_status):
         assert {tag for tag, _ in html_tags(message.value)} <= {"div", "br"}
@@ -324,51 +325,41 @@ def test_search_and_suite_are_escaped(ci: Workspace) -> None:
 def test_it_stops_without_a_view(scripted: Callable[..., Scripted]) -> None:
     gate = threading.Event()
     board = scripted_board(scripted(held_by(gate, "a")))
-    board._view_count = 1
-    board._view_count = 0
+    set_views(board, 1)
+    set_views(board, 0)
     assert "was not displayed" in visible_text(board.status)
     gate.set()
-    wait_for(board._tasks)
+    wait_for(board)
     assert board.table.rows == []
     board.load_button.click()
-    wait_for(board._tasks)
+    wait_for(board)
     assert len(board.table.rows) == 1
     board.close()
     board.load_button.click()
-    assert not [thread for thread in threading.enumerate() if thread.name == "buildframe-widget"]
+    assert running_threads() == []
 
 
 def test_the_state_contains_no_token(ci: Workspace) -> None:
     token = ci.sandbox.token(SCOPES)
     board = FlakyBoard(bf.connect("acme", base_url=ci.sandbox.url, token=token), "rspec")
-    wait_for(board._tasks)
+    wait_for(board)
     board.table.selected = 0
     assert board.properties.value
     assert token not in json.dumps(ipywidgets.Widget.get_manager_state(), default=str)
     board.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "more", "message"),
-    [
-        (("acme", "rspec"), {}, "ws='acme' is not a workspace."),
-        ((None, ""), {}, "suite='' is not a slug."),
-        ((None, 5), {}, "suite=5 is not a slug."),
-        ((None, ["rspec", "jest"]), {}, "Pass the slug of one test suite"),
-        ((None, "rspec"), {"store": "ci-history"}, "store='ci-history' is not a store."),
-        ((None, "rspec"), {"step": "rspec"}, "Pass both jobs= and step="),
-    ],
-)
-def test_invalid_arguments_are_named(
-    ci: Workspace, arguments: tuple[object, object], more: dict[str, object], message: str
-) -> None:
-    with pytest.raises(bf.BadInput, match=re.escape(message)):
-        FlakyBoard(arguments[0] or ci, arguments[1], **more)
-
-
-@pytest.mark.long
-def test_unknown_names_and_no_organization(ci: Workspace) -> None:
-    with pytest.raises(bf.BadInput, match=r"FlakyBoard\(\) has no option 'brnach'. Options"):
-        FlakyBoard(ci, "rspec", brnach="main")
-    with pytest.raises(bf.BadInput, match="a widget shows one"):
-        FlakyBoard(bf.connect(base_url=ci.sandbox.url, token="a-test-token" * 20), "rspec")
+def test_invalid_arguments_are_named(ci: Workspace) -> None:
+    everywhere = bf.connect(base_url=ci.sandbox.url, token="a-test-token" * 20)
+    for ws, suite, more, message in (
+        ("acme", "rspec", {}, "ws='acme'"),
+        (ci, "", {}, "suite=''"),
+        (ci, 5, {}, "suite=5"),
+        (ci, ["rspec", "jest"], {}, "one test suite"),
+        (ci, "rspec", {"store": "ci-history"}, "store='ci-history'"),
+        (ci, "rspec", {"step": "rspec"}, "both jobs= and step="),
+        (ci, "rspec", {"brnach": "main"}, "'brnach'"),
+        (everywhere, "rspec", {}, "a widget shows one"),
+    ):
+        with pytest.raises(bf.BadInput, match=re.escape(message)):
+            FlakyBoard(ws, suite, **more)

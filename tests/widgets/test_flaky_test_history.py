@@ -20,34 +20,34 @@ from buildframe.widgets.flaky_board import TABLE_COLUMNS, FlakyBoard
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.report.untrusted import UNTRUSTED
-from tests.widgets.widget_helpers import html_tags, visible_text, wait_for
-
-pytestmark = pytest.mark.long
+from tests.widgets.widget_helpers import html_tags, visible_text, wait_for, workspace_of
 
 
 class RecordedSuite(NamedTuple):
-    """A service some hours after its last sync, and the store."""
+    """A service some hours after its last sync, and the store in this folder."""
 
     ws: Workspace
     store: bf.Store
+    folder: Path
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedSuite]:
     with bf.sandbox(builds=60, days=2) as ws:
-        store = bf.Store(tmp_path_factory.mktemp("history") / "store")
+        folder = tmp_path_factory.mktemp("history") / "store"
+        store = bf.Store(folder)
         for day in range(4):
             ws.sandbox.clock.advance(dt.timedelta(days=3 * bool(day)))
             store.sync(ws, since="1d", suites=["rspec"], progress=False)
         ws.sandbox.clock.advance(dt.timedelta(hours=30))
-        yield RecordedSuite(ws, store)
+        yield RecordedSuite(ws, store, folder)
 
 
 def board_of(ws: Workspace, store: bf.Store, search: str = "") -> FlakyBoard:
     board = FlakyBoard(ws, "rspec", store=store)
     board.search.value = search
     board.load_button.click()
-    wait_for(board._tasks)
+    wait_for(board)
     return board
 
 
@@ -60,8 +60,9 @@ def select(board: FlakyBoard, id: str) -> str:
     return visible_text(board.history)
 
 
+@pytest.mark.long
 def test_status_of_each_test(recorded: RecordedSuite) -> None:
-    board = board_of(*recorded)
+    board = board_of(recorded.ws, recorded.store)
     tests = metrics.flaky_lifecycle(recorded.store.flaky_tests("rspec", history=True)).set_index("id")
     listed = board.board["id"].isin(tests.index)
     shown = pd.Series([row[2] for row in board.table.rows], board.board["id"])
@@ -72,14 +73,15 @@ def test_status_of_each_test(recorded: RecordedSuite) -> None:
     assert shown[known.index].tolist() == known.tolist()
     assert {"active", "resolved", "reopened"} <= set(shown)
     assert not listed.all()
-    assert f"History from the store at {recorded.store._location.url}" in visible_text(board.store_status)
+    assert f"History from the store at {recorded.folder}" in visible_text(board.store_status)
     assert f"to {recorded.store.as_of:%Y-%m-%d %H:%M:%S} UTC" in visible_text(board.store_status)
     assert "has no history of this test" in select(board, board.board["id"][~listed].iloc[0])
     board.close()
 
 
+@pytest.mark.long
 def test_ages_use_the_stored_history(recorded: RecordedSuite) -> None:
-    board = board_of(*recorded)
+    board = board_of(recorded.ws, recorded.store)
     states = recorded.store.flaky_tests("rspec", history=True)
     now = recorded.ws.flaky_tests("rspec", period="28days", progress=False).set_index("id")
     first = states[["latest_occurrence_at", "last_resolved_at"]].min(axis=1).groupby(states["id"]).min()
@@ -92,8 +94,9 @@ def test_ages_use_the_stored_history(recorded: RecordedSuite) -> None:
     board.close()
 
 
+@pytest.mark.long
 def test_a_search_changes_no_history(recorded: RecordedSuite) -> None:
-    whole, cut = board_of(*recorded), board_of(*recorded, search="Tax")
+    whole, cut = board_of(recorded.ws, recorded.store), board_of(recorded.ws, recorded.store, search="Tax")
     of_whole = dict(zip(whole.board["id"], (row[4:] for row in whole.table.rows), strict=True))
     of_cut = dict(zip(cut.board["id"], (row[4:] for row in cut.table.rows), strict=True))
     assert 0 < len(of_cut) < len(of_whole)
@@ -102,8 +105,9 @@ def test_a_search_changes_no_history(recorded: RecordedSuite) -> None:
     cut.close()
 
 
+@pytest.mark.long
 def test_new_instances_since_the_snapshots(recorded: RecordedSuite) -> None:
-    board = board_of(*recorded)
+    board = board_of(recorded.ws, recorded.store)
     then = recorded.store.flaky_tests("rspec").set_index("id")["instances"]
     states = recorded.store.flaky_tests("rspec", history=True).sort_values("valid_from")
     first = states.drop_duplicates("id").set_index("id")["instances"]
@@ -122,18 +126,20 @@ def test_new_instances_since_the_snapshots(recorded: RecordedSuite) -> None:
 # Stores without history
 
 
+@pytest.mark.long
 def test_a_suite_that_was_not_synced(recorded: RecordedSuite) -> None:
     board = FlakyBoard(recorded.ws, "jest", store=recorded.store)
-    wait_for(board._tasks)
+    wait_for(board)
     assert board.table.rows
     assert titles(board) == [column.title for column in TABLE_COLUMNS]
     message = visible_text(board.store_status)
     assert "suite='jest' is not in the store." in message
-    assert f"buildframe sync {recorded.store._location.url} --suite jest" in message
+    assert f"buildframe sync {recorded.folder} --suite jest" in message
     assert "store.sync(ws, suites=['jest'])" in message
     board.close()
 
 
+@pytest.mark.long
 def test_no_store_yet(recorded: RecordedSuite, tmp_path: Path) -> None:
     board = board_of(recorded.ws, bf.Store(tmp_path / "none"))
     assert "There is no store at" in visible_text(board.store_status)
@@ -141,9 +147,10 @@ def test_no_store_yet(recorded: RecordedSuite, tmp_path: Path) -> None:
     board.close()
 
 
+@pytest.mark.long
 def test_an_unreadable_store_keeps_the_list(recorded: RecordedSuite, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(recorded.store._location.url, folder)
+    shutil.copytree(recorded.folder, folder)
     store = bf.Store(folder)
     for file in store.files("flaky_tests"):
         Path(file).write_bytes(b"PAR1, it says")
@@ -153,6 +160,7 @@ def test_an_unreadable_store_keeps_the_list(recorded: RecordedSuite, tmp_path: P
     board.close()
 
 
+@pytest.mark.long
 def test_the_store_of_another_service_is_rejected(recorded: RecordedSuite) -> None:
     with bf.sandbox(builds=20, days=1, seed=2) as other:
         board = board_of(other, recorded.store)
@@ -169,7 +177,7 @@ def test_the_store_of_another_organization_is_rejected(scripted: Callable[..., S
     server = scripted(service)
     store = bf.Store(tmp_path / "store")
     service.read(1, a=3)
-    store.sync(bf.connect("acme", base_url=server.url, token="a-test-token" * 20), suites=["rspec"], progress=False)
+    store.sync(workspace_of(server), suites=["rspec"], progress=False)
     board = board_of(bf.connect("globex", base_url=server.url, token="a-test-token" * 20), store)
     assert "contains no flaky test of suite 'rspec' of organization 'globex'" in visible_text(board.store_status)
     assert titles(board) == [column.title for column in TABLE_COLUMNS]
@@ -204,7 +212,7 @@ Readings = Mapping[int, dict[str, int | None]]
 def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) -> tuple[FlakyBoard, Service]:
     """Return the board of a service after syncs of these lists, by day."""
     service = Service()
-    ws = bf.connect("acme", base_url=scripted(service).url, token="a-test-token" * 20)
+    ws = workspace_of(scripted(service))
     store = bf.Store(folder / "store")
     for day, tests in readings.items():
         service.read(day, **tests)
@@ -212,6 +220,7 @@ def synced(scripted: Callable[..., Scripted], folder: Path, readings: Readings) 
     return board_of(ws, store), service
 
 
+@pytest.mark.long
 def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     readings: list[dict[str, int | None]] = [
         {"b": 1, "a": 2}, {"b": 1, "a": 6}, {"b": 1}, {"b": 1, "a": 8}, {"b": 2, "a": 8},
@@ -243,9 +252,10 @@ def test_the_chart_shows_every_state(scripted: Callable[..., Scripted], tmp_path
     board.close()
 
 
+@pytest.mark.long
 def test_a_test_that_flakes_after_it_was_resolved(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     service = Service()
-    ws = bf.connect("acme", base_url=scripted(service).url, token="a-test-token" * 20)
+    ws = workspace_of(scripted(service))
     store = bf.Store(tmp_path / "store")
     service.read(3, a=2)
     service.tests[0]["last_resolved_at"] = "2026-10-02T09:00:00Z"
@@ -258,7 +268,7 @@ def test_a_test_that_flakes_after_it_was_resolved(scripted: Callable[..., Script
     service.tests[0] |= {"instances": 3, "latest_occurrence_at": "2026-10-04T10:00:00Z"}
     store.sync(ws, suites=["rspec"], progress=False)
     board.load()
-    wait_for(board._tasks)
+    wait_for(board)
     message = select(board, "a")
     assert board.table.rows[0][2] == "reopened"
     assert "Statusreopened: was resolved, and then flaked or was listed again" in message
@@ -279,18 +289,18 @@ def test_a_single_snapshot_and_unknown_instances(scripted: Callable[..., Scripte
     assert "unknown" in message
     service.read(2, a=3)
     board.load()
-    wait_for(board._tasks)
+    wait_for(board)
     assert "the first snapshot; the test may be older" in select(board, "a")
     board.close()
 
 
+QUIET = "quiet: no longer listed; it was quiet, deleted or renamed"
+LONG_AGO = "resolved: marked as resolved, and not seen since; or not seen for more than 56 days"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("last", "status", "shown"),
-    [
-        (2, "quiet: no longer listed; it was quiet, deleted or renamed", "active"),
-        (56, "quiet: no longer listed; it was quiet, deleted or renamed", "quiet"),
-        (57, "resolved: marked as resolved, and not seen since; or not seen for more than 56 days", "quiet"),
-    ],
+    ("last", "status", "shown"), [(2, QUIET, "active"), (56, QUIET, "quiet"), (57, LONG_AGO, "quiet")]
 )
 def test_a_test_that_is_not_in_the_last_snapshot(
     scripted: Callable[..., Scripted], tmp_path: Path, last: int, status: str, shown: str
@@ -303,7 +313,7 @@ def test_a_test_that_is_not_in_the_last_snapshot(
     board, service = synced(scripted, tmp_path, {1: {"a": 3, "b": 1}, last: {"b": 1}})
     service.read(last + 1, a=4, b=1)
     board.load()
-    wait_for(board._tasks)
+    wait_for(board)
     message = select(board, "a")
     assert board.table.rows[board.table.selected][2] == shown
     assert f"Not listed from{dt.date(2026, 9, 30) + dt.timedelta(days=last)} 12:00:00 UTC" in message
@@ -313,9 +323,10 @@ def test_a_test_that_is_not_in_the_last_snapshot(
     board.close()
 
 
+@pytest.mark.long
 def test_text_of_a_store_is_escaped(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
     service = Service()
-    ws = bf.connect("acme", base_url=scripted(service).url, token="a-test-token" * 20)
+    ws = workspace_of(scripted(service))
     store = bf.Store(tmp_path / "store")
     service.tests = [
         {"id": text, **dict.fromkeys(["name", "scope", "location", "web_url"], text), "instances": 1}

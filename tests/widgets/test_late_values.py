@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import buildframe as bf
 from buildframe.sandbox_server import Fault
 from buildframe.widgets.build_browser import BuildBrowser
 from buildframe.widgets.build_details import BuildDetails
@@ -23,7 +22,9 @@ from buildframe.widgets.unblock_form import UnblockForm
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.widgets.widget_helpers import visible_text
+from tests.widgets.widget_helpers import is_busy, is_shown, press_enter, visible_text, wait_for, workspace_of
+
+pytestmark = pytest.mark.usefixtures("without_timeline")
 
 STEPS = """
 steps:
@@ -52,21 +53,21 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def idle(widget: Any) -> str:
-    await until(lambda: not widget._tasks.is_busy)
+    await until(lambda: not is_busy(widget))
     return visible_text(widget.status)
 
 
-@pytest.mark.parametrize("is_enter", [True, False])
-def test_a_search(live: Workspace, is_enter: bool) -> None:
+def test_a_search(live: Workspace) -> None:
     async def steps() -> None:
         board = FlakyBoard(live, "rspec")
         await idle(board)
-        if is_enter:
-            board.branch._handle_custom_msg({"event": "submit"}, [])
-        else:
-            board.load_button.click()
+        press_enter(board.branch)
         board.branch.value = "none-such"
         await until(lambda: "none-such" in visible_text(board.status))
+        await idle(board)
+        board.load_button.click()
+        board.branch.value = "no-other"
+        await until(lambda: "no-other" in visible_text(board.status))
 
     in_kernel(steps)
 
@@ -128,7 +129,7 @@ def test_marked_builds_are_canceled_while_a_withdrawn_search_has_yet_to_end(scri
     over = threading.Event()
     canceled = says(b'{"id": "b", "number": 1, "state": "canceling"}')
     server = scripted(lambda handler: over.wait(20), canceled)
-    ws = bf.connect("acme", base_url=server.url, token="a-test-token" * 20)
+    ws = workspace_of(server)
 
     async def steps() -> None:
         done: list[bool] = []
@@ -179,7 +180,7 @@ def test_fields_of_a_block_step_also_if_another_build_is_selected_meanwhile(live
         assert f"Unblocking One of build gate #{number} …" == visible_text(form.status)
         assert await idle(form) == f"One of build gate #{number} was unblocked with 1 value."
         assert (first_state(live, number), first_state(live, other)) == ("unblocked", "blocked")
-        assert form.choice.layout.display != "none", "the other build can be unblocked"
+        assert is_shown(form.choice), "the other build can be unblocked"
         assert live.pipeline("gate").build(number).meta_data == {"reason": "It is Friday"}
 
     in_kernel(steps)
@@ -192,7 +193,7 @@ def test_fields_that_arrive_after_another_build_was_selected_are_not_shown(live:
         form.start.click()
         other = show_new_build(live, form)
         await idle(form)
-        assert form.form.layout.display == "none"
+        assert not is_shown(form.form)
         form.submit.click()
         await idle(form)
         assert (first_state(live, number), first_state(live, other)) == ("blocked", "blocked")
@@ -207,7 +208,7 @@ def test_the_form_works_if_the_build_is_loaded_again_while_the_fields_are_read(l
         form.start.click()
         form.show("gate", to_rows(live.pipeline("gate").history_of(number).jobs))
         await idle(form)
-        assert (form.form.layout.display, form.submit.disabled) == (None, False)
+        assert (is_shown(form.form), form.submit.disabled) == (True, False)
 
     in_kernel(steps)
 
@@ -222,7 +223,7 @@ def test_fields_of_a_step_that_is_no_longer_selected_are_not_shown(live: Workspa
         form.start.click()
         form.step.value = "another"
         await idle(form)
-        assert (form.form.layout.display, form.start.disabled) == ("none", False)
+        assert (is_shown(form.form), form.start.disabled) == (False, False)
 
     in_kernel(steps)
 
@@ -254,6 +255,7 @@ def test_the_outcome_stays_until_another_build_is_shown(live: Workspace) -> None
     in_kernel(steps)
 
 
+@pytest.mark.long
 def test_the_outcome_stays_while_another_build_is_loaded(live: Workspace) -> None:
     async def steps() -> None:
         details = BuildDetails(live)
@@ -329,7 +331,8 @@ def test_a_default_branch_that_arrives_after_the_pipeline_changed_is_not_shown(l
         branch = form.fields["branch"].input
         form.pipeline.value = trunk
         form.pipeline.value = "web"
-        await until(lambda: not form._branch_tasks._started)
+        await asyncio.to_thread(wait_for, form)
+        await asyncio.sleep(0)
         assert branch.value == "main"
 
     in_kernel(steps)
@@ -350,37 +353,46 @@ def test_filters_that_are_copied_into_a_form(live: Workspace) -> None:
     in_kernel(steps)
 
 
+def record_loads(browser: BuildBrowser) -> list[str]:
+    """Return the list of the filters of each request to come, which are read once for each."""
+    queries: list[str] = []
+    read = browser.filters.read
+    browser.filters.read = lambda: (queries.append(browser.filters.description_text), read())[1]
+    return queries
+
+
 def test_characters_that_arrive_after_load_are_one_filter(live: Workspace) -> None:
     async def steps() -> None:
         browser = BuildBrowser(live)
         await idle(browser)
+        queries = record_loads(browser)
         browser.load_button.click()
-        requests = [browser._requested]
         for text in ("a", "ap", "api"):
             browser.filters.pipeline.value = text
             await asyncio.sleep(0.05)
-            requests.append(browser._requested)
-        assert len(set(map(id, requests))) == 1, "it waits for the last character"
-        await until(lambda: browser._requested.query == "pipeline api, created from 7d")
+        assert queries == ["created from 7d"], "it waits for the last character"
+        await until(lambda: len(queries) > 1)
         await idle(browser)
+        assert queries == ["created from 7d", "pipeline api, created from 7d"]
         assert set(browser.builds["pipeline"]) == {"api"}
 
     in_kernel(steps)
 
 
-@pytest.mark.parametrize("is_late", [True, False])
-def test_a_filter_that_changes_near_stop_loads_nothing(live: Workspace, is_late: bool) -> None:
+def test_a_filter_that_changes_near_stop_loads_nothing(live: Workspace) -> None:
     async def steps() -> None:
         browser = BuildBrowser(live)
-        browser.load_button.click()
-        await idle(browser)
-        requested = browser._requested
-        if is_late:
+        for stops in (("before", "after"), ("after",)):
+            browser.filters.state.value = ""
+            browser.load_button.click()
+            await idle(browser)
+            queries = record_loads(browser)
+            if "before" in stops:
+                browser.stop()
+            browser.filters.state.value = "failed"
             browser.stop()
-        browser.filters.state.value = "failed"
-        browser.stop()
-        await asyncio.sleep(0.4)
-        assert browser._requested is requested
+            await asyncio.sleep(0.4)
+            assert queries == []
 
     in_kernel(steps)
 

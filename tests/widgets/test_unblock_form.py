@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,37 +16,25 @@ from buildframe.widgets.build_details import BuildDetails
 from buildframe.widgets.unblock_form import UnblockForm
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.report.untrusted import UNTRUSTED
-from tests.widgets.widget_helpers import is_safe, visible_text, wait_for
+from tests.conftest import Scripted, says
+from tests.widgets.widget_helpers import (
+    BLOCK_STEPS,
+    HOSTILE_TEXTS,
+    is_safe,
+    is_shown,
+    visible_text,
+    wait_for,
+    workspace_of,
+)
 
-STEPS = """\
-steps:
-  - command: make
-  - wait
-  - block: ":rocket: Deploy?"
-    key: deploy
-    prompt: Fill in the form
-    fields:
-      - {text: Reason, key: reason, hint: for the log}
-      - select: Region
-        key: region
-        default: eu
-        options: [{label: Europe, value: eu}, {label: America, value: us}]
-      - select: Teams
-        key: teams
-        multiple: true
-        required: false
-        options: [{label: Web, value: web}, {label: Data, value: data}]
-      - {text: Note, key: note, required: false}
-  - command: make deploy
-"""
+pytestmark = pytest.mark.usefixtures("without_timeline")
 
 
 @pytest.fixture
 def live() -> Iterator[Workspace]:
     with worlds.sandbox(builds=50) as workspace:
         workspace.create_pipeline(
-            name="Gate", cluster_id=None, repository="git@git.example.com:acme/x.git", configuration=STEPS
+            name="Gate", cluster_id=None, repository="git@git.example.com:acme/x.git", configuration=BLOCK_STEPS
         )
         yield workspace
 
@@ -54,26 +43,22 @@ def live() -> Iterator[Workspace]:
 def detail(live: Workspace) -> Iterator[BuildDetails]:
     """Show a build that waits at its block step."""
     build = live.pipeline("gate").create_build(commit="HEAD", branch="main")
-    live.sandbox.clock.advance(dt.timedelta(hours=1))
+    live.sandbox.clock.advance(dt.timedelta(minutes=5))
     made = BuildDetails(live)
     made.load("gate", build.number)
-    wait_for(made._tasks)
+    wait_for(made)
     yield made
     made.close()
 
 
-def is_shown(widget: object) -> bool:
-    return widget.layout.display != "none"
-
-
 def open_form(form: UnblockForm) -> None:
     form.start.click()
-    wait_for(form._tasks)
+    wait_for(form)
 
 
 def submit(detail: BuildDetails) -> None:
     detail.unblock.submit.click()
-    wait_for(detail.unblock._tasks, detail._tasks)
+    wait_for(detail)
 
 
 def block_job(live: Workspace) -> spec.Job:
@@ -133,7 +118,7 @@ def test_a_token_that_reads_no_pipelines_can_unblock(live: Workspace, detail: Bu
     ws = bf.connect("acme", base_url=live.sandbox.url, token=token)
     other = BuildDetails(ws)
     other.load("gate", 1)
-    wait_for(other._tasks)
+    wait_for(other)
     open_form(other.unblock)
     assert "403" in visible_text(other.unblock.prompt)
     submit(other)
@@ -149,7 +134,7 @@ def test_a_lost_response_is_not_repeated_until_the_build_is_loaded(live: Workspa
     assert "an unblocked job has a time in unblocked_at" in visible_text(detail.unblock.status)
     assert detail.unblock.submit.disabled
     detail.reload.click()
-    wait_for(detail._tasks)
+    wait_for(detail)
     assert not detail.unblock.submit.disabled
 
 
@@ -157,15 +142,14 @@ def test_other_builds_have_no_form(live: Workspace, detail: BuildDetails) -> Non
     number = int(live.pipeline("web").builds(state="passed", progress=False)["number"].max())
     detail.load("web", number)
     assert not is_shown(detail.unblock.choice)
-    wait_for(detail._tasks)
+    wait_for(detail)
     assert not is_shown(detail.unblock.choice)
 
 
-@pytest.mark.parametrize(
-    "configuration", [None, "", "a: [", "steps: 7", "- 1\n- [2]", "&a [*a]", "steps: [{group: x}]"]
-)
-def test_a_configuration_without_the_step(configuration: str | None) -> None:
-    assert find_block_step(configuration, "deploy", "Deploy") is None
+def test_a_configuration_without_the_step() -> None:
+    configurations = [None, "", "a: [", "steps: 7", "- 1\n- [2]", "&a [*a]", "steps: [{group: x}]"]
+    found = {text: find_block_step(text, "deploy", "Deploy") for text in configurations}
+    assert found == dict.fromkeys(configurations)
 
 
 def test_steps_in_groups_and_without_keys() -> None:
@@ -176,15 +160,18 @@ def test_steps_in_groups_and_without_keys() -> None:
     assert find_block_step("[{input: One}, {input: Two, key: two}]", "two", "Two") == ("", ())
 
 
-@pytest.mark.parametrize("hostile", UNTRUSTED)
-def test_texts_are_escaped(ci: Workspace, hostile: str) -> None:
-    form = UnblockForm(ci)
-    step = find_block_step("[{block: x, key: k, prompt: y, fields: [{text: z, key: z}]}]", "k", "x")
-    assert step is not None
-    fields = (step.fields[0]._replace(label=hostile, hint=hostile, default=(hostile,)),)
-    job = {"id": "1", "type": "manual", "state": "blocked", "unblockable": True, "label": hostile, "step_key": hostile}
-    form.show("web", [job])
-    form._show_form(job, step._replace(prompt=hostile, fields=fields))
-    assert is_safe(form.prompt.value)
-    assert "<" not in form.start.description + form.inputs["z"].description + form.inputs["z"].value
-    form.close()
+def test_texts_are_escaped(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(lambda handler: None)
+    form, unsafe = UnblockForm(workspace_of(server)), []
+    for number, hostile in enumerate(text.encode("utf-8", "replace").decode() for text in HOSTILE_TEXTS):
+        field = {"text": hostile, "key": "z", "hint": hostile, "default": hostile}
+        step = {"block": hostile, "key": "k", "prompt": hostile, "fields": [field]}
+        pipeline = {"id": "p", "slug": "gate", "configuration": json.dumps([step])}
+        server.responses = [says(json.dumps(pipeline).encode())]
+        job = {"id": str(number), "type": "manual", "state": "blocked", "unblockable": True}
+        form.show("gate", [job | {"label": hostile, "step_key": "k", "name": None}])
+        open_form(form)
+        shown = form.inputs["z"]
+        unsafe += [] if is_safe(form.prompt.value) else [form.prompt.value]
+        unsafe += [text for text in (form.start.description, shown.description, shown.value) if "<" in text]
+    assert unsafe == []
