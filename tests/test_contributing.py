@@ -1,4 +1,4 @@
-"""The examples of the contributor's guide: each diff applies to a copy of the project, and its commands succeed."""
+"""The examples of the contributor's guide: their diffs apply, and the project passes its checks with them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
-MOST_PLACES = {"list endpoint": 5, "field": 4, "metric": 6, "plot": 6, "widget": 6}
+MOST_PLACES = {
+    "list endpoint": 5, "field": 3, "filter": 5, "metric": 4, "summary": 5, "plot": 5, "widget": 4, "widget column": 3,
+}  # fmt: skip
 NUMBERS = {"three": 3, "four": 4, "five": 5, "six": 6}
-
-WITHOUT_UNUSED_PLUGINS = "-o addopts=--mpl -p no:nbval -p no:schemathesis"
-"""Importing them takes longer than most of the tests that the guide runs."""
 
 Change = tuple[list[str], list[str]]
 """Lines that a file has at one place, and those that replace them."""
 
 
-class Case(NamedTuple):
+class Recipe(NamedTuple):
     """A section of the guide: what it says, the changes by file, and the commands to run afterwards."""
 
     text: str
@@ -34,11 +34,11 @@ class Case(NamedTuple):
     commands: list[str]
 
 
-def case_of(topic: str) -> Case:
+def recipe_of(topic: str) -> Recipe:
     text = re.search(rf"^## Add a {topic}\n(.*?)^## ", GUIDE, re.M | re.S)[1]
     blocks = re.findall(r"^   ```diff\n(.*?)^   ```", text, re.M | re.S)
     lines = [line[3:] for block in blocks for line in block.splitlines()]
-    return Case(text, list(changes_in(lines)), re.findall(r"^\$ (.*)", text, re.M))
+    return Recipe(text, list(changes_in(lines)), re.findall(r"^\$ (.*)", text, re.M))
 
 
 def changes_in(diff: list[str]) -> Iterator[tuple[str, Change]]:
@@ -73,55 +73,97 @@ def apply(project: Path, path: str, change: Change) -> None:
     file.write_text("\n".join(lines), encoding="utf-8")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of what the commands of the guide read."""
-    for name in ("src", "tests", "docs"):
-        ignored = shutil.ignore_patterns("0*.ipynb", "api")  # some are made by a build of the site
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", ".pre-commit-config.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    return tmp_path
-
-
-def run(project: Path, command: str) -> None:
-    """Run a command of the guide, with the copy's package in place of the one that is installed."""
-    program, *arguments = shlex.split(command)
-    assert program == "python"
-    folders = os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]])
-    environment = {**os.environ, "PYTHONPATH": folders, "PYTEST_ADDOPTS": WITHOUT_UNUSED_PLUGINS}
-    finished = subprocess.run(
-        [sys.executable, *arguments], cwd=project, env=environment, capture_output=True, text=True
-    )
-    assert finished.returncode == 0, f"{command}\n{finished.stdout[-4000:]}\n{finished.stderr[-2000:]}"
-
-
-@pytest.mark.parametrize("topic", MOST_PLACES)
-def test_the_guide_counts_the_places_of_a_change(topic: str) -> None:
-    case = case_of(topic)
-    places = re.findall(r"^\d+\. \*\*", case.text, re.M)
-    assert NUMBERS[re.search(r"takes (\w+) places", case.text)[1]] == len(places) <= MOST_PLACES[topic]
-    assert len(re.findall(r"^   ```diff$", case.text, re.M)) == len(places)
-
-
-@pytest.mark.parametrize("topic", MOST_PLACES)
-def test_the_diffs_of_the_guide_apply(topic: str, tmp_path: Path) -> None:
-    changes = case_of(topic).changes
-    for path in {path for path, _ in changes}:
+def test_the_diffs_of_the_guide_apply_to_as_many_places_as_it_says(tmp_path: Path) -> None:
+    recipes = {topic: recipe_of(topic) for topic in MOST_PLACES}
+    assert re.findall(r"^## Add a (.*)$", GUIDE, re.M) == list(MOST_PLACES)
+    for path in {path for recipe in recipes.values() for path, _ in recipe.changes}:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / path).exists():
             shutil.copy(ROOT / path, tmp_path / path)
-    for path, change in changes:
-        apply(tmp_path, path, change)
+    for topic, (text, changes, _) in recipes.items():
+        places = len(re.findall(r"^\d+\. \*\*", text, re.M))
+        assert (topic, NUMBERS[re.search(r"takes (\w+) places", text)[1]]) == (topic, places)
+        assert places <= MOST_PLACES[topic], topic
+        assert len(re.findall(r"^   ```diff$", text, re.M)) == places, topic
+        for path, change in changes:
+            apply(tmp_path, path, change)
+
+
+def test_the_map_of_the_tests_has_each_folder_and_helpers_that_exist() -> None:
+    table = GUIDE.partition("| folder of `tests/` ")[2].partition("\n\n")[0]
+    rows = [line.split(" | ") for line in table.splitlines()[2:]]
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/*.py")}
+    assert {name for of_row, *_ in rows for name in re.findall(r"`(\w+)`", of_row)} == folders
+    helpers = [ROOT / name.replace(".", "/") for *_, last in rows for name in re.findall(r"`(tests\.[\w.]+)`", last)]
+    assert [path for path in helpers if not (path.is_dir() or path.with_suffix(".py").exists())] == []
+
+
+# --- the whole project with all changes together
+
+AFFECTED = (
+    "tests/contract", "tests/spec/test_golden.py", "tests/spec/test_registration.py",
+    "tests/sandbox_server/http/test_openapi.py", "tests/sandbox_server/http/test_requests_and_lists.py",
+    "tests/sandbox_server/http/test_faults.py::test_every_route_can_be_met",
+    "tests/sandbox_server/handlers/test_members.py", "tests/http/test_protocol.py", "tests/guards/test_arguments.py",
+    "tests/workspace/test_signatures.py", "tests/workspace/test_end_to_end.py", "tests/metrics/test_examples.py",
+    "tests/metrics/test_engines.py::test_no_summary_is_forgotten",
+    "tests/metrics/test_engines.py::test_engines_give_the_same_as_pandas[cancel_rate]",
+    "tests/plots/test_every_plot.py::test_every_public_plot_is_tested",
+    "tests/plots/test_every_plot.py::test_rules_of_each_plot[throughput]",
+    "tests/plots/test_plot_examples.py::test_an_example_runs[throughput]",
+    "tests/widgets/test_lazy_imports.py", "tests/widgets/test_widget_examples.py::test_an_example_runs[QueueBoard]",
+    "tests/test_public_names.py", "tests/test_docs_generated.py",
+    "tests/test_architecture.py::test_a_class_name_is_used_once",
+)  # fmt: skip
+"""Tests of all operations, fields, options, metrics, plots or widgets, beside the files that the guide changes."""
+
+OPTIONS = "-o addopts=\"--mpl -m 'not long'\" -p no:nbval -p no:schemathesis"
+"""Options of the first lane without plugins whose import takes longer than most tests."""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project with all changes of the guide, after all its commands."""
+    copy = tmp_path_factory.mktemp("project")
+    ignored = shutil.ignore_patterns("*.ipynb", "api", "__pycache__")  # some are made by a build of the site
+    for name in ("src", "tests", "docs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", ".pre-commit-config.yaml"):
+        shutil.copy(ROOT / name, copy)
+    if (ROOT / ".mypy_cache").exists():
+        shutil.copytree(ROOT / ".mypy_cache", copy / ".mypy_cache")
+    (copy / ".venv").symlink_to(sys.prefix)
+    recipes = [recipe_of(topic) for topic in MOST_PLACES]
+    for path, change in (change for recipe in recipes for change in recipe.changes):
+        apply(copy, path, change)
+    for command in dict.fromkeys(command for recipe in recipes for command in recipe.commands):
+        run(copy, command)
+    return copy
+
+
+def run(project: Path, command: str) -> None:
+    """Run a command of the guide or of a hook, with the copy's package in place of the one that is installed."""
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([f"{sys.prefix}/bin", os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(project / "src"), os.environ["PYTHONPATH"]]),
+        "PYTEST_ADDOPTS": OPTIONS,
+        "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",  # it would ask the package index for a newer version
+    }
+    done = subprocess.run(command, shell=True, cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-2000:]}"
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("topic", MOST_PLACES)
-def test_the_change_of_the_guide_works(topic: str, project: Path) -> None:
-    case = case_of(topic)
-    for path, change in case.changes:
-        apply(project, path, change)
-    run(project, "python -m ruff check .")
-    run(project, "python -m ruff format --check .")
-    for command in case.commands:
-        run(project, command)
+def test_the_checkers_find_nothing_in_the_changes_of_the_guide(project: Path) -> None:
+    """Pyright, which has no cache, checks the changed files only."""
+    config = yaml.safe_load((project / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    changed = {path for topic in MOST_PLACES for path, _ in recipe_of(topic).changes if path.startswith("src/")}
+    for command in (hook["entry"] for repository in config["repos"] for hook in repository["hooks"]):
+        run(project, command.replace(" src ", f" {' '.join(sorted(changed))} ") if "/pyright" in command else command)
+
+
+@pytest.mark.long
+def test_the_first_lane_passes_with_the_changes_of_the_guide(project: Path) -> None:
+    changed = {path for topic in MOST_PLACES for path, _ in recipe_of(topic).changes if "/test_" in path}
+    run(project, f"python -m pytest -q -p no:cacheprovider {shlex.join([*AFFECTED, *sorted(changed)])}")

@@ -33,15 +33,18 @@ def select_first_build(page: Page) -> None:
     page.find(".bf-properties caption").first.wait_for(timeout=60_000)
 
 
+def show_rows(page: Page) -> None:
+    page.find(".bf-body .bf-row").first.wait_for(timeout=120_000)
+
+
 READY: dict[str, Callable[[Page], object]] = {
     "explore": lambda page: page.find("canvas").first.wait_for(timeout=120_000),
     "BuildBrowser": select_first_build,
     "BuildMonitor": lambda page: page.find(".bf-hint", has_text="builds running").first.wait_for(timeout=120_000),
     "FlakyBoard": lambda page: page.wait("flaky tests of the suite", 120),
-    "WhatIf": lambda page: page.find(".bf-body .bf-row").first.wait_for(timeout=120_000),
     "actions": lambda page: page.find("button:visible").first.wait_for(timeout=120_000),
 }
-"""Waits until a widget shows what its image should show."""
+"""Waits until a widget shows what its image should show; others show rows."""
 
 
 def to_webp(png: bytes) -> bytes:
@@ -62,7 +65,7 @@ def take(page: Page, folder: Path, name: str, code: str, output: Path) -> None:
     """Run a widget, and save its image in both themes."""
     write_notebook(folder / f"{name}.ipynb", SETUP, code)
     page.run_all(f"{name}.ipynb", 1600)
-    READY[name](page)
+    READY.get(name, show_rows)(page)
     page.page.wait_for_timeout(2000)  # for parts that the wait does not know
     for theme in ("light", "dark"):
         page.set_theme(theme)

@@ -24,11 +24,9 @@ METHODS = [
     if not name.startswith("_")
 ]
 
-TABLE_METHODS = ("builds", "jobs", "pipelines", "team_pipelines", "members", "flaky_tests", "emojis", "tests")
 RETURNED = {
-    **{name: [name] for name in TABLE_METHODS},
+    **{name: [name] for name in TABLES},
     "jobs_of": ["jobs"],
-    **{name: [name] for name in ("annotations", "failed_executions")},
     **{name: ["builds", "jobs"] for name in ("history", "history_of")},
 }
 """Tables of the frames that a method returns."""

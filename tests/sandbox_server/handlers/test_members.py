@@ -19,7 +19,6 @@ def test_a_member_is_the_same_in_the_list_and_alone(full_api):
     for organization in ("acme", "globex"):
         for member in full_api.all_pages(f"/organizations/{organization}/members"):
             assert full_api(f"/organizations/{organization}/members/{member['id']}").json() == member
-            assert member.keys() == {"id", "name", "email", "role"}
 
 
 def test_the_list_is_paginated(full_api):
