@@ -111,6 +111,8 @@ AFFECTED = (
     "tests/plots/test_every_plot.py::test_every_public_plot_is_tested",
     "tests/plots/test_every_plot.py::test_rules_of_each_plot[throughput]",
     "tests/plots/test_plot_examples.py::test_an_example_runs[throughput]",
+    "tests/plots/test_groups.py::test_the_page_on_plots_lists_which_arguments_a_plot_does_not_have",
+    "tests/widgets/test_build_browser.py::test_time_comes_before_texts_and_one_pipeline_needs_no_column",
     "tests/widgets/test_lazy_imports.py", "tests/widgets/test_widget_examples.py::test_an_example_runs[QueueBoard]",
     "tests/test_public_names.py", "tests/test_docs_generated.py",
     "tests/test_architecture.py::test_a_class_name_is_used_once",
