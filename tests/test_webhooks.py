@@ -22,7 +22,7 @@ from buildframe.spec import TABLES, Build, Moment
 from buildframe.spec.rows import row_type
 from buildframe.webhooks import HeaderNames
 from buildframe.workspace import Workspace
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 SECRET = "s3cret-of-this-webhook"
 NOW = Moment(2026, 11, 1, 12, tzinfo=dt.UTC)

@@ -9,7 +9,7 @@ from xdist.scheduler import LoadScopeScheduling
 _ALONE = re.compile(r"tests/(sandbox_server/http/)?test_(docs|architecture|schemathesis)\.py::")
 """Files with few, long tests that share nothing."""
 
-_SPARK = re.compile(r"spark|tests/metrics/test_(group_map|preparation)\.py::|SparkSession", re.IGNORECASE)
+_SPARK = re.compile("spark", re.IGNORECASE)
 """All tests with Spark run in one process, since each further one would start and warm up its own Java."""
 
 _JUPYTER = "tests/jupyter/"

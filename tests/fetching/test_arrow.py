@@ -22,8 +22,8 @@ from buildframe.spec import (
 )
 from buildframe.spec.jobs import queue_of
 from buildframe.spec.rows import row_type
-from tests.guards.refusals import wrong_refusals
 from tests.records import AT, OTHERS, documents_of, expected, visible
+from tests.refusals import wrong_refusals
 
 DTYPES = {
     "text": "str",

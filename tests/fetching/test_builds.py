@@ -16,8 +16,8 @@ from buildframe.sandbox_server import Quota
 from buildframe.spec import TABLES
 from buildframe.workspace import Workspace
 from tests.conftest import says
-from tests.guards.refusals import wrong_refusals
 from tests.listing import NOW, after, build, evenly, listing
+from tests.refusals import wrong_refusals
 
 NAMES = {table: [column.name for column in TABLES[table]] for table in ("builds", "jobs")}
 

@@ -15,8 +15,8 @@ from buildframe import spec
 from buildframe.fetching.decoder import ColumnSelection, PageDecoder
 from buildframe.http import protocol, response
 from buildframe.spec import TABLES, Build, Job, Moment, Resource
-from tests.guards.refusals import wrong_refusals
 from tests.records import AT, OTHERS, documents_of, visible
+from tests.refusals import wrong_refusals
 
 REQUEST = protocol.request_for(spec.list_builds, "acme")
 HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT"}

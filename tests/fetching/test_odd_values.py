@@ -23,9 +23,9 @@ from buildframe.http.json_bodies import TooLargeToRepair, decode_json, is_json, 
 from buildframe.http.response import Response, date_of
 from buildframe.spec import TABLES, Build, Job, Resource, job_columns
 from tests.conftest import Scripted, says
-from tests.guards.refusals import wrong_refusals
 from tests.listing import NOW, TOKEN, evenly, listing
 from tests.records import OTHERS, documents_of
+from tests.refusals import wrong_refusals
 from tests.store.scripted_service import Service
 
 pytestmark = pytest.mark.filterwarnings("ignore:extra:UserWarning")

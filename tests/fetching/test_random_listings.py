@@ -14,9 +14,9 @@ import pytest
 
 import buildframe as bf
 from tests.conftest import says
-from tests.guards.refusals import wrong_refusals
 from tests.listing import PATH, TOKEN, Listing, Responder, build, listing
 from tests.random_lists import SECOND, listed, may_be_hidden
+from tests.refusals import wrong_refusals
 
 SEEDS = int(os.environ.get("LISTINGS", "1500"))
 FEW = 100

@@ -21,8 +21,8 @@ from buildframe.sandbox_server import Fault, Patience, Quota, Sandbox
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.guards.public_methods import ID, METHODS, OPEN, Start, called, options_of
-from tests.guards.refusals import wrong_refusals
 from tests.metrics.random_frames import builds_of, jobs_of
+from tests.refusals import wrong_refusals
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import buildframe as bf
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
 from tests.guards.public_methods import ID, METHODS, Start, called, options_of
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 
 @pytest.fixture

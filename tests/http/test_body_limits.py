@@ -17,7 +17,7 @@ from buildframe.http import body_limits, json_bodies, protocol
 from buildframe.http.response import Response, TooLarge
 from buildframe.spec import ENDPOINTS, RESOURCES, Build, Endpoint, list_builds
 from tests.conftest import Scripted, hang_up, says
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 HEADERS = {"date": "Sun, 01 Nov 2026 12:00:00 GMT", "link": ""}
 LISTS = {endpoint.name: endpoint for endpoint in ENDPOINTS if endpoint.lists and endpoint.returns is not None}

@@ -22,8 +22,8 @@ from buildframe.http.retry import MAX_ATTEMPTS
 from buildframe.http.token import Token
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
-from tests.guards.refusals import wrong_refusals
 from tests.leaks import shown_of
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"

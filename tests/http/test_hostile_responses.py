@@ -27,7 +27,7 @@ from buildframe.terminal import escape_control_characters
 from buildframe.workspace import Workspace
 from buildframe.workspace.jobs import Log
 from tests.conftest import Scripted, says
-from tests.guards.refusals import name_of, wrong_refusals
+from tests.refusals import name_of, wrong_refusals
 
 Start = Callable[..., Scripted]
 ROW = b'{"id":"b1","number":1,"created_at":"2026-10-30T10:00:00Z"%s}'

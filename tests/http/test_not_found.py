@@ -10,7 +10,7 @@ import buildframe as bf
 from buildframe.http import not_found
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, hang_up, says
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 ACME = "/v2/organizations/acme"
 ID = "0190b3aa-0000-7000-8000-0000000000aa"

@@ -19,7 +19,7 @@ from buildframe.errors import BadInput, Malformed
 from buildframe.http import protocol
 from buildframe.http.response import Response
 from buildframe.spec.rows import row_type
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 SHA = "c69bbbfeeace709adc35562eddd3620d83245336"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from buildframe import spec
 from buildframe.errors import BadInput
 from buildframe.http import protocol
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 TEAM = "0190b3aa-0000-7000-8000-0000000000aa"
 BUILD = {"commit": "HEAD", "branch": "main"}

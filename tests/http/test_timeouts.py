@@ -31,8 +31,8 @@ from buildframe.http.token import Token
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, read_documents, says
 from tests.guards.public_methods import METHODS, called, options_of
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_connections import open_sockets, until
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 TOKEN = "bkua_0123456789secret"

@@ -13,8 +13,8 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import NAT, Integers
 from buildframe.metrics.waits_by_agents import Waits, busy_hours, most_at_once, summarize_waits, try_numbers
-from tests.metrics.refusals import wrong_messages
 from tests.metrics.replay_frames import build, frames, job, queue_record
+from tests.refusals import wrong_messages
 
 MINUTE = 60_000_000
 

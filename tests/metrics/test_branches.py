@@ -17,7 +17,7 @@ from buildframe.metrics.branches import outages, recovery_time, red_share
 from tests.metrics.engine_frames import connect_duckdb
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, UTC, at
-from tests.metrics.refusals import columns_not_named, message_of
+from tests.refusals import columns_not_named, refusal
 
 OUTAGES = {
     "pipeline": "str", "branch": "str", "failed_at": UTC, "recovered_at": UTC, "recovery_time_s": "float64",
@@ -148,7 +148,7 @@ def test_a_branch_that_is_not_known_is_an_error():
         ("not a frame", {"pipelines": ["web"]}),
     ]
     for summary in (outages, recovery_time, red_share):
-        messages = [(words, message_of(summary, frame, **which)) for words, which in cases]
+        messages = [(words, refusal(summary, frame, **which)) for words, which in cases]
         assert [(words, message) for words, message in messages if words not in message] == [], summary
 
 
@@ -452,7 +452,7 @@ def test_empty_and_null_frames_have_no_rows():
             found = summary(empty, branch="main")
             assert found.empty
             assert found.dtypes.equals(whole.dtypes)
-        assert "null" in message_of(summary, FRAME.assign(pipeline=None), pipelines=listed(web="main"))
+        assert "null" in refusal(summary, FRAME.assign(pipeline=None), pipelines=listed(web="main"))
 
 
 def test_missing_columns_are_named():

@@ -14,7 +14,7 @@ from buildframe.metrics import build_times
 from tests.metrics.engine_frames import as_series
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import at
-from tests.metrics.refusals import columns_not_named
+from tests.refusals import columns_not_named
 
 _GAPS = ["build_created_at", "type", "state", "started_at", "finished_at", "unblocked_at", "fetched_at"]
 NEEDS = {

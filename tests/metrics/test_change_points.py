@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from buildframe import metrics
 from buildframe.errors import BadInput
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
-from tests.metrics.refusals import wrong_messages
 from tests.metrics.test_commit_search import HISTORIES, counts
+from tests.refusals import wrong_messages
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
 UTC = "datetime64[us, UTC]"

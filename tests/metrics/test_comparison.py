@@ -16,7 +16,7 @@ from buildframe.metrics.engines import engine_of
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import START, UTC, at
-from tests.metrics.refusals import wrong_messages
+from tests.refusals import wrong_messages
 
 # Most worlds below have both periods at the same time.
 percentile_change, build_success_change, job_failure_change = (

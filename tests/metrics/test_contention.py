@@ -22,7 +22,7 @@ from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import Engines, on_each_engine
 from tests.metrics.metric_frames import START, UTC, at
 from tests.metrics.random_frames import jobs_of
-from tests.metrics.refusals import columns_not_named, wrong_messages
+from tests.refusals import columns_not_named, wrong_messages
 
 DAY, MICRO = 86_400_000_000, pd.Timedelta(1, "us")
 STAMPS = ["runnable_at", "started_at", "finished_at", "fetched_at"]

@@ -10,8 +10,8 @@ import pytest
 from buildframe import metrics
 from tests.metrics.local_engines import Engines, on_each_engine
 from tests.metrics.random_frames import jobs_of
-from tests.metrics.refusals import wrong_messages
 from tests.metrics.test_waste import Build, frame_of
+from tests.refusals import wrong_messages
 
 PARTS = ["retried_cost", "canceled_cost", "after_failure_cost", "repeated_cost"]
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
-from tests.metrics.refusals import wrong_messages
+from tests.refusals import wrong_messages
 
 START = pd.Timestamp("2026-03-02", tz="UTC")
 

@@ -5,7 +5,7 @@ from pandas.testing import assert_series_equal
 
 from buildframe import metrics
 from tests.metrics.metric_frames import START, at, jobs
-from tests.metrics.refusals import columns_not_named, message_of, wrong_messages
+from tests.refusals import columns_not_named, refusal, wrong_messages
 
 ROW_METRICS = {
     metrics.queue_time: ("runnable_at", "started_at"),
@@ -59,7 +59,7 @@ def test_a_missing_column_is_named_with_its_source():
         missing = {metric: columns_not_named(metric, frames[metric], ends, source)
                    for metric, ends in ROW_METRICS.items()}  # fmt: skip
         assert set().union(*missing.values()) == set(), source
-    assert "no column 'type'" in message_of(metrics.queue_time, frames[metrics.queue_time].drop(columns="type"))
+    assert "no column 'type'" in refusal(metrics.queue_time, frames[metrics.queue_time].drop(columns="type"))
 
 
 def test_zones_and_units_may_differ():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from buildframe import metrics
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
-from tests.metrics.refusals import message_of, wrong_messages
+from tests.refusals import refusal, wrong_messages
 
 START = pd.Timestamp("2026-09-01", tz="UTC")
 TEXTS = ["build_id", "pipeline", "branch", "kind", "step", "queue"]
@@ -351,4 +351,4 @@ def test_invalid_ledgers() -> None:
     ]
     assert wrong_messages((words, functools.partial(metrics.explain, *own)) for words, own in sides) == {}
     both = before.assign(q="x"), after.assign(q="x")
-    assert "a column 'q' of its own" in message_of(metrics.explain, *both, by="q")
+    assert "a column 'q' of its own" in refusal(metrics.explain, *both, by="q")

@@ -14,8 +14,8 @@ from buildframe import metrics
 from buildframe.metrics.flake_rates import AttemptCounts, estimate_rates
 from tests.metrics.each_case import for_each
 from tests.metrics.engine_frames import ENGINES, assert_same
-from tests.metrics.refusals import columns_not_named, wrong_messages
 from tests.metrics.simulated_flakes import START, as_jobs, calibrate, draw_rates, simulate
+from tests.refusals import columns_not_named, wrong_messages
 
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda jobs: jobs}
 WAYS |= {name: lambda jobs, to=to: to(metrics.with_seconds(jobs)) for name, to in ENGINES.items()}

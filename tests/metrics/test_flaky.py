@@ -14,7 +14,7 @@ from buildframe.metrics.flaky import flaky_board
 from tests.metrics.engine_frames import connect_duckdb
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import UTC, at
-from tests.metrics.refusals import columns_not_named, wrong_messages
+from tests.refusals import columns_not_named, wrong_messages
 
 Row = tuple[str, int | None, float | None, float | None]
 

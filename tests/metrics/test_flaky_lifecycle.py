@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import UTC, at
-from tests.metrics.refusals import columns_not_named, message_of, wrong_messages
+from tests.refusals import columns_not_named, refusal, wrong_messages
 
 DAY = 24 * 60
 READ = 40 * DAY  # when the list was last read, in minutes
@@ -220,7 +220,7 @@ def test_the_list_of_all_tests_needs_both_columns_that_decide():
     history = snapshots_of_tests(("a", 40, FLAKY, 0.8))
     assert columns_not_named(flaky_lifecycle, history, ["labels", "reliability"]) == set()
     for reliability, words in ((None, "has no value"), (98.0, "Divide percentages by 100")):
-        assert words in message_of(flaky_lifecycle, snapshots_of_tests(("a", 40, FLAKY, reliability)))
+        assert words in refusal(flaky_lifecycle, snapshots_of_tests(("a", 40, FLAKY, reliability)))
 
 
 def test_each_list_has_its_own_readings():

@@ -14,7 +14,7 @@ from tests import golden
 from tests.metrics.each_case import for_each
 from tests.metrics.engine_frames import ENGINES
 from tests.metrics.metric_frames import at
-from tests.metrics.refusals import columns_not_named, message_of
+from tests.refusals import columns_not_named, refusal
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "step_key": "str", "name": "str", "commit": "str", "matrix": "str",
@@ -208,7 +208,7 @@ def test_missing_columns_are_named():
     names = [*sorted(DTYPES.keys() - {"signal_reason"}), "finished_at"]
     assert [columns_not_named(summary, attempts({}), names) for summary in (flips, outcomes_by_commit)] == [set()] * 2
     for to in (ENGINES["polars, lazy"], ENGINES["duckdb"]):
-        assert "no column 'step'" in message_of(flips, to(attempts({})))
+        assert "no column 'step'" in refusal(flips, to(attempts({})))
 
 
 one = st.fixed_dictionaries(

@@ -11,8 +11,8 @@ from scipy import stats
 
 from buildframe import metrics
 from buildframe.metrics.paired_savings import estimate_saving
-from tests.metrics.refusals import wrong_messages
 from tests.metrics.replay_frames import build, frames, job
+from tests.refusals import wrong_messages
 
 
 def test_the_interval_of_a_saving_is_that_of_its_days() -> None:

@@ -14,7 +14,7 @@ from buildframe import metrics
 from buildframe.metrics import load
 from tests.metrics.each_case import for_each
 from tests.metrics.metric_frames import START, at
-from tests.metrics.refusals import columns_not_named, wrong_messages
+from tests.refusals import columns_not_named, wrong_messages
 
 STAMPS = ["runnable_at", "started_at", "finished_at", "build_created_at", "fetched_at"]
 FETCHED = 20

@@ -15,8 +15,8 @@ from buildframe import metrics
 from buildframe.errors import BadInput
 from tests.metrics.local_engines import Engines, on_each_engine
 from tests.metrics.metric_frames import at
-from tests.metrics.refusals import wrong_messages
 from tests.metrics.simulated_worlds import DURATIONS, as_waits, censor, coverage
+from tests.refusals import wrong_messages
 
 COUNTS = ["n", "met", "missed", "undecided", "n_negative"]
 

@@ -18,7 +18,7 @@ from buildframe.metrics.estimates import Method
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, at, jobs, random_jobs, rows
-from tests.metrics.refusals import wrong_messages
+from tests.refusals import wrong_messages
 
 
 def waits(*minutes: float, **more: object) -> pd.DataFrame:

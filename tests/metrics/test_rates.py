@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from buildframe import metrics
 from buildframe.errors import BadInput
 from tests.metrics.metric_frames import at
-from tests.metrics.refusals import columns_not_named
+from tests.refusals import columns_not_named
 
 NEWCOMBE = {(81, 263): [0.2553, 0.3662], (15, 148): [0.0624, 0.1605], (0, 20): [0.0, 0.1611], (1, 29): [0.0061, 0.1718]}
 """Newcombe 1998, Statistics in Medicine 17: 857-872, table I, method 3."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from tests.metrics.metric_frames import START, UTC, at
-from tests.metrics.refusals import wrong_messages
+from tests.refusals import wrong_messages
 
 WEEKS = [6, 6, 6, 7, 10, 13, 16, 22, 23]
 GOING_ON = [6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]

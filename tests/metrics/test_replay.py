@@ -15,8 +15,8 @@ import simpy
 import buildframe as bf
 from buildframe import metrics
 from tests.metrics import true_dependencies
-from tests.metrics.refusals import wrong_messages
 from tests.metrics.replay_frames import build, frames, job, queue_record, seconds
+from tests.refusals import wrong_messages
 
 
 def replayed(builds: list[Any], jobs: list[Any], **options: Any) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -15,7 +15,7 @@ from buildframe.metrics.retries import with_retries
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import at
-from tests.metrics.refusals import columns_not_named, message_of
+from tests.refusals import columns_not_named, refusal
 
 TEXTS = ("id", "type", "state", "retried_in_job_id", "retry_type", "retry_source", "queue")
 COUNTS = ["executions", "retried", "retried_passed", "automatic", "manual", "of_unknown_kind"]
@@ -157,7 +157,7 @@ def test_missing_columns_are_named(to):
     names = ["id", "type", "state", "started_at", "retried", "retried_in_job_id"]
     assert columns_not_named(lambda frame: retry_rate(to(frame)), attempts({"id": "a"}), names) == set()
     without = attempts({"id": "a"}).drop(columns=["retry_type", "retry_source"])
-    assert "no column 'retry_of_type'" in message_of(retry_rate, to(without))
+    assert "no column 'retry_of_type'" in refusal(retry_rate, to(without))
 
 
 one = st.fixed_dictionaries(

@@ -13,8 +13,8 @@ from scipy.stats import CensoredData, ecdf
 from buildframe import metrics
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
-from tests.metrics.refusals import message_of, wrong_messages
 from tests.metrics.test_percentiles import WEEKS, busy_days, patients
+from tests.refusals import refusal, wrong_messages
 
 
 @for_each(LOCAL)
@@ -110,5 +110,5 @@ def test_infinite_durations_are_refused(to: Any) -> None:
     frame = pd.DataFrame({"created_at": created, "fetched_at": created, "taken_s": np.r_[np.inf, np.arange(19.0)]})
     finite = frame.assign(taken_s=frame["taken_s"].replace(np.inf, np.nan))
     for summary in (metrics.survival, metrics.percentiles, metrics.trend):
-        assert "infinite values" in message_of(summary, to(frame), "taken_s"), summary
+        assert "infinite values" in refusal(summary, to(frame), "taken_s"), summary
         assert len(summary(to(finite), "taken_s"))

@@ -20,8 +20,8 @@ from tests.metrics.each_case import for_each
 from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.random_frames import builds_of, jobs_of
-from tests.metrics.refusals import message_of, wrong_messages
 from tests.metrics.true_dependencies import STAMPS, agreement_of_single_builds, month, with_errors
+from tests.refusals import refusal, wrong_messages
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
 UTC = "datetime64[us, UTC]"
@@ -479,7 +479,7 @@ def test_pipelines_of_two_organizations_are_apart(engine: str):
 def test_ids_of_builds_that_have_not_ended_are_unique(engine: str):
     for states in (("running", "running"), ("running", "passed"), ("passed", "skipped")):
         builds, jobs = frames([build(20, state=state) for state in states], [job("a", 0, 0, 20)])
-        assert "The id 'b' occurs in several rows" in message_of(metrics.time_ledger, *on_engine(engine, builds, jobs))
+        assert "The id 'b' occurs in several rows" in refusal(metrics.time_ledger, *on_engine(engine, builds, jobs))
 
 
 def test_wrong_input_is_named():

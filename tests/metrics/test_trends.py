@@ -11,7 +11,7 @@ from buildframe import metrics
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import UTC, at
-from tests.metrics.refusals import columns_not_named, wrong_messages
+from tests.refusals import columns_not_named, wrong_messages
 
 
 def builds(created: list[str], fetched: str | None = "2026-12-31", minutes: float = 1) -> pd.DataFrame:

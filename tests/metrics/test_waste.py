@@ -14,7 +14,7 @@ from tests.metrics.engine_frames import in_spark
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, at
 from tests.metrics.random_frames import jobs_of
-from tests.metrics.refusals import columns_not_named
+from tests.refusals import columns_not_named
 
 DTYPES = {
     "organization": "str", "pipeline": "str", "branch": "str", "commit": "str", "build_id": "str",

@@ -15,7 +15,6 @@ from buildframe import metrics, plots
 from buildframe.plots import theme
 from buildframe.plots.names import wrap_label
 from tests.metrics.each_case import for_each
-from tests.metrics.refusals import message_of, wrong_messages
 from tests.plots.plot_frames import (
     ALL,
     UGLY,
@@ -39,6 +38,7 @@ from tests.plots.plot_frames import (
     title,
     trend,
 )
+from tests.refusals import refusal, wrong_messages
 
 STAMPS = ("_at",)
 DURATIONS = {
@@ -139,8 +139,8 @@ def names_a_missing_column_and_a_naive_time(plot, whole):
         explain: "build_created_at",
     }.get(plot)
     name = name or ("started_at" if plot in (concurrency, plots.queue_times_by_hour, plots.survival) else "finished_at")
-    assert name in message_of(plot, whole.drop(columns=name))
-    assert "no time zone" in message_of(plot, whole.assign(**{name: whole[name].dt.tz_localize(None)}))
+    assert name in refusal(plot, whole.drop(columns=name))
+    assert "no time zone" in refusal(plot, whole.assign(**{name: whole[name].dt.tz_localize(None)}))
 
 
 def draws_into_the_axes_given_in_legible_ink_and_leaves_settings_alone(plot, whole):

@@ -20,8 +20,8 @@ from buildframe.errors import BadInput, MissingExtra
 from tests.chromium import launched
 from tests.jupyter.hostile import NAMES
 from tests.metrics.each_case import for_each
-from tests.metrics.refusals import columns_not_named, message_of
 from tests.plots.plot_frames import START, at, builds
+from tests.refusals import columns_not_named, refusal
 from tests.test_architecture import imported_by
 
 MINUTE = pd.Timedelta("1min")
@@ -94,7 +94,7 @@ def test_nothing_to_show_is_said_in_words(frame: pd.DataFrame) -> None:
 
 
 def test_jobs_are_refused() -> None:
-    assert "the column build_id, so they are jobs" in message_of(plots.explore, builds().assign(build_id="1"))
+    assert "the column build_id, so they are jobs" in refusal(plots.explore, builds().assign(build_id="1"))
 
 
 def test_the_axis_names_what_all_its_times_have_in_common() -> None:
@@ -228,7 +228,7 @@ def test_other_columns_are_optional() -> None:
     assert columns_not_named(plots.explore, builds(), ["created_at", "finished_at"]) == set()
     for name in ("created_at", "finished_at"):
         naive = builds()[name].dt.tz_localize(None)
-        assert "no time zone" in message_of(plots.explore, builds().assign(**{name: naive})), name
+        assert "no time zone" in refusal(plots.explore, builds().assign(**{name: naive})), name
 
 
 def test_organizations_are_named_if_there_are_several() -> None:
@@ -242,7 +242,7 @@ def test_what_is_sent_is_small_and_too_many_builds_are_refused() -> None:
     size = sum(len(value) for value in state.values() if isinstance(value, str | bytes))
     assert size < 120_000  # 16 kB of script and style, about 30 bytes a build
     many = pd.DataFrame({"created_at": [START], "finished_at": [START]}).iloc[[0] * 100_001]
-    assert "100,001 rows, but explore draws at most 100,000. Select a period" in message_of(plots.explore, many)
+    assert "100,001 rows, but explore draws at most 100,000. Select a period" in refusal(plots.explore, many)
 
 
 WITHOUT = """

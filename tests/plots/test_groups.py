@@ -14,8 +14,8 @@ from matplotlib.collections import PolyCollection
 
 from buildframe import plots
 from tests.metrics.each_case import for_each
-from tests.metrics.refusals import message_of, wrong_messages
 from tests.plots.plot_frames import agents_needed, builds, jobs, leverage, note, queued, scope, segments, title
+from tests.refusals import refusal, wrong_messages
 
 
 def of_pipelines(n: int) -> pd.DataFrame:
@@ -29,9 +29,9 @@ def test_a_column_that_a_frame_does_not_have_is_refused_with_the_nearest_one():
     for argument in ("by", "col", "row"):
         message = f"{argument}='pipelin': The frame has no column 'pipelin'. Did you mean 'pipeline'?"
         for plot in (plots.trend, plots.duration_trend, plots.success_trend):
-            assert message_of(plot, builds(), **{argument: "pipelin"}) == message, plot
+            assert refusal(plot, builds(), **{argument: "pipelin"}) == message, plot
         message = f"{argument}='queu': The frame has no column 'queu'. Did you mean 'queue'?"
-        assert message_of(plots.contention, jobs(), **{argument: "queu"}) == message
+        assert refusal(plots.contention, jobs(), **{argument: "queu"}) == message
     assert wrong_messages([
         ("by='queue': The frame has no column 'queue'; it comes with ws.jobs()",
          lambda: plots.trend(builds(), by="queue")),

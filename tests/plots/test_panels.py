@@ -13,7 +13,6 @@ from buildframe.plots.buckets import choose_frequency, find_middles
 from buildframe.plots.panels import choose_pairs
 from buildframe.plots.scope import describe_scope, format_days
 from buildframe.plots.units import show_durations
-from tests.metrics.refusals import message_of, wrong_messages
 from tests.plots.plot_frames import (
     at,
     builds,
@@ -29,6 +28,7 @@ from tests.plots.plot_frames import (
     ticks,
     title,
 )
+from tests.refusals import refusal, wrong_messages
 
 
 def of_pipelines(n: int, frame=builds, **options: object) -> pd.DataFrame:
@@ -287,7 +287,7 @@ def test_the_commit_grid_has_the_newest_commits_first_and_the_worst_steps_at_the
     assert len(crosses.get_xdata()) == 15
     few = plots.commit_grid(frame, top=1, commits=2)
     assert "4 older commits not shown" in few.texts[-1].get_text()
-    assert "commits=0" in message_of(plots.commit_grid, frame, commits=0)
+    assert "commits=0" in refusal(plots.commit_grid, frame, commits=0)
 
 
 def test_the_time_ledger_adds_up_to_the_mean_wall_time():

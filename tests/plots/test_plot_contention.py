@@ -9,8 +9,8 @@ from matplotlib import pyplot as plt
 
 from buildframe import metrics, plots
 from tests.metrics.each_case import for_each
-from tests.metrics.refusals import message_of
 from tests.plots.plot_frames import UGLY, at, busy_jobs, jobs, labels, laid_out, note, title
+from tests.refusals import refusal
 
 
 def columns(ax: plt.Axes) -> list[str]:
@@ -116,6 +116,6 @@ def test_nobody_waited():
 
 
 def test_invalid_arguments_are_refused():
-    assert "top=0" in message_of(plots.contention, jobs(), top=0)
-    assert "no column 'team'" in message_of(plots.contention, jobs(), by="team")
+    assert "top=0" in refusal(plots.contention, jobs(), top=0)
+    assert "no column 'team'" in refusal(plots.contention, jobs(), by="team")
     assert labels(plots.contention(pd.concat([busy_jobs()]), by="queue")) == ["default"]

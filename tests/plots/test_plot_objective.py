@@ -7,8 +7,8 @@ import pytest
 from matplotlib import pyplot as plt
 
 from buildframe import metrics, plots
-from tests.metrics.refusals import wrong_messages
 from tests.plots.plot_frames import at, builds, jobs, labels, laid_out, legend, marks, note, objective, title
+from tests.refusals import wrong_messages
 
 BELOW, ABOVE = 0.4, 0.5  # the top of the budget's part, and the bottom of the shares' part
 

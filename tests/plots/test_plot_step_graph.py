@@ -11,8 +11,8 @@ from matplotlib.transforms import Bbox
 from buildframe import plots
 from buildframe.plots import theme
 from tests.metrics.each_case import for_each
-from tests.metrics.refusals import wrong_messages
 from tests.plots.plot_frames import UGLY, at, chains, jobs, laid_out, note, step_graph, title
+from tests.refusals import wrong_messages
 
 
 def texts(ax: plt.Axes) -> list[str]:

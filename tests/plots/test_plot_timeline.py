@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from buildframe import metrics, plots
 from buildframe.errors import BadInput
 from tests.metrics.each_case import for_each
-from tests.metrics.refusals import message_of
 from tests.plots.plot_frames import (
     at,
     bars,
@@ -29,6 +28,7 @@ from tests.plots.plot_frames import (
     scope,
     title,
 )
+from tests.refusals import refusal
 
 
 def minutes(ax: plt.Axes, label: str) -> list[tuple[float, float]]:
@@ -95,8 +95,8 @@ def test_one_job_does_not_fill_the_plot():
 
 def test_timeline_refuses_several_builds():
     frame = jobs(2, build_id=["b", "c"], build_number=[41, 42])
-    assert "2 builds" in message_of(plots.timeline, frame)
-    assert 'jobs[jobs["build_number"] == 41]' in message_of(plots.timeline, frame)
+    assert "2 builds" in refusal(plots.timeline, frame)
+    assert 'jobs[jobs["build_number"] == 41]' in refusal(plots.timeline, frame)
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ import pytest
 from matplotlib import pyplot as plt
 
 from buildframe import metrics, plots
-from tests.metrics.refusals import wrong_messages
 from tests.plots.plot_frames import (
     UGLY,
     agents_needed,
@@ -25,6 +24,7 @@ from tests.plots.plot_frames import (
     queued,
     title,
 )
+from tests.refusals import wrong_messages
 
 
 @pytest.mark.long

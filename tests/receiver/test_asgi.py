@@ -27,7 +27,7 @@ from buildframe.receiver import asgi, inbox
 from buildframe.receiver.reduced_bodies import reduce_body
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, Served, receiver, serving
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 LONG = 3600.0
 

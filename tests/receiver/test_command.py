@@ -16,7 +16,7 @@ from buildframe.sandbox_server import Patience
 from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, equal
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 
 @pytest.mark.long

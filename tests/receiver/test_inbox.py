@@ -35,7 +35,7 @@ from buildframe.store.retained_columns import Retention
 from tests.receiver import concurrent_syncs
 from tests.receiver.deliveries import of_job, states, synced
 from tests.receiver.running_receiver import SECRET, serving
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 HEADERS = {"X-Service-Token": SECRET}
 LATER = "The delivery cannot be written to disk now. Send it again later."

@@ -19,8 +19,8 @@ from buildframe.report.measurements import Measurements, measure
 from buildframe.report.objectives import Objective
 from buildframe.report.plots import render_plots
 from buildframe.report.thresholds import Thresholds, check_limits
+from tests.refusals import wrong_refusals
 from tests.report.child import stored
-from tests.store.refusals import unexpected
 
 WHOLE = """
 [objectives."jobs start"]
@@ -90,7 +90,7 @@ BAD_TABLES = [
 def test_bad_tables_are_refused_by_file_table_and_value(tmp_path: Path) -> None:
     path = tmp_path / "limits.toml"
     cases = [(text, f"^{re.escape(str(path))}: (?s:.*){re.escape(words)}") for text, words in BAD_TABLES]
-    assert unexpected(lambda text: Thresholds.read(file(tmp_path, text)), cases) == []
+    assert wrong_refusals(cases, lambda text: Thresholds.read(file(tmp_path, text))) == {}
 
 
 ROW = {

@@ -13,8 +13,8 @@ import pytest
 from buildframe.report.content import Verdict
 from buildframe.report.measurements import Measurements
 from buildframe.report.thresholds import Thresholds, check_limits
+from tests.refusals import wrong_refusals
 from tests.report.reports import report_of_month
-from tests.store.refusals import unexpected
 
 WHOLE = """
 [queue_time]
@@ -83,12 +83,12 @@ INVALID: list[tuple[str | bytes, str]] = [
 def test_an_invalid_limit_is_refused_with_the_file_and_the_key(tmp_path: Path) -> None:
     path = tmp_path / "limits.toml"
     cases = [(text, f"^{re.escape(str(path))}: (?s:.*){re.escape(words)}") for text, words in INVALID]
-    assert unexpected(lambda text: Thresholds.read(file(tmp_path, text)), cases) == []
+    assert wrong_refusals(cases, lambda text: Thresholds.read(file(tmp_path, text))) == {}
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     cases = [(tmp_path / name, "cannot be read") for name in ("none.toml", "", "a\0b")]
-    assert unexpected(Thresholds.read, cases) == []
+    assert wrong_refusals(cases, Thresholds.read) == {}
 
 
 # --- verdicts

@@ -15,7 +15,7 @@ from buildframe.sandbox_server import Sandbox
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
 from buildframe.workspace.build_queries import History
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 WORLD: dict[str, Any] = {"builds": 200, "days": 7, "seed": 3}
 

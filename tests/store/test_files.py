@@ -23,7 +23,7 @@ from pandas.testing import assert_frame_equal
 
 from buildframe.errors import BadInput
 from buildframe.store import files as store
-from tests.store.refusals import unexpected
+from tests.refusals import wrong_refusals
 
 UTC = "datetime64[us, UTC]"
 
@@ -136,7 +136,10 @@ def test_attrs_that_json_would_change_are_refused(tmp_path):
         store.save(tmp_path / "t", saved)
 
     values = ((1,), float("nan"), float("inf"), {1}, np.int64(3), object())
-    assert unexpected(save, [(attrs, r"frame\.attrs") for attrs in ({1: 2}, *({"a": value} for value in values))]) == []
+    assert (
+        wrong_refusals([(attrs, r"frame\.attrs") for attrs in ({1: 2}, *({"a": value} for value in values))], save)
+        == {}
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,7 +156,7 @@ REFUSED = [
 
 def test_what_is_no_table_is_refused_and_the_old_file_stays(tmp_path):
     store.save(tmp_path / "t", frame())
-    assert unexpected(lambda bad: store.save(tmp_path / "t", bad), REFUSED) == []
+    assert wrong_refusals(REFUSED, lambda bad: store.save(tmp_path / "t", bad)) == {}
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
     assert_same(frame(), store.load(tmp_path / "t"))
 
@@ -261,7 +264,7 @@ def test_loaded_times_compare_with_datetimes(tmp_path: Path) -> None:
 def test_names_of_other_formats_are_refused(tmp_path):
     names = ("t.xlsx", "t.XLS", "t.json", "t.feather", "t.csv.gz", "t.parquet.gz", "t.tsv")
     cases = [(name, rf"{name}.*\.csv or \.parquet") for name in names]
-    assert unexpected(lambda name: store.save(tmp_path / name, frame()), cases) == []
+    assert wrong_refusals(cases, lambda name: store.save(tmp_path / name, frame())) == {}
     assert os.listdir(tmp_path) == []
 
 

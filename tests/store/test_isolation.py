@@ -16,7 +16,7 @@ from buildframe.errors import BadInput, StoreFailed
 from buildframe.sandbox_server import SCOPES
 from buildframe.workspace import Workspace
 from tests import worlds
-from tests.store.refusals import unexpected
+from tests.refusals import wrong_refusals
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_sql_reads_and_does_nothing_else(store: Store, tmp_path: Path, monkeypat
         f"ATTACH '{tmp_path / 'new.db'}'",
         "SET enable_external_access = true",
     )
-    assert unexpected(store.sql, [(query, "DuckDB") for query in queries], (BadInput, StoreFailed)) == []
+    assert wrong_refusals([(query, "DuckDB") for query in queries], store.sql, (BadInput, StoreFailed)) == {}
     assert not list(tmp_path.rglob("new*"))
     pd.testing.assert_frame_equal(store.jobs(), jobs)
 

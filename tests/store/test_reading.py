@@ -21,7 +21,7 @@ import buildframe as bf
 from buildframe import metrics
 from buildframe.workspace import Workspace
 from tests import preloaded, worlds
-from tests.store.refusals import unexpected
+from tests.refusals import wrong_refusals
 
 LEFT_OUT = {
     "builds": {"creator", "creator_email", "author", "author_email", "env"},
@@ -199,7 +199,7 @@ def test_a_time_that_cannot_be_read_is_an_error(filled: Filled) -> None:
         (10_000, "newest version is"),
         ("yesterday", "valid time"),
     ]
-    assert unexpected(lambda as_of: bf.Store(filled.folder, as_of=as_of).builds(), wrong) == []
+    assert wrong_refusals(wrong, lambda as_of: bf.Store(filled.folder, as_of=as_of).builds()) == {}
 
 
 def test_the_past_is_not_written(filled: Filled) -> None:
@@ -278,7 +278,7 @@ def test_errors_of_duckdb_are_shown(filled: Filled) -> None:
     unknown, of_type, of_range = "nothing FROM nowhere", "state::INT FROM jobs", "(number + 1000)::TINYINT FROM builds"
     pattern = r"DuckDB rejects(?s:.*)Tables of this store: builds, jobs"
     cases = [(f"SELECT {query}", pattern) for query in (unknown, of_type, of_range)]
-    assert unexpected(filled.store.sql, cases) == []
+    assert wrong_refusals(cases, filled.store.sql) == {}
 
 
 INTERRUPTED = """
@@ -321,7 +321,7 @@ UNREADABLE: list[tuple[dict[str, Any], str]] = [
 
 
 def test_what_cannot_be_read_is_refused(filled: Filled) -> None:
-    assert unexpected(lambda filters: filled.store.builds(**filters), UNREADABLE) == []
+    assert wrong_refusals(UNREADABLE, lambda filters: filled.store.builds(**filters)) == {}
 
 
 def test_where_there_is_no_store_nothing_is_made(tmp_path: Path) -> None:

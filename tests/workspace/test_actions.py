@@ -20,9 +20,9 @@ from buildframe.http.retry import MAX_ATTEMPTS
 from buildframe.workspace import PipelineWorkspace, Workspace
 from buildframe.workspace.signatures import NOT_SENT
 from tests.conftest import Scripted, hang_up, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 TEAM, UUID = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"

@@ -14,7 +14,7 @@ import buildframe as bf
 from buildframe.sandbox_server import Fault
 from buildframe.workspace import PipelineWorkspace, Workspace
 from tests import worlds
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 COLUMNS = ["pipeline", "number", "branch", "state", "outcome", "state_after", "reason", "web_url"]
 

@@ -17,9 +17,9 @@ from buildframe import spec
 from buildframe.http import retry
 from buildframe.http.retry import MAX_ATTEMPTS
 from tests.conftest import Scripted, hang_up, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 TEAM = "0190b3aa-0000-7000-8000-0000000000aa"

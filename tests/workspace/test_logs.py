@@ -14,9 +14,9 @@ from buildframe import spec
 from buildframe.http import retry
 from buildframe.workspace.jobs import Log
 from tests.conftest import Scripted, hang_up, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import TOKEN, connected
 from tests.leaks import shown_of
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 TEXT = "--- :rspec: tests\n✓ 12 passed\n".encode()

@@ -13,9 +13,9 @@ from buildframe import spec
 from buildframe.http import retry
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
 from tests.leaks import shown_of
+from tests.refusals import wrong_refusals
 
 UUID, OTHER = "0190b3aa-0000-7000-8000-0000000000aa", "0190b3aa-0000-7000-8000-0000000000bb"
 API = "https://ci.example.com/v2/organizations"

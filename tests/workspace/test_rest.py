@@ -17,8 +17,8 @@ from buildframe.errors import BadInput, Forbidden, Incomplete, NotFound
 from buildframe.workspace import Workspace
 from buildframe.workspace.rest import frame_of
 from tests.conftest import Scripted, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 Responder = Callable[[Any], None]

@@ -12,8 +12,8 @@ from buildframe import spec
 from buildframe.errors import BadInput, Forbidden, Invalid
 from buildframe.workspace import Workspace
 from tests.conftest import Scripted, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
+from tests.refusals import wrong_refusals
 from tests.worlds import sandbox
 
 STEP = "/v2/organizations/acme/pipelines/web/builds/7/jobs/0190b3aa-0000-7000-8000-0000000000bb/unblock"

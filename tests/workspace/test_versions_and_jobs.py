@@ -12,8 +12,8 @@ import pytest
 import buildframe as bf
 from buildframe.errors import BadInput
 from tests.conftest import Scripted, says
-from tests.guards.refusals import wrong_refusals
 from tests.http.test_client import connected
+from tests.refusals import wrong_refusals
 
 Start = Callable[..., Scripted]
 WEB = "/v2/organizations/acme/pipelines/web"

@@ -19,7 +19,7 @@ from buildframe.spec import TABLES
 from buildframe.workspace import Workspace
 from tests import worlds
 from tests.conftest import Scripted, says
-from tests.guards.refusals import wrong_refusals
+from tests.refusals import wrong_refusals
 
 
 def names(table: str) -> list[str]:

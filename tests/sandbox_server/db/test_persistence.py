@@ -18,7 +18,7 @@ from buildframe.errors import BuildframeError, MissingExtra
 from buildframe.sandbox_server import Sandbox
 from buildframe.sandbox_server.db.database import Database
 from buildframe.sandbox_server.simulation.simulator import Simulator
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 TINY = {"builds": 60, "days": 2, "seed": 5}
 HOUR = dt.timedelta(hours=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from buildframe.errors import BadInput
 from buildframe.sandbox_server import Patience, Sandbox
 from buildframe.sandbox_server.db.outbox import create_hook
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 SECRET = "s3cret-of-the-hook"
 NOBODY = "http://127.0.0.1:9/"

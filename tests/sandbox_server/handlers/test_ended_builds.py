@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import buildframe as bf
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 STEPS = [{"type": "manual", "label": "Ship?"}, {"type": "manual", "label": "Announce?"}]
 

@@ -11,7 +11,7 @@ import pytest
 
 from buildframe.sandbox_server import Fault, Sandbox
 from buildframe.sandbox_server.handlers.routes import ROUTES, route_path
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 BUILDS = "/organizations/acme/builds"
 SCOPES = ("read_builds", "write_builds", "read_pipelines", "write_pipelines", "GraphQL")

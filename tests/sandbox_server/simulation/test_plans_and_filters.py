@@ -11,7 +11,7 @@ from buildframe.sandbox_server.simulation import rules
 from buildframe.sandbox_server.world.build_state import ACTIVE_JOB_STATES, BuildRun, Commit, JobRun
 from buildframe.sandbox_server.world.steps import UPLOAD, PipelineStep, Plan
 from buildframe.spec.builds import FINISHED_STATES
-from tests.sandbox_server.refusals import refusal
+from tests.refusals import refusal
 
 
 def steps_of(kinds):

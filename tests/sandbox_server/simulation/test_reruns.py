@@ -23,8 +23,8 @@ from buildframe.sandbox_server.world.model import DAY, SECOND, AgentSchedule, ma
 from buildframe.sandbox_server.world.work_hours import hour_of_week
 from buildframe.spec import Moment
 from buildframe.workspace import Workspace
+from tests.refusals import refusal
 from tests.sandbox_server.planted_pipelines import assert_whole, runs_of
-from tests.sandbox_server.refusals import refusal
 
 UNTIL = Moment(2026, 10, 30, 15, tzinfo=dt.UTC)
 WEEK = [6 if 8 <= hour % 24 < 18 and hour < 120 else 1 for hour in range(168)]

@@ -13,6 +13,7 @@ from buildframe.sandbox_server import SCOPES, Sandbox
 from buildframe.sandbox_server.simulation.rules import ActionRejected
 from buildframe.sandbox_server.world.steps import Trigger
 from tests import worlds
+from tests.refusals import refusal
 from tests.sandbox_server.planted_pipelines import (
     FAILS,
     SOMEONE,
@@ -24,7 +25,6 @@ from tests.sandbox_server.planted_pipelines import (
     runs_of,
     step,
 )
-from tests.sandbox_server.refusals import refusal
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 TINY = {"builds": 20, "days": 1, "seed": 8}
