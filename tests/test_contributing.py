@@ -59,18 +59,24 @@ def changes_in(diff: list[str]) -> Iterator[tuple[str, Change]]:
 
 
 def apply(project: Path, path: str, change: Change) -> None:
-    """Change one place of a file. Without lines that it must have, it is a new file."""
+    """Change one place of a file, unless it is changed. Without lines that it must have, it is a new file."""
     old, new = change
     file = project / path
+    lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
+    if len(places_of(new, lines)) == 1:
+        return
     if not old:
-        assert not file.exists(), f"{path} exists: the diff needs a line of it to show the place"
+        assert not lines, f"{path} exists: the diff needs a line of it to show the place"
         file.write_text("\n".join([*new, ""]), encoding="utf-8")
         return
-    lines = file.read_text(encoding="utf-8").split("\n")
-    places = [place for place in range(len(lines)) if lines[place : place + len(old)] == old]
+    places = places_of(old, lines)
     assert len(places) == 1, f"{path} has the following lines {len(places)} times:\n" + "\n".join(old)
     lines[places[0] : places[0] + len(old)] = new
     file.write_text("\n".join(lines), encoding="utf-8")
+
+
+def places_of(part: list[str], lines: list[str]) -> list[int]:
+    return [place for place in range(len(lines)) if lines[place : place + len(part)] == part]
 
 
 def test_the_diffs_of_the_guide_apply_to_as_many_places_as_it_says(tmp_path: Path) -> None:

@@ -79,12 +79,12 @@ def test_a_missing_scope_is_named(small, api_client):
 
 
 @pytest.mark.parametrize("module", ["app", "fault_injection"])
-def test_a_failure_of_the_sandbox_shows_no_traceback(api, monkeypatch, module):
+def test_a_failure_of_the_sandbox_shows_no_traceback(small, api_client, monkeypatch, module):
     def fail(*_):
         raise RuntimeError("a secret of the inside")
 
     monkeypatch.setattr(f"buildframe.sandbox_server.http.{module}.parse_page", fail)
-    response = api(ACME)
+    response = api_client(small)(ACME)  # the server closes its connection, which other tests would use again
     assert (response.status_code, response.json()) == (500, {"message": "Internal Server Error"})
 
 
