@@ -10,7 +10,7 @@ With the tests of a commit in a folder `old` and the same `src` and other tests 
     python -m tests.benchmarks.mutants compare old.json new.json
 
 A mutant meets the tests of its package that run the changed function, the quick ones first, until one fails.
-Tests with Spark or in JupyterLab are left out on both sides. `mutants/` has the list and the outcomes of November 2026.
+Tests with Spark or in JupyterLab are left out on both sides.
 """
 
 from __future__ import annotations
