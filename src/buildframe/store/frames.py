@@ -7,6 +7,7 @@ import functools
 import operator
 import re
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -193,11 +194,40 @@ def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> p
 
 
 def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) -> pd.DataFrame:
-    """Run a DuckDB query on these tables, without the rows that do not count."""
+    """Run a DuckDB query on these tables, without the rows that do not count.
+
+    DuckDB runs in a thread of its own: in the main thread it ignores Ctrl-C while it makes a table of Arrow, and turns
+    it into a RuntimeError during other statements. Waits for it are short, because Windows does not end a wait by
+    Ctrl-C.
+    """
     with needs_extra("store.sql()", "store"):
         import duckdb
+    running: concurrent.futures.Future[pd.DataFrame] | None = None
+    is_stopped = threading.Event()
+    with duckdb.connect() as connection, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        try:
+            running = pool.submit(_run, connection, tables, sql, outdated, is_stopped)
+            while not running.done():
+                concurrent.futures.wait([running], timeout=0.1)
+            return running.result()
+        finally:  # also if a handler of another signal raises an error
+            is_stopped.set()
+            while running is not None and not running.done():  # DuckDB ignores an interruption before it starts
+                connection.interrupt()
+                concurrent.futures.wait([running], timeout=0.1)
+
+
+def _run(
+    connection: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, TableVersion],
+    sql: str,
+    outdated: OutdatedRows,
+    is_stopped: threading.Event,
+) -> pd.DataFrame:
+    import duckdb
+
     try:
-        with _folder_for_recomputed(tables.values()) as folder, duckdb.connect() as connection:
+        with _folder_for_recomputed(tables.values()) as folder:
             connection.execute("SET TimeZone = 'UTC'")
             is_plain = _is_plain(sql)
             named = [table for name, table in tables.items() if is_plain and name in sql.lower()] or tables.values()
@@ -215,8 +245,8 @@ def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) 
             # DuckDB 1 would write its log into any folder
             if "enable_logging" in sql.lower() or not all(map(_only_reads, connection.extract_statements(sql))):
                 raise BadInput("DuckDB rejects the query: it must consist of SELECT statements, which only read.")
-            rows = _rows(connection, sql)
-            return as_frame(rows) if rows is not None else pd.DataFrame()
+            result = None if is_stopped.is_set() else connection.sql(sql)
+            return as_frame(result.to_arrow_table()) if result is not None else pd.DataFrame()
     except duckdb.Error as why:
         is_damaged = any(table.location.url in str(why) for table in tables.values())
         is_of_query = isinstance(why, duckdb.ProgrammingError | duckdb.DataError)
@@ -227,30 +257,6 @@ def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) 
         raise BadInput(f"DuckDB rejects the query: {why}\nTables of this store: {', '.join(tables)}.") from None
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table | None:
-    """Return the rows of a query, or None if there is no statement.
-
-    The query runs in a thread of its own, because DuckDB ignores Ctrl-C while it makes a table of Arrow. Waits for it
-    are short, because Windows does not end a wait by Ctrl-C.
-    """
-
-    def run() -> pa.Table | None:
-        result = connection.sql(sql)
-        rows: pa.Table | None = None if result is None else result.to_arrow_table()
-        return rows
-
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run)
-        try:
-            while not running.done():
-                concurrent.futures.wait([running], timeout=0.1)
-        finally:  # also if a handler of another signal raises an error
-            while not running.done():  # an interruption before the query has started has no effect
-                connection.interrupt()
-                concurrent.futures.wait([running], timeout=0.1)
-        return running.result()
-
-
 @functools.cache
 def _table_functions() -> frozenset[str]:
     """Return the names of DuckDB's functions that return tables or change settings."""
@@ -259,9 +265,8 @@ def _table_functions() -> frozenset[str]:
     with duckdb.connect() as connection:
         types = "('scalar', 'aggregate', 'macro', 'window')"
         query = f"SELECT function_name FROM duckdb_functions() WHERE function_type NOT IN {types}"  # noqa: S608
-        functions = _rows(connection, query)  # Ctrl-C ends it as it ends a user's query
-    assert functions is not None  # or every query would count as plain
-    return frozenset(map(str, functions["function_name"].to_pylist())) - _ONLY_READING
+        names = {str(name) for (name,) in connection.execute(query).fetchall()}
+    return frozenset(names) - _ONLY_READING
 
 
 def _is_plain(sql: str) -> bool:
