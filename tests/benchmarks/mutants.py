@@ -152,6 +152,7 @@ def map_tests(root: Path, output: Path) -> None:
         shutil.copy(plugin, folder)
         tests = [each for paths in PACKAGES.values() for each in paths if (root / each).exists()]
         command = [sys.executable, "-m", "pytest", "-p", plugin.stem, "-q", "-n", "2", "--dist", "loadfile", "-m", ""]
+        command += ["-k", "not spark"]
         paths = os.pathsep.join([folder, str(root / "src")])
         environment = os.environ | {"PYTHONPATH": paths, "FUNCTIONS_OF_TESTS": f"{folder}/part"}
         subprocess.run([*command, *tests], cwd=root, env=environment, check=False)

@@ -9,15 +9,17 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from deltalake.table import TableAlterer
 
 from buildframe.errors import StoreFailed
 from buildframe.store import transactions
 from buildframe.store.delta import TableVersion
 from buildframe.store.location import Location
+from buildframe.store.retained_columns import Retention
 from buildframe.store.store import Store
 from buildframe.store.sync_state import Coverage, SyncState
 from tests import preloaded
-from tests.store.batches import PLAIN, Build, at_instant, batch, expected, flaky, moment, stored_content
+from tests.store.batches import PLAIN, Build, at_instant, batch, dies_at, expected, flaky, moment, stored_content
 
 STEPS = 6
 
@@ -153,6 +155,30 @@ def test_a_commit_whose_answer_was_lost_is_known_for_ones_own(tmp_path: Path, na
     assert lost == [name]
     assert done.builds == 1
     assert stored_content(Store(tmp_path)) == expected([Build(1, 1)])
+
+
+@pytest.mark.parametrize("step", ["restore", "add_columns"])
+def test_a_commit_between_two_steps_of_a_transaction_is_not_taken_for_its_own(tmp_path: Path, step: str) -> None:
+    """Before it commits rows, a transaction may undo what another one left, or add columns."""
+    import deltalake
+
+    place, owner = Location.of(tmp_path, None), deltalake.DeltaTable if step == "restore" else TableAlterer
+    transactions.commit(place, PLAIN, batch([Build(1, 1, jobs=(1,))], 1))
+    with dies_at(1, of="commit"):  # after that of the jobs
+        transactions.commit(place, PLAIN, batch([Build(1, 2, jobs=(2,))], 2))
+    true, others = getattr(owner, step), [Build(2, 3, jobs=(3,))]
+
+    def before_another(*args: object, **kwargs: object) -> None:
+        true(*args, **kwargs)
+        if others:
+            transactions.commit(place, Retention(personal=True), batch([others.pop()], 3))
+
+    with mock.patch.object(owner, step, before_another):
+        transactions.commit(place, Retention(personal=True), batch([Build(3, 4, jobs=(4,))], 4))
+    assert others == []
+    assert stored_content(Store(tmp_path)) == expected(
+        [Build(1, 1, jobs=(1,)), Build(2, 3, jobs=(3,)), Build(3, 4, jobs=(4,))]
+    )
 
 
 def test_what_is_interrupted_after_its_commit_keeps_its_files(tmp_path: Path) -> None:

@@ -345,9 +345,10 @@ class TableVersion:
         older = TableVersion(self.location, self.name, version)
         if {file.path for file in older.files()} == {file.path for file in self.files()}:
             return self
+        following = self.version + 1  # not the newest: another writer may have committed since
         with self._committing(secrets.token_hex(8)) as properties:
             self._delta.restore(version, commit_properties=properties)
-        return TableVersion(self.location, self.name)
+        return TableVersion(self.location, self.name, following)
 
     def add_columns(self, schema: pa.Schema) -> TableVersion:
         """Commit a new version with the columns of the schema that this one lacks; return this one if it has all."""
@@ -355,9 +356,10 @@ class TableVersion:
         if not fields:
             return self
         added = import_deltalake().Schema.from_arrow(pa.schema(fields)).fields
+        following = self.version + 1
         with self._committing(secrets.token_hex(8)) as properties:
             self._delta.alter.add_columns(added, commit_properties=properties)
-        return TableVersion(self.location, self.name)
+        return TableVersion(self.location, self.name, following)
 
     def commit(self, change: TableChange, metadata: Mapping[str, Any] | None = None) -> int:
         """Commit a change as the version after this one and return its number; raise CommitConflict if it exists."""
