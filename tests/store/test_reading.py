@@ -286,8 +286,11 @@ import builtins, itertools, signal, sys
 import buildframe as bf
 
 error = getattr(builtins, sys.argv[2])
+store = bf.Store(sys.argv[1])
+store.sql("SELECT 1")  # an import that is interrupted can leave half a module
 
 def interrupt(*_):
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     raise error
 
 def in_query(frame, event, _):
@@ -298,15 +301,15 @@ def at_line(frame, event, _):
         signal.setitimer(signal.ITIMER_REAL, next(delays))
     return at_line
 
-signal.signal(signal.SIGALRM, interrupt)
 for n_lines in range(30):
     delays = itertools.chain(n_lines * [0.1], [5e-5], itertools.repeat(0.1))
+    signal.signal(signal.SIGALRM, interrupt)
     sys.settrace(in_query)
     try:
-        bf.Store(sys.argv[1]).sql("SELECT a.range FROM range(3000000) a, range(1000000) b WHERE a.range + b.range = 7")
+        store.sql("SELECT a.range FROM range(3000000) a, range(1000000) b WHERE a.range + b.range = 7")
     except error:
+        sys.settrace(None)
         print("interrupted")
-    sys.settrace(None)
 """
 
 
