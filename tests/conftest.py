@@ -34,8 +34,8 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
     os.environ.pop(name, None)
 
 
-LONGEST = ("test_architecture.py", "test_site.py", "test_docs.py", "test_schemathesis.py")
-SHARED = ("jupyter", "spark")
+SHARED = ("spark", "jupyter")
+LONGEST = ("test_architecture.py", "test_site.py", "test_contributing.py", "test_docs.py", "test_schemathesis.py")
 FIRST_NOTEBOOK = "06_a_dashboard.ipynb"
 """The notebook that runs in the first lane."""
 
@@ -80,9 +80,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _position(item: pytest.Item) -> int:
-    if item.path.name in LONGEST:
-        return LONGEST.index(item.path.name)
-    return len(LONGEST) + (xdist_scopes.scope_of(item.nodeid) not in SHARED)
+    scope, name = xdist_scopes.scope_of(item.nodeid), item.path.name
+    if scope in SHARED:
+        return SHARED.index(scope)
+    return len(SHARED) + (LONGEST.index(name) if name in LONGEST else len(LONGEST))
 
 
 class _Server(ThreadingHTTPServer):
