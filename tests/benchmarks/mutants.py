@@ -9,6 +9,8 @@ With the tests of a commit in a folder `old` and the same `src` and other tests 
     python -m tests.benchmarks.mutants run new new.jsonl mutants.json > new.json
     python -m tests.benchmarks.mutants compare old.json new.json
 
+`mutants.csv` has the outcomes of the first run.
+
 A mutant meets the tests of its package that run the changed function, the quick ones first, until one fails.
 Tests with Spark or in JupyterLab are left out on both sides.
 """
@@ -27,6 +29,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,8 +135,11 @@ def children_of(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def choose(source: Path, number: int) -> list[Mutant]:
-    """Choose the same number of mutants from each package, each in a function of its own if there are enough."""
-    chosen: list[Mutant] = []
+    """Choose the same number of mutants from each package, each in a function of its own if there are enough.
+
+    The packages take turns, so that a run can stop after any of them.
+    """
+    chosen: list[list[Mutant]] = []
     for position, package in enumerate(PACKAGES):
         share = number * (position + 1) // len(PACKAGES) - number * position // len(PACKAGES)
         by_function = defaultdict(list)
@@ -141,8 +147,8 @@ def choose(source: Path, number: int) -> list[Mutant]:
             by_function[mutant.path, mutant.function].append(mutant)
         draw = random.Random(f"{SEED} {package}")
         functions = draw.sample(sorted(by_function), min(share, len(by_function)))
-        chosen += [draw.choice(by_function[each]) for each in functions]
-    return chosen
+        chosen.append([draw.choice(by_function[each]) for each in functions])
+    return [mutant for turn in zip_longest(*chosen) for mutant in turn if mutant is not None]
 
 
 def map_tests(root: Path, output: Path) -> None:
