@@ -36,8 +36,6 @@ for name in ("BUILDFRAME_ORG", "BUILDFRAME_URL", "BUILDFRAME_TOKEN", "BUILDFRAME
 
 SHARED = ("spark", "jupyter")
 LONGEST = ("test_architecture.py", "test_site.py", "test_contributing.py", "test_docs.py", "test_schemathesis.py")
-FIRST_NOTEBOOK = "06_a_dashboard.ipynb"
-"""The notebook that runs in the first lane."""
 
 
 def read_documents(request: protocol.Request, response: Response) -> list[dict[str, Any]]:
@@ -71,10 +69,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> xdist_scopes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of Spark and all notebooks but one as long. Run the longest first: no worker is left with one."""
+    """Mark all tests of Spark as long. Run the longest first: no worker is left with one."""
     for item in items:
-        is_other_notebook = item.path.suffix == ".ipynb" and item.path.name != FIRST_NOTEBOOK
-        if xdist_scopes.scope_of(item.nodeid) == "spark" or is_other_notebook:
+        if xdist_scopes.scope_of(item.nodeid) == "spark":
             item.add_marker("long")
     items.sort(key=_position)
 

@@ -16,16 +16,17 @@ REQUIRED = "BUILDFRAME_REQUIRE_PROGRAMS"
 def require_program(*names: str, package: str) -> str:
     """Return the path of the first of these programs that exists; `package` is the name at Debian."""
     found = next(filter(None, map(shutil.which, names)), None)
-    return found or _stop(f"there is no {names[0]}: apt-get install {package}")
+    return found or skip_or_fail(f"there is no {names[0]}: apt-get install {package}")
 
 
 def require_module(name: str, extra: str) -> None:
     """Check that the extra of this module is installed."""
     if importlib.util.find_spec(name) is None:
-        _stop(f'there is no {name}: pip install -e ".[{extra}]"')
+        skip_or_fail(f'there is no {name}: pip install -e ".[{extra}]"')
 
 
-def _stop(reason: str) -> NoReturn:
+def skip_or_fail(reason: str) -> NoReturn:
+    """Skip the test; in `.ci/run`, fail it."""
     __tracebackhide__ = True
     if os.environ.get(REQUIRED):
         pytest.fail(reason)

@@ -25,9 +25,10 @@ def wrong_refusals(
 ) -> dict[str, str]:
     """Call it with each value of (value, words); return what happened by value, unless it is this error with its words.
 
-    The words are a regular expression.
+    The words are a regular expression. There is at least one value.
     """
-    found = {}
+    found, cases = {}, list(cases)
+    assert cases, "no value is refused"
     for value, words in cases:
         try:
             happened = f"returned {call(value)!r}"

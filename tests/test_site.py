@@ -33,7 +33,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("docs", "notebooks"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)  # has the layers
-    (command,) = re.findall(r"^\$ python (-m sphinx .* docs site)$", (DOCS / "contributing.md").read_text(), re.M)
+    (command,) = re.findall(
+        r"^\$ \.venv/bin/python (-m sphinx .* docs site)$", (DOCS / "contributing.md").read_text(), re.M
+    )
     environment = worlds.environment()
     built = [sys.executable, *command.split()]
     finished = subprocess.run(built, cwd=folder, env=environment, capture_output=True, text=True)

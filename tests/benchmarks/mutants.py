@@ -1,6 +1,6 @@
 """Measure what tests protect: change one place of the library after the other, and see whether a test fails.
 
-With the tests of a commit in a folder `old` and the same `src` and other tests in `new`, on Python 3.12 or later:
+`old` and `new` are two clones with the same `src` and other `tests`. In `new`, with Python 3.12 or later:
 
     python -m tests.benchmarks.mutants list 200 > mutants.json
     python -m tests.benchmarks.mutants map old old.jsonl        # which test runs which functions
@@ -161,7 +161,8 @@ def map_tests(root: Path, output: Path) -> None:
         command += ["-k", "not spark"]
         paths = os.pathsep.join([folder, str(root / "src")])
         environment = os.environ | {"PYTHONPATH": paths, "FUNCTIONS_OF_TESTS": f"{folder}/part"}
-        subprocess.run([*command, *tests], cwd=root, env=environment, check=False)
+        status = subprocess.run([*command, *tests], cwd=root, env=environment, check=False).returncode
+        assert status in (0, 1), f"pytest ended with {status}: the map is not complete"
         output.write_text("".join(part.read_text() for part in sorted(Path(folder).glob("part*"))))
 
 
@@ -186,7 +187,7 @@ class Runner:
         return [each["id"] for each in sorted(mine, key=lambda each: each["wall"])]
 
     def run(self, mutant: Mutant) -> dict[str, Any]:
-        """Return whether a test fails, how many were selected, and the seconds of CPU."""
+        """Return whether a test fails, the exit status of pytest, how many tests were selected, and the seconds."""
         selected = self.select(mutant)
         outcome: dict[str, Any] = {**mutant._asdict(), "tests": len(selected), "killed": False, "seconds": 0.0}
         if not selected:
@@ -220,16 +221,19 @@ class Runner:
                     start_new_session=True,
                 )  # fmt: skip
                 try:
-                    outcome["killed"] = process.wait(LIMIT) != 0
+                    process.wait(LIMIT)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, 9)
                     process.wait()
-                    outcome["killed"] = True
+            outcome["status"] = process.returncode
+            outcome["killed"] = process.returncode != 0
             outcome["seconds"] = round(time.monotonic() - begin, 1)
-            failed = [
-                line for line in Path(folder, "output").read_text(errors="replace").splitlines() if "FAILED" in line
-            ]
-            outcome["by"] = failed[0][7:200] if failed else ""
+            lines = Path(folder, "output").read_text(errors="replace").splitlines()
+            failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+            assert not any("ERROR: not found" in line for line in failed), f"ids of tests change: {failed}"
+            is_import_error = process.returncode == 4
+            assert failed or is_import_error or process.returncode in (0, -9), f"{mutant}: {lines[-20:]}"
+            outcome["by"] = failed[0][:200] if failed else lines[-1][:200] if lines else ""
         return outcome
 
 
@@ -246,6 +250,7 @@ def main(command: str, *arguments: str) -> None:
             with ThreadPoolExecutor(2) as pool:
                 for outcome in pool.map(runner.run, listed):
                     print(json.dumps(outcome), flush=True)
+            print(f"{sum(os.times()[2:4]) / 3600:.2f} hours of CPU", file=sys.stderr)
         case "compare", files:
             compare(*files)
 

@@ -150,7 +150,9 @@ def test_where_too_many_bytes_wait_the_service_is_to_come_again(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("limit", "many"), [("BATCH_SIZE", 2), ("BATCH_BYTES", 2 * size(0) + 10)])
+@pytest.mark.parametrize(
+    ("limit", "many"), [("BATCH_SIZE", 2), ("BATCH_BYTES", 2 * size(0) + 10)], ids=["rows", "bytes"]
+)
 def test_not_all_that_waits_is_written_at_once(
     store: bf.Store, monkeypatch: pytest.MonkeyPatch, limit: str, many: int
 ) -> None:

@@ -20,7 +20,7 @@ import pytest
 from buildframe.report import store_reader
 from buildframe.sandbox_server import Fault
 from buildframe.workspace import Workspace
-from tests import worlds
+from tests import programs, worlds
 from tests.conftest import Scripted, says
 from tests.report.child import (
     LONGEST,
@@ -219,7 +219,7 @@ def test_a_full_disk_keeps_the_last_report(store: Path, first: Path, quickest: s
     disk.mkdir()
     script = f"mount -t tmpfs -o size=4m tmpfs {disk} && cp -a {first} {disk}/reports"
     if shutil.which("unshare") is None or subprocess.run([*mount, script], check=False, capture_output=True).returncode:
-        pytest.skip("no disk of its own can be mounted here")
+        programs.skip_or_fail("no disk can be mounted here: unshare --map-root-user --mount fails")
     look = f"diff -r --no-dereference --exclude '.lock*' {first} {disk}/reports >&2"
     again = f'{script} && "$@"; status=$?; {look} && exit $status'
     command = patched(quickest, FILL.format(disk=str(disk), free=free))

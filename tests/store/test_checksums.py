@@ -113,7 +113,9 @@ def test_a_version_whose_entry_is_lost_cannot_be_read(store: bf.Store) -> None:
 
 
 def data_files(store: bf.Store) -> list[Path]:
-    return [Path(path) for table in ("builds", "jobs", "flaky_tests") for path in store.files(table)]
+    files = [Path(path) for table in ("builds", "jobs", "flaky_tests") for path in store.files(table)]
+    assert len(files) >= 3
+    return files
 
 
 def flip(file: Path, bit: int) -> None:

@@ -162,7 +162,9 @@ def test_an_import_of_exports(s3: str, url: str, options: dict[str, str], tmp_pa
     bucket = url.removeprefix("s3://").partition("/")[0]
     with worlds.sandbox(builds=3, days=1) as small:
         small.sandbox.write_exports(tmp_path)
-    for file in tmp_path.rglob("*.gz"):
+    exported = [*tmp_path.rglob("*.gz")]
+    assert exported
+    for file in exported:
         key = f"buildkite/build-exports/{file.relative_to(tmp_path)}"
         _client(s3).put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
     store, local = Store(url, storage_options=options), Store(tmp_path / "local")

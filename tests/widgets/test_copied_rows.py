@@ -7,10 +7,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 import buildframe.widgets
 from buildframe.store.files import _FORMULA_START
+from tests.programs import require_module
 
 CELLS = Path(buildframe.widgets.__file__).with_name("table_cells.js").read_text("utf-8")
 ROW = ["=1+1", " -2", "'@a", "a\t=b", "a;+1", "web", -5, None, "＝x"]
@@ -28,8 +27,10 @@ def test_the_rule_of_copied_and_downloaded_rows_is_that_of_save() -> None:
 
 
 def test_a_copied_row_contains_no_formula() -> None:
-    driver = pytest.importorskip("playwright._impl._driver")
-    node = driver.compute_driver_executable()[0]
+    require_module("playwright", "dev")
+    from playwright._impl._driver import compute_driver_executable
+
+    node = compute_driver_executable()[0]
     page = "const document = { createElement: () => ({ getContext: () => ({}) }) };"
     call = f"console.log(formatRow({json.dumps(ROW)}, []));"
     ran = subprocess.run([node, "-e", page + CELLS + call], capture_output=True, text=True, check=True)

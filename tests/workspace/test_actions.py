@@ -131,6 +131,7 @@ LOST: dict[str, Callable[..., None]] = {
     "unreadable": says(b"<html>hello</html>"),
     "redirect": says(b"", 303, Location="/elsewhere"),
     "time-out": says(b'{"message":"too slow"}', 408),
+    "closed": says(b'{"message":"the client closed the connection"}', 499),
 }
 REFUSED = {401: bf.Unauthorized, 403: bf.Forbidden, 404: bf.NotFound, 410: bf.ServiceError, 422: bf.Invalid}
 SOME = ("create_build", "unblock_job", "delete_pipeline")

@@ -70,7 +70,9 @@ def test_the_list_is_paginated_in_the_order_of_giving(sandbox, sandbox_api):
 
 
 def test_a_team_pipeline_is_the_same_in_the_list_and_alone(sandbox, sandbox_api):
-    for has in sandbox_api(of(sandbox, "Everyone")).json():
+    listed = sandbox_api(of(sandbox, "Everyone")).json()
+    assert listed
+    for has in listed:
         assert sandbox_api(f"{of(sandbox, 'Everyone')}/{has['pipeline_id']}").json() == has
         assert has.keys() == {"pipeline_id", "access_level", "pipeline_url", "created_at"}
 
