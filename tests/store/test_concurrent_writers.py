@@ -162,11 +162,13 @@ def test_a_commit_between_two_steps_of_a_transaction_is_not_taken_for_its_own(tm
     """Before it commits rows, a transaction may undo what another one left, or add columns."""
     import deltalake
 
-    place, owner = Location.of(tmp_path, None), deltalake.DeltaTable if step == "restore" else TableAlterer
+    place = Location.of(tmp_path, None)
+    owner = deltalake.DeltaTable if step == "restore" else TableAlterer
     transactions.commit(place, PLAIN, batch([Build(1, 1, jobs=(1,))], 1))
     with dies_at(1, of="commit"):  # after that of the jobs
         transactions.commit(place, PLAIN, batch([Build(1, 2, jobs=(2,))], 2))
-    true, others = getattr(owner, step), [Build(2, 3, jobs=(3,))]
+    true = getattr(owner, step)
+    others = [Build(2, 3, jobs=(3,))]
 
     def before_another(*args: object, **kwargs: object) -> None:
         true(*args, **kwargs)

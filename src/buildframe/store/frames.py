@@ -196,9 +196,9 @@ def last_read(frame: pd.DataFrame, table: str, lists: Mapping[str, Moment]) -> p
 def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) -> pd.DataFrame:
     """Run a DuckDB query on these tables, without the rows that do not count.
 
-    DuckDB runs in a thread of its own: in the main thread it ignores Ctrl-C while it makes a table of Arrow, and turns
-    it into a RuntimeError during other statements. Waits for it are short, because Windows does not end a wait by
-    Ctrl-C.
+    DuckDB runs in a thread of its own. In the main thread it ignores Ctrl-C while it makes a table
+    of Arrow, and turns it into a RuntimeError during other statements. Waits for the thread are
+    short, because Windows does not end a wait by Ctrl-C.
     """
     with needs_extra("store.sql()", "store"):
         import duckdb
@@ -212,7 +212,8 @@ def query(tables: Mapping[str, TableVersion], sql: str, outdated: OutdatedRows) 
             return running.result()
         finally:  # also if a handler of another signal raises an error
             is_stopped.set()
-            while running is not None and not running.done():  # DuckDB ignores an interruption before it starts
+            while running is not None and not running.done():
+                # once is not enough: between two statements, DuckDB ignores an interruption
                 connection.interrupt()
                 concurrent.futures.wait([running], timeout=0.1)
 
