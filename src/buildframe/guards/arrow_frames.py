@@ -24,7 +24,9 @@ def as_pandas(value: Any, hint: Any) -> Any:
     import pyarrow as pa
 
     library = type(value).__module__.partition(".")[0]
-    if library in _OTHER or (library in _ENGINES and pd.DataFrame not in (hint, *get_args(hint))):
+    if library in _OTHER or (
+        (library in _ENGINES or isinstance(value, pa.Table)) and pd.DataFrame not in (hint, *get_args(hint))
+    ):
         return value
     try:
         return _in_utc(pa.table(value)).to_pandas(types_mapper=pandas_types().get)

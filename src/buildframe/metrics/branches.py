@@ -270,7 +270,7 @@ def recovery_time(
     6   release  0           0       NaN
     7       web  4           0   16555.0
     """
-    summarize = functools.partial(_recovery_time, check_percentiles(q, "linear"))
+    summarize = functools.partial(_recovery_time, check_percentiles(q))
     return _summarize_branches(builds, branch, pipelines, summarize)
 
 

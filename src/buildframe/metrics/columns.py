@@ -16,6 +16,9 @@ from buildframe.spec import TABLES
 
 TIMESTAMP = "datetime64[us, UTC]"
 
+TEXT = pd.StringDtype(na_value=np.nan)
+"""The dtype `str`, whatever the option `future.infer_string` makes of its name."""
+
 NAT = np.iinfo(np.int64).min
 """NaT among whole microseconds; less than every timestamp."""
 
@@ -28,7 +31,7 @@ Flags = npt.NDArray[np.bool_]
 
 _KINDS: dict[str, str] = {entry.name: entry.kind for table in TABLES.values() for entry in table}
 _KINDS |= {"step": "text", "day": "date"}  # what `with_seconds` adds
-_DTYPES = {"text": "str", "json": "str", "integer": "Int64", "flag": "boolean"}
+_DTYPES: dict[str, Any] = {"text": TEXT, "json": TEXT, "integer": "Int64", "flag": "boolean"}
 
 _SOURCES = {
     "builds": "ws.builds()",
@@ -108,18 +111,35 @@ def check_unique_ids(frame: pd.DataFrame) -> None:
 
 
 def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """Return the column with the dtype it has when fetched; custom frames may hold Python objects."""
+    """Return the column with the dtype it has when fetched, and any text as `str`."""
     kind = _KINDS.get(name)
     values = column(frame, name)
     if kind == "timestamp" or _is_of_times(values.dtype):
         return timestamps(frame, name)
+    values = _as_plain_text(values)
     dtype = _DTYPES.get(kind or "")
     if dtype is None or values.dtype == dtype:
         return values
     try:
-        return values.astype(dtype)  # type: ignore[call-overload,no-any-return]
+        return values.astype(dtype)
     except (TypeError, ValueError):
         raise BadInput(f"The column {name!r} holds {values.dtype}, not {dtype}. Convert it first.") from None
+
+
+def _as_plain_text(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Return categories as their values, and texts in any form as `str`; other values as they are."""
+    dtype = values.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        plain = values.astype(object) if dtype.categories.dtype != TEXT else values.astype(TEXT)
+        return _as_plain_text(plain.infer_objects())
+    if dtype == TEXT:
+        return values
+    is_text = isinstance(dtype, pd.StringDtype) or (
+        isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype)
+    )
+    if is_text or (pd.api.types.is_object_dtype(dtype) and pd.api.types.infer_dtype(values, skipna=True) == "string"):
+        return values.astype(TEXT)
+    return values
 
 
 def encoded_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -164,6 +184,14 @@ def microseconds(times: pd.Series[Any]) -> Integers:
 def timestamp_micros(table: pd.DataFrame, name: str) -> Integers:
     """Return the timestamps of a column as whole microseconds since 1970, `NAT` if missing."""
     return microseconds(timestamps(table, name))
+
+
+def first_and_last(times: Integers) -> tuple[int, int]:
+    """Return the first and the last of the known times, `NAT` if there is none."""
+    first, last = (times.min(), times.max()) if len(times) else (NAT, NAT)
+    if first == NAT != last:
+        first = times[times != NAT].min()
+    return int(first), int(last)
 
 
 def seconds_between(begin: Integers, end: Integers) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -18,22 +18,44 @@ from buildframe.metrics.clustering import Spread, effective_sizes, measure_ratio
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.confidence import share_interval
 from buildframe.metrics.discoveries import are_notable
-from buildframe.metrics.durations import RowMetric, wall_time
+from buildframe.metrics.durations import RowMetric, span_of, wall_time
 from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.rows import GROUP, Frame, RankedRows
+from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows, GroupSums, RankedFunction, RankedRows, SplitBy
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.percentiles import (
     CONFIDENCE,
     COUNTS,
-    MeasuredGroups,
     check_percentiles,
-    count_rows,
-    map_ranked,
     percentile_label,
 )
 from buildframe.metrics.rates import shares, wilson
-from buildframe.metrics.validation import check_order, check_states
+from buildframe.metrics.validation import check_finite, check_order, check_states
+
+
+class MeasuredGroups(NamedTuple):
+    """Measured rows of groups, their counts, what was measured, and by what they are split."""
+
+    rows: GroupedRows
+    counts: GroupSums
+    of: RowMetric | str
+    at: SplitBy
+
+
+def count_rows(rows: GroupedRows, of: RowMetric | str, at: SplitBy) -> GroupSums:
+    """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
+    if span_of(of) is None:
+        check_finite(rows)
+    counts = rows.engine.count_values(rows, span_of(of) if "censored" in rows.frame.columns else None, at)
+    unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
+    return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
+
+
+def map_ranked(groups: MeasuredGroups, of: RankedFunction) -> Floats:
+    """Apply `of` to the ranked rows."""
+    span = span_of(groups.of) if groups.counts.sums["n_censored"].sum() else None
+    return groups.rows.engine.map_ranked(groups.rows, groups.counts, of, span, groups.at)
+
 
 _SPREAD = ["rows", "days", "ratio"]
 _JEFFREYS = 0.5
@@ -155,7 +177,7 @@ def percentile_change(
         n  n_before  p50_change_s  p50_change_low_s  p50_change_high_s
     0  75        83          22.0            -147.0              230.0
     """
-    q = check_percentiles(q, "linear")
+    q = check_percentiles(q)
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
     sides = [_Side.of(frame, of, by, q, at, tz) for frame in (after, before)]
     check_order(before, after, at, allow_reversed=allow_reversed)
@@ -513,7 +535,7 @@ def _locate(q: Sequence[float], rows: RankedRows, _: Integers) -> Floats:
     if none was censored.
     """
     sample = Sample(rows)
-    value, at_least, ranks, splits = sample.locate(q, "linear", q)
+    value, at_least, ranks, splits = sample.locate(q, q)
     assert splits is not None
     n, hits, variance = sample.split_hits(ranks, splits)
     share, greenwood = sample.curves.at_ranks(ranks)

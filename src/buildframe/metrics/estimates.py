@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from buildframe.metrics.columns import Flags, Floats, Integers
 from buildframe.metrics.confidence import design_effect, share_interval, size_for_interval
-from buildframe.metrics.engines.rows import PLACE, ROWS, SECOND, SPAN, RankedRows, Splits
 from buildframe.metrics.kaplan_meier import Curves, Leaving
-
-Method = Literal[
-    "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf", "hazen", "weibull",
-    "linear", "median_unbiased", "normal_unbiased", "lower", "higher", "midpoint", "nearest",
-]  # fmt: skip
-"""Ways of `numpy.quantile` to interpolate between rows."""
+from buildframe.metrics.ranked_groups import PLACE, ROWS, SECOND, SPAN, RankedGroups, SpanCounts
 
 _ROUNDING = 1e-12
 
@@ -42,7 +36,7 @@ class Located(NamedTuple):
     value: Floats
     at_least: Floats
     ranks: Integers
-    splits: Splits | None
+    splits: SpanCounts | None
 
 
 class SplitHits(NamedTuple):
@@ -56,7 +50,7 @@ class SplitHits(NamedTuple):
 class Sample:
     """Ranked rows of groups, with the curves of how long they last."""
 
-    def __init__(self, rows: RankedRows) -> None:
+    def __init__(self, rows: RankedGroups) -> None:
         self.rows, self.n = rows, rows.n
         leaving = rows.leaving
         place, second, left = (leaving[name].to_numpy(np.int64) for name in (PLACE, SECOND, ROWS))
@@ -65,10 +59,10 @@ class Sample:
         n_censored = np.bincount(place, left, len(self.n)).astype(np.int64)
         self.is_censored, self.total = n_censored > 0, self.n + n_censored
 
-    def estimate(self, q: Sequence[float], method: Method, confidence: float) -> Estimates:
+    def estimate(self, q: Sequence[float], confidence: float) -> Estimates:
         """Estimate percentiles with intervals."""
         shares = list(dict.fromkeys([*q, 0.5]))  # the median's effective size decides on intervals
-        value, at_least, ranks, splits = self.locate(q, method, shares)
+        value, at_least, ranks, splits = self.locate(q, shares)
         if splits is None:
             unknown = np.full(value.shape, np.nan)
             return Estimates(value, unknown, unknown, at_least, unknown)
@@ -78,11 +72,11 @@ class Sample:
         shown = np.where(np.isnan(ends[0]), np.nan, np.minimum(n_effective[:, : len(q)], self.n[:, None]))
         return Estimates(value, *ends, at_least, shown)
 
-    def locate(self, q: Sequence[float], method: Method, shares: Sequence[float]) -> Located:
+    def locate(self, q: Sequence[float], shares: Sequence[float]) -> Located:
         """Find percentiles, and split the rows up to these shares, of which the first are `q`."""
         ranks = self.curves.first_ranks(np.tile(1 - np.array(shares), (len(self.n), 1)))
         own = ranks[:, : len(q)]
-        below, above, between = self._find_neighbors(own, q, method)
+        below, above, between = self._find_neighbors(own, q)
         enough = has_enough_rows(self.total, q)
         is_known = enough & (own > 0)
         ended, seen = self._find_bounds(np.where(enough & ~is_known, np.ceil(self.total[:, None] * q - _ROUNDING), 0))
@@ -114,15 +108,15 @@ class Sample:
             ended[:, i] = np.where(is_seen, 0, rank - np.bincount(place, left * is_passed, len(self.n)))
         return ended, seen
 
-    def _find_neighbors(self, ranks: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Integers, Floats]:
+    def _find_neighbors(self, ranks: Integers, q: Sequence[float]) -> tuple[Integers, Integers, Floats]:
         """Return the ranks between which percentiles lie, and the share of the way; one rank in censored groups."""
-        neighbors, between = find_neighbors(self.n, q, method)
+        neighbors, between = _find_neighbors(self.n, q)
         below, above = np.split(neighbors, 2, axis=1)
         own = self.is_censored[:, None]
         return np.where(own, ranks, below), np.where(own, ranks, above), np.where(own, 0.0, between)
 
     def _effective_sizes(
-        self, ranks: Integers, splits: Splits, shares: Sequence[float], confidence: float
+        self, ranks: Integers, splits: SpanCounts, shares: Sequence[float], confidence: float
     ) -> tuple[Floats, Floats]:
         """Return the effective number of rows for each share, and that for its interval."""
         effect, n = self.design_effects(ranks, splits)
@@ -132,12 +126,12 @@ class Sample:
             n_effective = np.minimum(spread / (share**2 * greenwood * effect), n.sum(-1)[:, None])
         return n_effective, size_for_interval(n_effective, n[:, None], confidence)
 
-    def design_effects(self, ranks: Integers, splits: Splits) -> tuple[Floats, Integers]:
+    def design_effects(self, ranks: Integers, splits: SpanCounts) -> tuple[Floats, Integers]:
         """Return how many times the variance of the share up to each rank is that of independent rows, and the rows."""
         n, hits, variance = self.split_hits(ranks, splits)
         return design_effect(n[:, None], hits, variance), n
 
-    def split_hits(self, ranks: Integers, splits: Splits) -> SplitHits:
+    def split_hits(self, ranks: Integers, splits: SpanCounts) -> SplitHits:
         """Count the rows up to each rank, with a censored row that left before as the share that ends between."""
         n, hits = splits.ended.copy(), splits.hits.astype(np.float64)
         n_hits, n_ended = splits.hits.sum(-1), splits.ended.sum(-1)
@@ -191,14 +185,9 @@ class Sample:
         return self.curves.first_ranks(1 - np.nan_to_num(share))
 
 
-def find_neighbors(n: Integers, q: Sequence[float], method: Method) -> tuple[Integers, Floats]:
+def _find_neighbors(n: Integers, q: Sequence[float]) -> tuple[Integers, Floats]:
     """Return the ranks below and above each percentile, and the fraction of the way between them."""
-    if method == "linear":  # computed directly: numpy would take as long as for all rows
-        ranks = np.where(n[:, None] > 0, 1 + (n[:, None] - 1) * np.asarray(q), 0.0)
-    else:
-        sizes, places = np.unique(n, return_inverse=True)
-        each = [np.quantile(np.arange(1, size + 1), q, method=method) if size else np.zeros(len(q)) for size in sizes]
-        ranks = np.array(each, np.float64).reshape(len(sizes), len(q))[places]
+    ranks = np.where(n[:, None] > 0, 1 + (n[:, None] - 1) * np.asarray(q), 0.0)
     below = np.floor(ranks)
     return np.concatenate([below, np.ceil(ranks)], axis=1).astype(np.int64), ranks - below
 

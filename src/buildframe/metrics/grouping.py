@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import check_aligned, typed_column
+from buildframe.metrics.columns import TEXT, check_aligned, typed_column
 from buildframe.terminal import show
 
 Key = str | Callable[[pd.DataFrame], "pd.Series[Any]"]
@@ -27,9 +27,13 @@ class Groups(NamedTuple):
 
 def find_groups(frame: pd.DataFrame, by: By) -> Groups:
     """Return the groups in order of their keys, null keys last; an empty frame has none."""
-    keys = _compute_keys(frame, by)
+    return number_groups(compute_keys(frame, by))
+
+
+def number_groups(keys: pd.DataFrame) -> Groups:
+    """Return the groups of rows with equal keys, which are the columns; categories have to be in order."""
     if keys.columns.empty:
-        return Groups(np.zeros(len(frame), np.intp), pd.DataFrame(index=range(min(len(frame), 1))))
+        return Groups(np.zeros(len(keys), np.intp), pd.DataFrame(index=range(min(len(keys), 1))))
     first, *others = (_rank_values(keys[name]) for name in keys)
     codes, many = first
     for own, more in others:
@@ -40,7 +44,9 @@ def find_groups(frame: pd.DataFrame, by: By) -> Groups:
         codes, _ = compact_codes(codes, many)
     first_rows = np.empty(codes.max(initial=-1) + 1, np.intp)
     first_rows[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
-    return Groups(codes, keys.iloc[first_rows].reset_index(drop=True))
+    of_groups = keys.iloc[first_rows].reset_index(drop=True)
+    encoded = [name for name, dtype in of_groups.dtypes.items() if isinstance(dtype, pd.CategoricalDtype)]
+    return Groups(codes, of_groups.astype(dict.fromkeys(encoded, TEXT)) if encoded else of_groups)
 
 
 def _rank_values(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
@@ -84,11 +90,18 @@ def check_distinct_names(names: Sequence[str]) -> None:
         raise BadInput(f"by= has two keys of the same name: {list(names)}. Rename one of them.")
 
 
-def _compute_keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
-    series = [compute_key(frame, key) for key in as_key_list(by)]
-    names = [str(one.name) for one in series]
+def compute_keys(frame: pd.DataFrame, by: By) -> pd.DataFrame:
+    """Return a column for each key; raise BadInput if two have one name."""
+    columns = [compute_key(frame, key) for key in as_key_list(by)]
+    names = [str(values.name) for values in columns]
     check_distinct_names(names)
-    return pd.DataFrame({name: one.array for name, one in zip(names, series, strict=True)})
+    keys = {name: values.array for name, values in zip(names, columns, strict=True)}
+    return pd.DataFrame(keys, index=pd.RangeIndex(len(frame)), copy=False)
+
+
+def key_name(key: Key) -> str:
+    """Return the name of a key, which is that of its column in a result."""
+    return key if isinstance(key, str) else getattr(key, "__name__", "group")
 
 
 def compute_key(frame: pd.DataFrame, key: Key) -> pd.Series[Any]:

@@ -108,7 +108,14 @@ def end_times(jobs: pd.DataFrame) -> pd.Series[pd.Timestamp]:
 
 
 def _examine(jobs: pd.DataFrame, names: Collection[str], rows: Any) -> pd.DataFrame:
+    """Return whether these jobs without `finished_at` are over, when they ended, and until when they were seen."""
     chosen = jobs[[*names]].take(rows)
-    typed = pd.DataFrame({name: typed_column(chosen, name).array for name in names})
-    expressions = {"over": is_over(names), "ended": ended_at(names), "seen": seen_until(names)}
-    return nw.from_native(typed, eager_only=True).select(**expressions).to_pandas()
+    table = pd.DataFrame({name: typed_column(chosen, name).array for name in names})
+    unknown = pd.Series(pd.NaT, table.index, dtype=TIMESTAMP)
+    expired, build_ended, fetched = (
+        table.get(name, unknown) for name in ("expired_at", "build_finished_at", "fetched_at")
+    )
+    over = table["state"].isin(OVER_STATES) if "state" in table else pd.Series(False, table.index)
+    over |= expired.notna() & ~(expired > fetched)  # a later time says when the job is going to expire
+    ended = expired.fillna(build_ended).where(over)
+    return pd.DataFrame({"over": over, "ended": ended, "seen": ended.fillna(fetched.mask(over))})

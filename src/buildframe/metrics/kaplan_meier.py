@@ -1,6 +1,6 @@
 """Estimate how long rows last if some were not seen to end: Kaplan and Meier's curve, from counts and ranks.
 
-A censored row counts as seen until the end of its last second, so that engines can count by second.
+A censored row counts as seen until the end of its last second.
 """
 
 from __future__ import annotations

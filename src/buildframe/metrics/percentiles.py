@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import Floats, Integers
+from buildframe.metrics.columns import first_and_last
 from buildframe.metrics.durations import RowMetric, queue_time, span_of, wall_time
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, RankedFunction, RankedRows, SplitBy
-from buildframe.metrics.estimates import Estimates, Method, Sample
+from buildframe.metrics.estimates import Estimates, Sample
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.time_buckets import Buckets, fill_empty_buckets, fill_places
-from buildframe.metrics.validation import check_finite
+from buildframe.metrics.input_frames import Frame, RowGroups, column_names
+from buildframe.metrics.measured_rows import limits_in_spark, measure_rows
+from buildframe.metrics.ranked_groups import RankedGroups
+from buildframe.metrics.time_buckets import Buckets
 from buildframe.terminal import show
 
 CONFIDENCE = 0.95
@@ -32,7 +31,6 @@ def percentiles(
     of: RowMetric | str = queue_time,
     by: By = None,
     q: float | Sequence[float] = (0.5, 0.95),
-    method: Method = "linear",
 ) -> pd.DataFrame:
     """
     Compute percentiles of a duration per group, with confidence intervals.
@@ -54,8 +52,6 @@ def percentiles(
         pandas read the column that `metrics.with_seconds` adds for a function. By default all rows form one group.
     q : float or sequence of float, default (0.5, 0.95)
         Percentiles as fractions in (0, 1).
-    method : str, default "linear"
-        Interpolation between rows, as in `numpy.quantile` [1]_. Groups with censored rows do not interpolate.
 
     Returns
     -------
@@ -84,8 +80,8 @@ def percentiles(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of` is not a duration or holds infinite values, `q` lies
-        outside (0, 1), or `method` is unknown.
+        If a column is missing, a timestamp has no time zone, `of` is not a duration or holds infinite values, or `q`
+        lies outside (0, 1).
 
     See Also
     --------
@@ -99,7 +95,7 @@ def percentiles(
     For `queue_time` only script jobs are in a group: trigger, wait and block jobs wait for no agent.
 
     *Censored rows.* As soon as one row of a group is censored, the group's percentiles come from the curve of Kaplan
-    and Meier [2]_. Without censored rows p95 would be that of the rows that ended, which is too low: jobs that have
+    and Meier [1]_. Without censored rows p95 would be that of the rows that ended, which is too low: jobs that have
     waited for two hours are not in it. The curve counts the censored rows by second. It assumes that they would have
     lasted as long as others that lasted as long. Jobs that people cancel because they wait too long do not. The lower
     bound `p95_at_least_s` assumes nothing: it is the percentile if each censored row had ended when it was last seen,
@@ -108,7 +104,7 @@ def percentiles(
     *Intervals.* The time from the first to the last row of a group is split into eight equal spans. How much the share
     of rows up to the percentile varies between spans shows how many independent rows the group is worth:
     `n_effective`. With as many rows, corrected for the few spans by Student's t, the interval of the share is that of
-    Clopper and Pearson. The durations at its ends are the interval of the percentile [3]_, [4]_. There is none if rows
+    Clopper and Pearson. The durations at its ends are the interval of the percentile [2]_, [3]_. There is none if rows
     lie in fewer than five spans, if less than one effective row lies beyond the percentile, or if an end lies outside
     the rows.
 
@@ -119,10 +115,9 @@ def percentiles(
 
     References
     ----------
-    .. [1] Hyndman, R. J., and Fan, Y. (1996). The American Statistician 50, 361-365.
-    .. [2] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
-    .. [3] Woodruff, R. S. (1952). Journal of the American Statistical Association 47, 635-646.
-    .. [4] Francisco, C. A., and Fuller, W. A. (1991). Annals of Statistics 19, 454-469.
+    .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53, 457-481.
+    .. [2] Woodruff, R. S. (1952). Journal of the American Statistical Association 47, 635-646.
+    .. [3] Francisco, C. A., and Fuller, W. A. (1991). Annals of Statistics 19, 454-469.
 
     Examples
     --------
@@ -144,10 +139,16 @@ def percentiles(
     6   release   3      NaN
     7       web  39   1339.0
     """
-    q = check_percentiles(q, method)
-    groups = measure_groups(frame, of, by)
-    summary = pd.concat([groups.counts.sums, percentile_columns(groups, q, method)], axis=1)
-    return explain_missing_intervals(join_keys(groups.counts.keys, summary), groups)
+    q = check_percentiles(q)
+    by = spark_keys(frame, by)
+    return summarize_groups(frame, functools.partial(_percentiles, of, by, q), by)
+
+
+def _percentiles(of: RowMetric | str, by: By, q: Sequence[float], frame: Frame) -> pd.DataFrame:
+    at = find_time_column(frame, of)
+    rows = measure_rows(frame, of, by, [] if at is None else [at])
+    summary = pd.concat([count_rows(rows), percentile_columns(RankedGroups(rows, at), q)], axis=1)
+    return explain_missing_intervals(join_keys(rows.keys, summary), of, at)
 
 
 @checked_names
@@ -241,45 +242,42 @@ def trend(
     2   docker 2026-10-26 00:00:00+00:00   151   100.5
     3    macos 2026-10-26 00:00:00+00:00   161  8746.5
     """
-    q = check_percentiles(q, "linear")
+    q = check_percentiles(q)
     if not isinstance(at, str):
         raise BadInput(f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'.")
-    rows = engine_of(frame).measure(frame, of, by, needs=(at, "fetched_at"))
-    buckets = Buckets.of(rows, [at], freq, tz)
-    if by is None:
-        bucketed = buckets.group_by_bucket(rows, at)
-        counts = fill_empty_buckets(count_rows(bucketed, of, at), len(buckets))
-        groups = MeasuredGroups(bucketed, counts, of, at)
-        return buckets.with_starts(pd.concat([counts.sums, percentile_columns(groups, q)], axis=1))
-    split = buckets.split_groups(rows, at)
-    counts = count_rows(split, of, at)
-    place, keys = buckets.place_groups(counts.keys, rows.names)
-    present = pd.concat([counts.sums, percentile_columns(MeasuredGroups(split, counts, of, at), q)], axis=1)
-    return buckets.with_starts(fill_places(present, place, len(keys) * len(buckets), COUNTS), keys)
+    by = spark_keys(frame, by)
+    limits = limits_in_spark(frame, of, [at, "fetched_at"])
+    return summarize_groups(frame, functools.partial(_trend, of, by, q, freq, tz, at, limits), by)
 
 
-class MeasuredGroups(NamedTuple):
-    """Measured rows of groups, their counts, what was measured, and by what they are split: times, if they have any."""
+def _trend(
+    of: RowMetric | str,
+    by: By,
+    q: Sequence[float],
+    freq: str,
+    tz: str,
+    at: str,
+    limits: Sequence[tuple[int, int]] | None,
+    frame: Frame,
+) -> pd.DataFrame:
+    rows = measure_rows(frame, of, by, [*dict.fromkeys([at, "fetched_at"])])
+    times, fetched = limits or [first_and_last(rows.columns[name].to_numpy()) for name in (at, "fetched_at")]
+    buckets = Buckets.between([times], freq, tz, fetched[1])
+    split, keys = buckets.split(rows, at)
+    summary = pd.concat([count_rows(split), percentile_columns(RankedGroups(split, at), q)], axis=1)
+    return buckets.with_starts(summary, keys)
 
-    rows: GroupedRows
-    counts: GroupSums
-    of: RowMetric | str
-    at: SplitBy
+
+def find_time_column(frame: Frame, of: RowMetric | str) -> str | None:
+    """Return the column that dates the rows of a duration: its start, or else their creation."""
+    available = column_names(frame)
+    return next((name for name in _time_columns(of) if name in available), None)
 
 
-def measure_groups(frame: Frame, of: RowMetric | str, by: By) -> MeasuredGroups:
-    """Measure and count the rows of a frame."""
-    engine = engine_of(frame)
-    available = engine.column_names(frame)
-    at = next((name for name in _time_columns(of) if name in available), None)
-    rows = engine.measure(frame, of, by, needs=() if at is None else (at,))
-    return MeasuredGroups(rows, count_rows(rows, of, at), of, at)
-
-
-def explain_missing_intervals(result: pd.DataFrame, groups: MeasuredGroups) -> pd.DataFrame:
-    """Say in `attrs` which column is missing if there can be no intervals."""
-    if groups.at is None:
-        columns = " or ".join(map(repr, _time_columns(groups.of)))
+def explain_missing_intervals(result: pd.DataFrame, of: RowMetric | str, at: str | None) -> pd.DataFrame:
+    """Return a result that says why it has no intervals if there is no column of times."""
+    if at is None:
+        columns = " or ".join(map(repr, _time_columns(of)))
         result.attrs["why_no_intervals"] = f"The frame has no column {columns} with the time of each row."
     return result
 
@@ -290,32 +288,26 @@ def _time_columns(of: RowMetric | str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["created_at"] if span is None else [span.start, "created_at"]))
 
 
-def count_rows(rows: GroupedRows, of: RowMetric | str, at: SplitBy) -> GroupSums:
+def count_rows(rows: RowGroups) -> pd.DataFrame:
     """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
-    if span_of(of) is None:  # timestamps have no infinite difference
-        check_finite(rows)
-    counts = rows.engine.count_values(rows, span_of(of) if "censored" in rows.frame.columns else None, at)
-    unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
-    return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
+    value, n_groups = rows.columns["value"].to_numpy(np.float64), len(rows.keys)
+    counts = {
+        "n": np.bincount(rows.codes[~np.isnan(value)], minlength=n_groups),
+        "n_censored": pd.array([pd.NA] * n_groups, "Int64"),
+        "n_negative": np.bincount(rows.codes[value < 0], minlength=n_groups),
+    }
+    if "censored" in rows.columns:
+        counts["n_censored"] = np.bincount(rows.codes[rows.columns["censored"].to_numpy(bool)], minlength=n_groups)
+    return pd.DataFrame(counts, dtype="Int64")
 
 
-def percentile_columns(groups: MeasuredGroups, q: Sequence[float], method: Method = "linear") -> pd.DataFrame:
-    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group, in the order of their counts."""
-    estimates = map_ranked(groups, functools.partial(_estimate, q, method))
+def percentile_columns(rows: RankedGroups, q: Sequence[float]) -> pd.DataFrame:
+    """Compute the columns `p50_s`, `p50_low_s`, `p50_high_s`, ... per group."""
+    estimates = np.concatenate(Sample(rows).estimate(q, CONFIDENCE), axis=1)
     ends = ("", *Estimates._fields[1:])
     columns = [percentile_label(p, end) for end in ends for p in q]
     by_percentile = [percentile_label(p, end) for p in q for end in ends]
-    return pd.DataFrame(estimates, columns=columns, index=groups.counts.sums.index)[by_percentile]
-
-
-def map_ranked(groups: MeasuredGroups, of: RankedFunction) -> Floats:
-    """Apply `of` to the ranked rows, as `Engine.map_ranked` does; without censored rows these are not searched for."""
-    span = span_of(groups.of) if groups.counts.sums["n_censored"].sum() else None
-    return groups.rows.engine.map_ranked(groups.rows, groups.counts, of, span, groups.at)
-
-
-def _estimate(q: Sequence[float], method: Method, rows: RankedRows, _: Integers) -> Floats:
-    return np.concatenate(Sample(rows).estimate(q, method, CONFIDENCE), axis=1)
+    return pd.DataFrame(estimates, columns=columns)[by_percentile]
 
 
 def percentile_label(p: float, end: str = "") -> str:
@@ -324,8 +316,8 @@ def percentile_label(p: float, end: str = "") -> str:
     return f"p{100 * p:.10g}{'_' + end if end else ''}{unit}"
 
 
-def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float, ...]:
-    """Return the percentiles as fractions; raise BadInput for an invalid percentile or method."""
+def check_percentiles(q: float | Sequence[float]) -> tuple[float, ...]:
+    """Return the percentiles as fractions; raise BadInput for an invalid percentile."""
     try:
         shares = tuple(map(float, q)) if isinstance(q, Iterable) else (float(q),)
     except (TypeError, ValueError):
@@ -334,6 +326,4 @@ def check_percentiles(q: float | Sequence[float], method: Method) -> tuple[float
         raise BadInput(f"q={outside[0]!r} lies outside (0, 1). Use a fraction such as 0.95.")
     if len({percentile_label(p) for p in shares}) < max(1, len(shares)):
         raise BadInput(f"q={show(q)} is empty or repeats a fraction. Pass at least one, and each once.")
-    if not isinstance(method, str) or method not in get_args(Method):
-        raise BadInput(f"method={show(method)} is not a method. Use one of {', '.join(get_args(Method))}.")
     return shares

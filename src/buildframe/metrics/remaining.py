@@ -87,7 +87,7 @@ def remaining_time(builds: Frame, by: By = "pipeline", q: float | Sequence[float
       pipeline  elapsed_s   n  p50_s  p90_s
     0      api      600.0  27  561.0  818.0
     """
-    q = check_percentiles(q, "linear")
+    q = check_percentiles(q)
     check_states(builds, "state")
     engine = engine_of(builds)
     check_are_builds(engine.column_names(builds), "remaining_time")

@@ -1,4 +1,4 @@
-"""Summarize how long rows last as curves, with rows that were not seen to end. Knows no engine."""
+"""Summarize how long rows last as curves, with rows that were not seen to end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers
 from buildframe.metrics.confidence import survival_interval
 from buildframe.metrics.durations import RowMetric, queue_time
-from buildframe.metrics.engines.rows import PLACE, ROWS, SECOND, Frame, RankedRows
 from buildframe.metrics.estimates import Sample
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.percentiles import CONFIDENCE, explain_missing_intervals, map_ranked, measure_groups
+from buildframe.metrics.input_frames import Frame
+from buildframe.metrics.measured_rows import measure_rows
+from buildframe.metrics.percentiles import CONFIDENCE, explain_missing_intervals, find_time_column
+from buildframe.metrics.ranked_groups import PLACE, ROWS, SECOND, RankedGroups
 from buildframe.terminal import show
 
 _LEVELS = (0.95, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05)
@@ -104,15 +107,21 @@ def survival(frame: Frame, of: RowMetric | str = queue_time, by: By = None, poin
     """
     if not isinstance(points, int) or isinstance(points, bool) or points < 2:
         raise BadInput(f"points={show(points)} is not a whole number of at least 2. Use one such as 200.")
-    groups = measure_groups(frame, of, by)
-    curves = map_ranked(groups, functools.partial(_draw_curves, points)).reshape(-1, points, len(_COLUMNS))
+    by = spark_keys(frame, by)
+    return summarize_groups(frame, functools.partial(_survival, of, by, points), by)
+
+
+def _survival(of: RowMetric | str, by: By, points: int, frame: Frame) -> pd.DataFrame:
+    at = find_time_column(frame, of)
+    rows = measure_rows(frame, of, by, [] if at is None else [at])
+    curves = _draw_curves(points, RankedGroups(rows, at)).reshape(-1, points, len(_COLUMNS))
     place, point = np.nonzero(~np.isnan(curves[..., 0]))
     columns = pd.DataFrame(curves[place, point], columns=list(_COLUMNS)).astype(dict.fromkeys(_COUNTS, "Int64"))
-    keys = groups.counts.keys.take(place).reset_index(drop=True)
-    return explain_missing_intervals(join_keys(keys, columns), groups)
+    keys = rows.keys.take(place).reset_index(drop=True)
+    return explain_missing_intervals(join_keys(keys, columns), of, at)
 
 
-def _draw_curves(points: int, rows: RankedRows, _: Integers) -> Floats:
+def _draw_curves(points: int, rows: RankedGroups) -> Floats:
     """Return the columns of each point of each group, one after the other; NaN after the last point of a group."""
     seconds = _choose_seconds(rows, points)
     n_groups = len(rows.n)
@@ -132,7 +141,7 @@ def _draw_curves(points: int, rows: RankedRows, _: Integers) -> Floats:
     return curves.reshape(n_groups, points * len(_COLUMNS))
 
 
-def _choose_seconds(rows: RankedRows, points: int) -> Floats:
+def _choose_seconds(rows: RankedGroups, points: int) -> Floats:
     """Return the seconds after rows at equal ranks, and those by which censored rows left (groups x points)."""
     ranks = np.ceil(np.arange(1, points + 1) / points * rows.n[:, None]).astype(np.int64)
     ended, seconds = rows.seconds_at(ranks), np.full((len(rows.n), points), np.nan)
@@ -151,7 +160,7 @@ def _thin(ordered: Floats, most: int) -> Floats:
     return ordered if len(ordered) <= most else ordered[np.linspace(-1, len(ordered) - 1, most + 1)[1:].astype(int)]
 
 
-def _count_left(rows: RankedRows, place: Integers, second: Integers) -> Integers:
+def _count_left(rows: RankedGroups, place: Integers, second: Integers) -> Integers:
     """Count the censored rows that have left each group by a second."""
     own_place, own_second, left = (rows.leaving[name].to_numpy(np.int64) for name in (PLACE, SECOND, ROWS))
     shift = min(own_second.min(initial=0), second.min(initial=0))

@@ -13,9 +13,10 @@ from pandas.tseries.frequencies import to_offset
 from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Tick, Week, YearBegin
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import TIMESTAMP, Integers
+from buildframe.metrics.columns import NAT, TIMESTAMP, Integers
 from buildframe.metrics.engines.rows import GROUP, PLACE, GroupedRows, GroupSums
 from buildframe.metrics.grouping import By, find_groups, join_keys
+from buildframe.metrics.input_frames import RowGroups
 from buildframe.spec import Moment, When, when
 from buildframe.terminal import show
 
@@ -28,7 +29,7 @@ class Buckets:
     """`edges`: starts of buckets and the end of the last, in the zone; `fetched`: when the rows were last fetched."""
 
     edges: pd.DatetimeIndex
-    fetched: pd.Timestamp
+    fetched: Any
 
     @classmethod
     def of(cls, rows: GroupedRows, at: Sequence[str], freq: str, tz: str, fetched: str = "fetched_at") -> Self:
@@ -39,8 +40,45 @@ class Buckets:
         known: pd.Series[Any] = pd.Series(times, dtype=TIMESTAMP)
         return cls(_edges(known, offset, tz), latest)
 
+    @classmethod
+    def between(cls, limits: Sequence[tuple[int, int]], freq: str, tz: str, fetched: int = NAT) -> Self:
+        """Return the buckets that hold these first and last times (microseconds); none without times."""
+        offset = _parse_frequency(freq)
+        times = np.array([time for ends in limits for time in ends if time != NAT], np.int64)
+        known: pd.Series[Any] = pd.Series(pd.DatetimeIndex(times.view("M8[us]"), tz="UTC"), dtype=TIMESTAMP)
+        return cls(_edges(known, offset, tz), pd.NaT if fetched == NAT else pd.Timestamp(fetched, unit="us", tz="UTC"))
+
     def __len__(self) -> int:
         return max(len(self.edges) - 1, 0)
+
+    def numbers_of(self, times: Integers) -> Integers:
+        """Return the number of each time's bucket, or the number of buckets if it has none.
+
+        Times are microseconds. A division takes a third of the time of a search, but needs buckets
+        of equal length.
+        """
+        edges, n_buckets = self._edges(), len(self)
+        if not n_buckets:
+            return np.zeros(len(times), np.int64)
+        widths = np.diff(edges)
+        if np.any(widths != widths[0]):
+            numbers = np.searchsorted(edges, times, side="right") - 1
+        else:
+            numbers = times - edges[0]  # the only new array: memory takes longer than sums
+            numbers //= widths[0]
+        unsigned = numbers.view(np.uint64)  # times before the first bucket are large numbers
+        np.minimum(unsigned, np.uint64(n_buckets), out=unsigned)
+        return numbers
+
+    def split(self, rows: RowGroups, at: str) -> tuple[RowGroups, pd.DataFrame]:
+        """Return rows in groups for all buckets of each group, and the keys of the groups.
+
+        Rows without this time, and groups that have no others, are left out.
+        """
+        bucket = self.numbers_of(rows.columns[at].to_numpy(np.int64))
+        timed = rows.filter(bucket < len(self))
+        codes = timed.codes * len(self) + bucket[bucket < len(self)]
+        return RowGroups(timed.columns, codes, pd.DataFrame(index=range(len(timed.keys) * len(self)))), timed.keys
 
     def divide(self, parts: int) -> Self:
         """Return so many equal buckets for each, or fewer if they would not be of whole microseconds."""

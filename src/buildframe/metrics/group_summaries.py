@@ -1,0 +1,152 @@
+"""Run a summary of a pandas frame in the workers of PySpark, group by group.
+
+A summary runs once on all rows of any other frame. Knows groups and the columns that a summary
+reads; does not know what it computes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from buildframe.errors import BadInput
+from buildframe.metrics import spark_frames
+from buildframe.metrics.columns import require_columns
+from buildframe.metrics.grouping import By, Key, as_key_list, key_name
+from buildframe.metrics.input_frames import Frame, column_names, is_spark, recorded_columns
+
+FrameSummary = Callable[[Frame], pd.DataFrame]
+"""A function of a frame that is not of PySpark; for no rows it returns the same columns and no rows."""
+
+MAX_GROUP_ROWS = 50_000_000
+"""Rows of a group that one worker takes: some 2 to 4 GB of the columns that a summary reads."""
+
+_ATTRS = "attrs of the group"
+
+
+def spark_keys(frame: Frame, by: By) -> By:
+    """Return the keys; for a frame of PySpark the names of columns, because only pandas computes keys."""
+    if not is_spark(frame):
+        return by
+    names = [key_name(key) for key in as_key_list(by)]
+    require_columns(column_names(frame), names)
+    spark_frames.check_names(names)
+    return list(names)
+
+
+def summarize_groups(
+    frame: Frame,
+    of: FrameSummary,
+    together: By = None,
+    combine: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
+) -> pd.DataFrame:
+    """Apply a summary to all rows, or in PySpark to each group of rows with equal keys `together`.
+
+    The results of groups are concatenated, and sorted by those keys that are columns of the result,
+    or `combine` puts them together. Numbers in their `attrs` are summed.
+    """
+    if not is_spark(frame):
+        return of(frame)
+    names = [key_name(key) for key in as_key_list(together)]
+    empty, columns = _try_out(frame, of)
+    _check_sizes(frame, names)
+    schema = _schema_of(empty.assign(**{_ATTRS: pd.Series(dtype="str")}))
+    lazy = _group(frame, names, columns, functools.partial(_summarize_with_attrs, of, schema), schema)
+    result = _to_pandas(spark_frames.collect_table(lazy), empty)
+    if combine is not None:
+        combined = combine(result)
+        combined.attrs |= result.attrs
+        return combined
+    order = [name for name in names if name in result]
+    return result.sort_values(order, kind="stable", ignore_index=True) if order else result
+
+
+def summarize_lazily(frame: Any, of: FrameSummary, together: Sequence[Key]) -> Any:
+    """Return a lazy frame of PySpark with the results of a summary of each group, which are as long as the data."""
+    empty, columns = _try_out(frame, of)
+    schema = _schema_of(empty)
+    names = [key_name(key) for key in together]
+    return _group(frame, names, columns, functools.partial(_summarize, of, schema), schema)
+
+
+def _try_out(frame: Any, of: FrameSummary) -> tuple[pd.DataFrame, list[str]]:
+    """Return the result of a summary for no rows, and which columns of the frame it reads."""
+    names = column_names(frame)
+    no_rows = spark_frames.collect_table(frame.limit(0))
+    with recorded_columns() as recorded:
+        empty = of(no_rows)
+    columns = [name for name in names if name in recorded]
+    spark_frames.check_names(columns)
+    return empty, columns
+
+
+def _schema_of(result: pd.DataFrame) -> pa.Schema:
+    """Return the types of a result, which Spark compares exactly."""
+    schema = pa.Schema.from_pandas(result, preserve_index=False)
+    return pa.schema([(field.name, _type_in_spark(field.type)) for field in schema])
+
+
+def _type_in_spark(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+
+
+def _group(
+    frame: Any, keys: list[str], columns: list[str], of: Callable[[pa.Table], pa.Table], schema: pa.Schema
+) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    def of_group(rows: pa.Table) -> pa.Table:  # Spark reads the annotations
+        return of(rows)
+
+    selected = frame.select(*dict.fromkeys([*keys, *columns]))
+    return selected.groupBy(*keys).applyInArrow(of_group, from_arrow_schema(schema))
+
+
+def _summarize(of: FrameSummary, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Compute the results of one group; runs in a worker."""
+    return pa.Table.from_pandas(of(rows), schema, preserve_index=False).replace_schema_metadata()
+
+
+def _summarize_with_attrs(of: FrameSummary, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Compute the results of one group with its `attrs`, in a row of nulls; runs in a worker."""
+    result = of(rows)
+    attrs = pd.Series([None] * len(result), result.index, dtype="str")
+    table = pa.Table.from_pandas(result.assign(**{_ATTRS: attrs}), schema, preserve_index=False)
+    if result.attrs:
+        nulls = {field.name: pa.nulls(1, field.type) for field in schema} | {_ATTRS: [json.dumps(result.attrs)]}
+        table = pa.concat_tables([table.replace_schema_metadata(), pa.table(nulls, schema)])
+    return table.replace_schema_metadata()
+
+
+def _to_pandas(table: pa.Table, empty: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of groups with the dtypes of a summary, and the sums of numbers in their `attrs`."""
+    texts = [text for text in table[_ATTRS].to_pylist() if text is not None]
+    rows = table.filter(table[_ATTRS].is_null()).drop_columns([_ATTRS])
+    result = pd.concat([empty, rows.to_pandas(types_mapper=pd.ArrowDtype).astype(empty.dtypes)], ignore_index=True)
+    result.attrs = dict(empty.attrs)
+    for attrs in map(json.loads, texts):
+        for name, value in attrs.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            result.attrs[name] = value + result.attrs.get(name, 0) if is_number else value
+    return result
+
+
+def _check_sizes(frame: Any, keys: list[str]) -> None:
+    """Raise BadInput if a group has more rows than one worker takes."""
+    from pyspark.sql import functions
+
+    largest = frame.groupBy(*keys).count().agg(functions.max("count").alias("rows"))
+    n_rows = spark_frames.collect_table(largest)["rows"][0].as_py() or 0
+    if n_rows > MAX_GROUP_ROWS:
+        group = f"A group of {keys}" if keys else "The frame, which is one group,"
+        raise BadInput(
+            f"{group} has {n_rows:,} rows, and a worker of Spark takes at most {MAX_GROUP_ROWS:,}. "
+            f"Divide it by a further key, such as by={[*keys, 'step']}, or select a shorter period."
+        )

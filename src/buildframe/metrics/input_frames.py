@@ -1,0 +1,344 @@
+"""Read frames of any library as pandas frames with the dtypes of fetched frames.
+
+Takes pandas, Polars, Arrow, DuckDB and PySpark. Knows columns and their dtypes; does not know
+metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from buildframe.errors import BadInput
+from buildframe.metrics import spark_frames
+from buildframe.metrics.columns import (
+    TEXT,
+    Flags,
+    Integers,
+    first_and_last,
+    kind_of,
+    require_columns,
+    timestamp_micros,
+    typed_column,
+)
+from buildframe.metrics.grouping import By, Key, as_key_list, compute_keys, key_name, number_groups
+from buildframe.metrics.steps import step
+from buildframe.spec.arrow_types import arrow_types, pandas_types
+
+Frame = Any
+"""A frame of pandas, Polars (eager or lazy), Arrow, DuckDB (a relation) or PySpark."""
+
+_BATCH_ROWS = 500_000
+"""Rows of a DuckDB relation in memory at once, besides what is kept of the rows before."""
+
+
+_RECORDED: ContextVar[set[str] | None] = ContextVar("columns that are read", default=None)
+
+
+class RowGroups(NamedTuple):
+    """Columns that a summary needs of each row, the number of its group, and `keys` of the groups.
+
+    Groups are in the order of their keys, null keys last. Texts in `columns` may be categories, in
+    the order of the texts.
+    """
+
+    columns: pd.DataFrame
+    codes: Integers
+    keys: pd.DataFrame
+
+    def filter(self, chosen: Flags) -> RowGroups:
+        """Return the chosen rows, and only the groups that have some of them."""
+        codes = self.codes[chosen]
+        is_present = np.bincount(codes, minlength=len(self.keys)) > 0
+        keys = self.keys[is_present].reset_index(drop=True)
+        columns = self.columns[chosen].reset_index(drop=True)
+        return RowGroups(columns, (np.cumsum(is_present) - 1)[codes], keys)
+
+
+def is_spark(frame: Frame) -> bool:
+    """Return whether the frame is one of PySpark, whose rows stay in the cluster."""
+    return _library_of(frame) == "pyspark"
+
+
+def is_relation(frame: Frame) -> bool:
+    """Return whether the frame is a relation of DuckDB, which is read in batches."""
+    return _library_of(frame) in ("duckdb", "_duckdb")  # the second is that of DuckDB 1
+
+
+def _library_of(frame: Frame) -> str:
+    return type(frame).__module__.partition(".")[0]
+
+
+def column_names(frame: Frame) -> list[str]:
+    """Return the names of the columns; raise BadInput if it is not a frame."""
+    if isinstance(frame, pa.Table):
+        return list(frame.column_names)
+    if hasattr(frame, "collect_schema"):  # Polars
+        return list(frame.collect_schema().names())
+    if is_spark(frame):
+        return spark_frames.check_frame(frame)
+    if isinstance(frame, pd.DataFrame) or is_relation(frame):
+        return list(frame.columns)
+    known = "pandas, Polars, DuckDB or PySpark, or one with the Arrow interface `__arrow_c_stream__`"
+    raise BadInput(f"A {type(frame).__name__} is not a frame. Pass one of {known}.")
+
+
+def read_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = ()) -> pd.DataFrame:
+    """Return columns with their dtypes when fetched: all of `needs`, and those of `wants` that exist.
+
+    Raise BadInput if a column is missing or holds other values.
+    """
+    names = _existing_names(frame, needs, wants)
+    if isinstance(frame, pd.DataFrame):
+        columns = {name: typed_column(frame, name).array for name in names}
+        return pd.DataFrame(columns, index=pd.RangeIndex(len(frame)), copy=False)
+    return to_typed_pandas(_to_arrow(frame, names))
+
+
+def _existing_names(frame: Frame, needs: Iterable[str], wants: Iterable[str]) -> list[str]:
+    available = column_names(frame)
+    needed = list(dict.fromkeys(needs))
+    require_columns(available, needed)
+    optional = [name for name in dict.fromkeys(wants) if name in available and name not in needed]
+    if (recorded := _RECORDED.get()) is not None:
+        recorded.update(needed, optional)
+    return [*needed, *optional]
+
+
+@contextmanager
+def recorded_columns() -> Iterator[set[str]]:
+    """Collect the names of the columns that are read within this context."""
+    names: set[str] = set()
+    token = _RECORDED.set(names)
+    try:
+        yield names
+    finally:
+        _RECORDED.reset(token)
+
+
+def read_rows(
+    frame: Frame,
+    of_rows: Callable[[pd.DataFrame], pd.DataFrame],
+    needs: Iterable[str],
+    wants: Iterable[str] = (),
+    by: By = None,
+) -> RowGroups:
+    """Apply a function of single rows, and find their groups.
+
+    `of_rows` receives the columns `needs`, and those of `wants` that exist. It returns numbers,
+    flags and texts on the index of its argument, or on a part of it. Of a relation of DuckDB it
+    receives a batch at a time, and only its results are kept, with codes in place of texts.
+    """
+    keys = as_key_list(by)
+    frame = for_functions(frame, keys)
+    names = _existing_names(frame, needs, wants)
+    key_names = [key_name(key) for key in keys]
+    if is_relation(frame):
+        return _read_batches(frame, of_rows, names, keys)
+    source = frame if isinstance(frame, pd.DataFrame) else read_columns(frame, [*names, *key_names])
+    columns = of_rows(read_columns(source, names))
+    key_columns = compute_keys(source, keys)
+    if len(columns) < len(key_columns):
+        key_columns = key_columns.loc[columns.index].reset_index(drop=True)
+    codes, distinct = number_groups(key_columns)
+    return RowGroups(columns.reset_index(drop=True), codes, distinct)
+
+
+def _read_batches(
+    relation: Any, of_rows: Callable[[pd.DataFrame], pd.DataFrame], names: list[str], keys: list[Key]
+) -> RowGroups:
+    key_names = [key_name(key) for key in keys]
+    require_columns(relation.columns, key_names)
+    tables = []
+    for batch in _batches(relation, [*dict.fromkeys([*names, *key_names])]):
+        columns = of_rows(batch[names])
+        key_columns = compute_keys(batch, keys).loc[columns.index]
+        numbered = {f"key {i}": key_columns[name] for i, name in enumerate(key_columns)}
+        tables.append(_encode_texts(columns.assign(**numbered)))
+    rows = _to_categories(tables)
+    key_columns = pd.DataFrame(index=rows.index)
+    for i, name in enumerate(key_names):
+        key_columns[name] = rows.pop(f"key {i}")
+    codes, distinct = number_groups(key_columns)
+    return RowGroups(rows, codes, distinct)
+
+
+def for_functions(frame: Frame, functions: Iterable[Any]) -> Frame:
+    """Return a pandas frame with all columns if one of these is a function that has to receive it.
+
+    Only `metrics.step` reads one column, if the frame has it.
+    """
+    custom = [of for of in functions if callable(of) and not (of is step and "step" in column_names(frame))]
+    if not custom or isinstance(frame, pd.DataFrame):
+        return frame
+    return read_columns(frame, column_names(frame))
+
+
+def read_whole_groups(
+    frame: Frame,
+    keys: Sequence[str],
+    needs: Iterable[str],
+    wants: Iterable[str] = (),
+    *,
+    is_ordered: bool = False,
+) -> Iterator[pd.DataFrame]:
+    """Yield rows in which those of one group are together: all, or whole groups of a relation.
+
+    If the relation `is_ordered`, rows with equal keys have to follow each other in it already.
+    """
+    names = _existing_names(frame, [*keys, *needs], wants)
+    if not is_relation(frame):
+        yield read_columns(frame, names)
+        return
+    order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
+    held: list[pd.DataFrame] = []
+    n_complete = 0
+    for batch in _batches(frame if is_ordered else frame.order(order), names):
+        start = _start_of_last_group(batch, keys)
+        n_complete = sum(map(len, held)) + start if start else n_complete
+        held.append(batch)
+        if n_complete >= _BATCH_ROWS:
+            rows = pd.concat(held, ignore_index=True)
+            yield rows.iloc[:n_complete]
+            held, n_complete = [rows.iloc[n_complete:].reset_index(drop=True)], 0
+    yield pd.concat(held, ignore_index=True)
+
+
+def _start_of_last_group(batch: pd.DataFrame, keys: Sequence[str]) -> int:
+    """Return the first row of the last run of rows with equal keys."""
+    is_other = np.zeros(len(batch), bool)
+    for name in keys:
+        values = batch[name]
+        is_equal = values.isna() if pd.isna(values.iloc[-1:]).all() else values.eq(values.iloc[-1])
+        is_other |= ~is_equal.to_numpy(bool, na_value=False)
+    others = np.flatnonzero(is_other)
+    return int(others[-1]) + 1 if len(others) else 0
+
+
+def time_limits(frame: Frame, names: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the first and the last timestamp of each column in microseconds; `NAT` if there is none."""
+    if is_spark(frame):
+        columns = to_typed_pandas(spark_frames.read_limits(frame, names))
+    elif is_relation(frame):
+        columns = _read_limits(frame, names)
+    else:
+        columns = read_columns(frame, names)
+    return [first_and_last(timestamp_micros(columns, name)) for name in names]
+
+
+def _read_limits(relation: Any, names: Sequence[str]) -> pd.DataFrame:
+    """Return two rows with the least and the greatest value of each column."""
+    from duckdb import ColumnExpression, FunctionExpression
+
+    require_columns(relation.columns, names)
+    ends = []
+    for function in ("min", "max"):
+        limits = [FunctionExpression(function, ColumnExpression(name)).alias(name) for name in names]
+        ends.append(_to_arrow(relation.aggregate(limits), names))
+    return to_typed_pandas(pa.concat_tables(ends))
+
+
+def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of columns, some at a time; no rows at least once."""
+    from duckdb import ColumnExpression
+
+    selected = relation.select(*(ColumnExpression(name) for name in names))
+    read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before DuckDB 1.5
+    reader = read(_BATCH_ROWS)
+    is_empty = True
+    for batch in reader:
+        if batch.num_rows:
+            is_empty = False
+            yield to_typed_pandas(pa.Table.from_batches([batch]))
+    if is_empty:
+        yield to_typed_pandas(reader.schema.empty_table())
+
+
+def _to_arrow(frame: Frame, names: Sequence[str]) -> pa.Table:
+    if isinstance(frame, pa.Table):
+        return frame.select(list(names))
+    if is_relation(frame):
+        from duckdb import ColumnExpression
+
+        relation = frame.select(*(ColumnExpression(name) for name in names))
+        table: pa.Table = (getattr(relation, "to_arrow_table", None) or relation.arrow)()
+        return table
+    if is_spark(frame):
+        raise BadInput("This function needs all rows at once, and a frame of PySpark is divided. Use .toArrow().")
+    selected = frame.select(list(names))
+    return pa.table(selected.collect() if hasattr(selected, "collect") else selected)
+
+
+def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
+    """Convert an Arrow table to pandas with the dtypes of fetched frames.
+
+    Raise BadInput if a column of a known name holds values of another type.
+    """
+    dtypes = pandas_types()
+    plain = pa.table([_plain(name, table[i]) for i, name in enumerate(table.column_names)], table.column_names)
+    frame = plain.to_pandas(
+        types_mapper=lambda kind: pd.Int64Dtype() if pa.types.is_integer(kind) else dtypes.get(kind)
+    )
+    return pd.DataFrame({name: typed_column(frame, str(name)) for name in frame}, copy=False)
+
+
+def _plain(name: str, column: Any) -> Any:
+    """Return a column without dictionaries, decimals and types of nulls alone, and with times in UTC."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_null(kind):
+        types: Mapping[Any, pa.DataType] = arrow_types(large=True)
+        column = column.cast(types.get(kind_of(name), pa.float64()))
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def _encode_texts(rows: pd.DataFrame) -> pa.Table:
+    """Return rows with codes in place of texts."""
+    columns = {}
+    for name, values in rows.items():
+        column = pa.array(values.array)
+        columns[str(name)] = column.dictionary_encode() if values.dtype == TEXT else column
+    return pa.table(columns)
+
+
+def _to_categories(tables: list[pa.Table]) -> pd.DataFrame:
+    """Return the rows of tables, with texts as categories in order."""
+    table = pa.concat_tables(tables).unify_dictionaries()
+    tables.clear()  # what follows needs the memory
+    columns = {name: table[name] for name in table.column_names}
+    del table
+    rows: dict[str, Any] = {}
+    for name in list(columns):
+        column = columns.pop(name).combine_chunks()
+        rows[name] = _to_ordered_categories(column) if pa.types.is_dictionary(column.type) else _to_array(column)
+    return pd.DataFrame(rows, copy=False)
+
+
+def _to_ordered_categories(column: Any) -> pd.Categorical:
+    texts = column.dictionary.to_pandas().to_numpy(object)
+    order = np.argsort(texts)
+    place = np.empty(len(order), np.int32)
+    place[order] = np.arange(len(order), dtype=np.int32)
+    codes = column.indices.fill_null(-1).to_numpy()
+    return pd.Categorical.from_codes(np.append(place, np.int32(-1))[codes], pd.Index(texts[order], dtype=TEXT))
+
+
+def _to_array(column: Any) -> Any:
+    """Return flags and numbers of numpy, or values of pandas that can be null."""
+    is_plain = not column.null_count and (
+        pa.types.is_boolean(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    )
+    if is_plain:
+        return column.to_numpy(zero_copy_only=False)
+    return to_typed_pandas(pa.table({"": column}))[""].array
