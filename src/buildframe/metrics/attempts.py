@@ -233,7 +233,8 @@ def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
     texts are slow to filter.
     """
     engine = engine_of(jobs)
-    jobs = check_states(engine.with_queue_identities(engine.with_ends(jobs)), "state")
+    jobs = engine.with_queue_identities(engine.with_ends(jobs))
+    check_states(jobs, "state")
     wants = [name for name in failure_causes.WANTS if name in engine.column_names(jobs)]
     groups = engine.nested_groups(jobs, [*_NEEDS, *wants, *needs], [STEP, COMMIT, VARIANT])
     groups = engine.with_causes(groups)
@@ -363,7 +364,7 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     2   docker         151        3  0.020
     3    macos         161        0  0.000
     """
-    jobs = check_states(jobs, "state")
+    check_states(jobs, "state")
     engine = engine_of(jobs)
     check_have_kinds(engine.column_names(jobs))
     needs = ("id", "type", "state", "started_at", "retried", "retried_in_job_id")

@@ -413,7 +413,7 @@ def _summarize_branches(
         listed = engine_of(pipelines).collect_columns(
             pipelines, ["slug", "default_branch"], ["id", "organization", "repository"]
         )
-    builds = check_states(builds, "state")
+    check_states(builds, "state")
     engine = engine_of(builds)
     check_are_builds(engine.column_names(builds), "The history of a branch")
     rows = engine.select_columns(builds, [*_NEEDS, *more], (*_WANTS, *FORK_COLUMNS))

@@ -22,7 +22,7 @@ from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.job_ends import SEEN_UNTIL
 from buildframe.metrics.numbered import earliest_by, latest_by
-from buildframe.metrics.validation import check_spellings
+from buildframe.metrics.states import check_spellings
 
 
 @checked_names

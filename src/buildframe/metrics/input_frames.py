@@ -244,6 +244,20 @@ def _read_limits(relation: Any, names: Sequence[str]) -> pd.DataFrame:
     return to_typed_pandas(pa.concat_tables(ends))
 
 
+def distinct_values(frame: Frame, name: str) -> list[Any]:
+    """Return each value of a column once, and null if it occurs, in no order."""
+    _existing_names(frame, [name], ())
+    if is_spark(frame):
+        values = to_typed_pandas(spark_frames.read_distinct(frame, name))
+    elif is_relation(frame):
+        from duckdb import ColumnExpression
+
+        values = to_typed_pandas(_to_arrow(frame.select(ColumnExpression(name)).distinct(), [name]))
+    else:
+        values = read_columns(frame, [name])
+    return list(values[name].unique())
+
+
 def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield the rows of columns, some at a time; no rows at least once."""
     from duckdb import ColumnExpression

@@ -106,7 +106,7 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     6   release       3       0   3  1.000    NaN    NaN          NaN
     7       web      30       9  39  0.769  0.462  0.928       14.733
     """
-    builds = check_states(builds, "state")
+    check_states(builds, "state")
     check_are_builds(engine_of(builds).column_names(builds), "success_rate")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at"), by)
     sums = sum_by_span(rows, "created_at", _SETTLED, [*_SETTLED])
@@ -166,7 +166,7 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     5 2026-10-31 00:00:00+00:00       8   8  1.00    False
     6 2026-11-01 00:00:00+00:00       5   8  0.62    False
     """
-    builds = check_states(builds, "state")
+    check_states(builds, "state")
     check_are_builds(engine_of(builds).column_names(builds), "success_trend")
     rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
     buckets = Buckets.of(rows, ["created_at"], freq, tz)

@@ -58,6 +58,12 @@ def read_limits(frame: Any, names: Sequence[str]) -> pa.Table:
     return pa.concat_tables(ends)
 
 
+def read_distinct(frame: Any, name: str) -> pa.Table:
+    """Return each value of a column once."""
+    check_names([name])
+    return collect_table(frame.select(name).distinct())
+
+
 def collect_table(frame: Any) -> pa.Table:
     """Collect the rows; raise errors of workers and missing files as errors of this package."""
     try:

@@ -84,7 +84,7 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
        machine_s  retried_s  after_failure_s  useful_s
     0   411817.0     2749.0          15554.0  389173.0
     """
-    jobs = check_states(jobs, "state", "build_state")
+    check_states(jobs, "state", "build_state")
     counted = engine_of(jobs).sum_run_time(jobs, by)
     sums = counted.sums
     seconds = {name: sums[name].to_numpy(np.float64) / 1e6 for name in CLASSES}
