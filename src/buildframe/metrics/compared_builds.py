@@ -12,7 +12,7 @@ from buildframe.metrics.columns import Floats, Integers, timestamps
 from buildframe.metrics.engines import engine_of
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, as_key_list, find_groups
-from buildframe.metrics.predecessors import pipeline_keys
+from buildframe.metrics.pipeline_jobs import pipeline_keys
 from buildframe.metrics.queues import BY_QUEUE
 from buildframe.metrics.time_buckets import to_zone
 

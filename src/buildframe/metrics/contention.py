@@ -14,7 +14,7 @@ from buildframe.metrics.engines.dtypes import micros_column
 from buildframe.metrics.engines.rows import Frame, GroupedRows
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.job_ends import SEEN_UNTIL
-from buildframe.metrics.predecessors import pipeline_keys
+from buildframe.metrics.pipeline_jobs import pipeline_keys
 from buildframe.metrics.queues import BY_QUEUE
 from buildframe.metrics.shared_waits import ENDS, HAS_QUEUE, KEY, divide_waits
 from buildframe.terminal import show

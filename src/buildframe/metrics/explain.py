@@ -14,7 +14,7 @@ from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds
 from buildframe.metrics.discoveries import RATE, adjust
 from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.predecessors import pipeline_keys
+from buildframe.metrics.pipeline_jobs import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.validation import check_order
 from buildframe.terminal import show

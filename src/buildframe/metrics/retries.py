@@ -17,7 +17,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import Integers, require_columns
+from buildframe.metrics.columns import TEXT, Integers, require_columns
 from buildframe.metrics.engines.rows import GroupedRows, Rows
 from buildframe.spec.job_columns import compute_in_frame
 
@@ -57,12 +57,12 @@ def with_retries(jobs: pd.DataFrame) -> pd.DataFrame:
             values = known[name].astype(object).to_numpy(copy=True)
             own = known[name].isna().to_numpy()[rows]
             values[rows[own]] = derived.astype(object).to_numpy()[own]
-            known[name] = pd.Series(values, jobs.index, dtype="str")
+            known[name] = pd.Series(values, jobs.index, dtype=TEXT)
     return jobs.assign(**known)
 
 
 def _texts(jobs: pd.DataFrame, name: str) -> pd.Series[str]:
-    return jobs[name].astype("str") if name in jobs else pd.Series(None, jobs.index, dtype="str")
+    return jobs[name].astype(TEXT) if name in jobs else pd.Series(None, jobs.index, dtype=TEXT)
 
 
 def _find_underived(jobs: pd.DataFrame, is_known: pd.Series[bool]) -> Integers:

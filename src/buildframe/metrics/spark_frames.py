@@ -64,6 +64,12 @@ def read_distinct(frame: Any, name: str) -> pa.Table:
     return collect_table(frame.select(name).distinct())
 
 
+def read_repeated(frame: Any, name: str) -> pa.Table:
+    """Return a value that a column has several times, or no row."""
+    counts = frame.select(name).dropna().groupBy(name).count()
+    return collect_table(counts.filter("count > 1").limit(1).select(name))
+
+
 def collect_table(frame: Any) -> pa.Table:
     """Collect the rows; raise errors of workers and missing files as errors of this package."""
     try:
