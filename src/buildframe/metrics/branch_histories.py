@@ -63,6 +63,7 @@ class BranchHistories(NamedTuple):
 
 
 def select_branches(builds: Frame, branch: str | None, pipelines: Frame | None) -> BranchSelection:
+    """Return which builds count; raise BadInput for wrong arguments and unknown branches."""
     if not isinstance(branch, str | None) or (branch is None) == (pipelines is None):
         advice = "or pipelines=ws.pipelines() for the default branch of each."
         raise BadInput(f'Pass either branch="main" for all pipelines, {advice}')
@@ -175,6 +176,7 @@ def _name_pipelines(builds: pd.DataFrame, codes: Integers) -> pd.DataFrame:
 
 
 def get_build_numbers(builds: pd.DataFrame) -> Integers:
+    """Return the numbers of builds, -1 if missing."""
     return builds["number"].fillna(-1).to_numpy(np.int64)
 
 
