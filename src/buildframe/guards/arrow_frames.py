@@ -59,6 +59,8 @@ def _plain_column(column: Any) -> Any:
         column = column.cast(pa.float64())
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    elif pa.types.is_nested(kind) and "string_view" in str(kind):  # which pandas cannot read
+        column = pa.chunked_array([pa.array(column.to_pylist())])
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
 
 
