@@ -66,7 +66,7 @@ def test_summaries_are_those_of_pandas(way: str) -> None:
 
 def test_summaries_do_not_depend_on_how_pandas_infers_texts() -> None:
     expected = {name: SUMMARIES[name](frame_on("pandas", table_of(name), "many")) for name in SUMMARIES}
-    with pytest.warns(DeprecationWarning), pd.option_context("future.infer_string", False):
+    with pytest.warns(pd.errors.Pandas4Warning), pd.option_context("future.infer_string", False):
         results = {name: SUMMARIES[name](frame_on("pandas", table_of(name), "many")) for name in SUMMARIES}
     for name, result in results.items():
         if isinstance(result, pd.DataFrame):

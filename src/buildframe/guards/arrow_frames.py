@@ -54,7 +54,7 @@ def _plain_column(column: Any) -> Any:
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind.value_type)
     elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
