@@ -54,7 +54,8 @@ def _plain_column(column: Any) -> Any:
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks], kind.value_type)
+        texts = pa.large_string() if pa.types.is_string_view(kind.value_type) else kind.value_type
+        column = pa.chunked_array([chunk.dictionary.cast(texts).take(chunk.indices) for chunk in column.chunks], texts)
     elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
