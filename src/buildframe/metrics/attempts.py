@@ -21,6 +21,7 @@ from buildframe.metrics.grouping import By, Key, join_keys
 from buildframe.metrics.rates import rate_columns, shares
 from buildframe.metrics.retries import COLUMNS as RETRY_COLUMNS
 from buildframe.metrics.retries import KINDS, check_have_kinds, with_kinds_performed
+from buildframe.metrics.span_sums import SpanSums
 from buildframe.metrics.steps import step
 from buildframe.metrics.time_spans import sum_by_span
 from buildframe.metrics.validation import check_states
@@ -218,7 +219,8 @@ def flips(jobs: Frame) -> pd.DataFrame:
     steps = engine.without_level(replace(commits, frame=worst), COMMIT)
     source = engine.select_columns(jobs, ["finished_at"])
     counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], source)
-    rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
+    of_spans = SpanSums(counted.groups.sums, counted.spans)
+    rates = rate_columns(of_spans, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
     ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
     ranked = ranked[ranked[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
     known = ranked.assign(low=ranked["low"].fillna(0))
