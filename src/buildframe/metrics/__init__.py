@@ -7,7 +7,7 @@ columns that end in `_s`, and accept pandas, Polars, DuckDB and PySpark. No func
 from __future__ import annotations
 
 from buildframe.metrics.agents_needed import agents_needed
-from buildframe.metrics.attempts import flips, outcomes_by_commit, retry_rate
+from buildframe.metrics.attempts import flips, outcomes_by_commit
 from buildframe.metrics.branches import outages, recovery_time, red_share
 from buildframe.metrics.build_times import (
     active_time,
@@ -37,6 +37,7 @@ from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
 from buildframe.metrics.remaining import remaining_time
 from buildframe.metrics.replay import replay
+from buildframe.metrics.retries import retry_rate
 from buildframe.metrics.step_graph import step_graph
 from buildframe.metrics.steps import step
 from buildframe.metrics.survival import survival

@@ -1,4 +1,4 @@
-"""Find steps that both failed and passed at one commit, and compute how often jobs are retried.
+"""Find steps that both failed and passed at one commit.
 
 Knows outcomes of attempts, not the tests inside a job.
 """
@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import narwhals as nw
-import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
@@ -17,10 +16,8 @@ from buildframe.metrics import failure_causes
 from buildframe.metrics.engines import engine_of, expressions
 from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
 from buildframe.metrics.engines.storms import PLACES, STORM
-from buildframe.metrics.grouping import By, Key, join_keys
-from buildframe.metrics.rates import rate_columns, shares
-from buildframe.metrics.retries import COLUMNS as RETRY_COLUMNS
-from buildframe.metrics.retries import KINDS, check_have_kinds, with_kinds_performed
+from buildframe.metrics.grouping import Key, join_keys
+from buildframe.metrics.rates import rate_columns
 from buildframe.metrics.span_sums import SpanSums
 from buildframe.metrics.steps import step
 from buildframe.metrics.time_spans import sum_by_span
@@ -297,98 +294,3 @@ def _express_verdict() -> nw.Expr:
     others = nw.when(lost > 0).then(numbers["infrastructure"]).otherwise(numbers["passed"])
     others = nw.when(killed > 0).then(numbers["killed"]).otherwise(others)
     return nw.when(failures > 0).then(failed).otherwise(others)
-
-
-@checked_names
-def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
-    """
-    Compute the share of executions that were retried, with a 95 % interval.
-
-    An execution is a script job that started. A running one counts, because it can still be retried. Jobs that were
-    retried without having started, such as expired ones, do not count.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with
-        `include_retried_jobs=True` and with unique ids. Needs the columns `id`, `type`, `state`,
-        `started_at`, `retried` and `retried_in_job_id`, and at least one of `retry_of_type`,
-        `retry_source` and `retry_type`. Uses `retry_of_job_id`.
-    by : str, function or list of these, optional
-        Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
-        default all rows form one group.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per group with script jobs, ordered by key. An empty frame gives no rows. After the keys:
-
-        =============== ======= ==================================================================
-        executions      Int64   script jobs that started
-        retried         Int64   executions that another attempt replaced
-        retried_passed  Int64   retried executions that had passed
-        automatic       Int64   retried executions whose replacement was automatic
-        manual          Int64   retried executions whose replacement was started manually
-        of_unknown_kind Int64   retried executions of which no column says the kind of retry
-        rate            float64 `retried / executions`; NaN without executions
-        low, high       float64 95 % interval of `rate`; NaN if too little is known, see `success_rate`
-        n_effective     float64 number of independent executions with the same information; NaN as
-                                the interval
-        automatic_rate  float64 `automatic / executions`; NaN without executions
-        manual_rate     float64 `manual / executions`; NaN without executions
-        =============== ======= ==================================================================
-
-    Raises
-    ------
-    BadInput
-        If a column is missing, or `state` holds states in an unknown spelling.
-
-    See Also
-    --------
-    flips : Steps that both failed and passed at one commit.
-    success_rate : How intervals are computed.
-
-    Notes
-    -----
-    The retry rate is not a failure rate, because a job that passed can be retried, too.
-
-    The new attempt says which kind of retry made it: in `retry_of_type`, or in the JSON of
-    `retry_source`. It is the job whose `id` equals `retried_in_job_id`, or whose `retry_of_job_id`
-    equals `id`. If it is not in the frame or says nothing, the kind is the `retry_type` of the
-    execution that was retried.
-
-    Examples
-    --------
-    >>> metrics.retry_rate(jobs, by="queue")[["queue", "executions", "retried", "rate"]].round(3)
-         queue  executions  retried   rate
-    0  default        2270       26  0.011
-    1   deploy          46        1  0.022
-    2   docker         151        3  0.020
-    3    macos         161        0  0.000
-    """
-    check_states(jobs, "state")
-    engine = engine_of(jobs)
-    check_have_kinds(engine.column_names(jobs))
-    needs = ("id", "type", "state", "started_at", "retried", "retried_in_job_id")
-    rows = engine.group_rows(jobs, needs, by, ["retry_type"])
-    rows = rows.with_columns(scripts=expressions.IS_SCRIPT)
-    rows = rows.with_columns(executions=nw.col("scripts") & ~nw.col("started_at").is_null())
-    retried = nw.col("executions") & expressions.IS_SUPERSEDED
-    flags = {name: nw.col(name) for name in ("scripts", "executions")} | {"retried": retried}
-    flags["retried_passed"] = retried & expressions.HAS_PASSED
-    counted = sum_by_span(rows, "started_at", flags, ["executions"])
-    spans = counted.filter(counted.groups.sums["scripts"].to_numpy(np.int64) > 0)
-    counts = spans.groups
-    kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
-    sums = pd.concat([counts.sums.drop(columns="scripts"), counts.align(kinds)], axis=1)
-    unknown = sums["retried"] - sums["automatic"] - sums["manual"]
-    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"]) for kind in KINDS}
-    rates = [sums.assign(of_unknown_kind=unknown), rate_columns(spans, "retried", ["executions"])]
-    return join_keys(counts.keys, pd.concat(rates, axis=1).assign(**parts))
-
-
-def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
-    """Count retried executions by kind of retry."""
-    all_jobs = retried.engine.select_columns(jobs, ["id"], RETRY_COLUMNS)
-    counted = with_kinds_performed(retried, all_jobs)
-    return retried.engine.group_sums(counted, **{kind: nw.col(kind) for kind in KINDS})
