@@ -20,7 +20,7 @@ from buildframe.metrics.ranked_groups import N_SPANS
 from buildframe.metrics.time_buckets import Buckets
 
 _CELLS = 128
-"""Cells into which a bucket is divided, if they are of whole microseconds."""
+"""Least number of cells into which the time of all rows, or of a bucket, is divided."""
 
 _CELLS_OF_GROUP = 32
 """Least number of cells from which spans are put together, so that one is at most a quarter longer than another."""
@@ -48,10 +48,14 @@ def sum_by_span(rows: RowGroups, at: str, counts: Counts, counted: Sequence[str]
     only such rows are in spans.
     """
     times = rows.columns[at].to_numpy(np.int64)
-    chosen = _find_timed(times, counts, counted)
-    codes, n_groups = rows.codes[chosen], len(rows.keys)
-    spans = _number_spans(codes, times[chosen], n_groups)
-    return _sum(rows, counts, chosen, codes * N_SPANS + spans)
+    n_groups = len(rows.keys)
+    cells, first_cell, n_cells = _number_cells(times, n_groups)
+    cells += rows.codes * (n_cells + 1)  # the last cell of a group has its rows without a time
+    in_cells = {name: _sum_in_table(cells, flags, n_groups, n_cells + 1) for name, flags in counts.items()}
+    sums = pd.DataFrame({name: table.sum(axis=1) for name, table in in_cells.items()}, dtype="Int64")
+    in_time = {name: table[:, :n_cells] for name, table in in_cells.items()}
+    spans = _sum_spans(rows.codes, times, in_time, first_cell, counts, counted)
+    return SpanSums(sums, spans)
 
 
 def sum_by_bucket(rows: RowGroups, buckets: Buckets, at: str, counts: Counts, counted: Sequence[str]) -> SpanSums:
@@ -60,19 +64,13 @@ def sum_by_bucket(rows: RowGroups, buckets: Buckets, at: str, counts: Counts, co
     Spans of a bucket consist of its 128 equal cells, or of microseconds if its rows lie in fewer than 32 cells.
     """
     times = rows.columns[at].to_numpy(np.int64)
-    cells = buckets.divide(_CELLS)
-    per_bucket = len(cells) // max(len(buckets), 1)
-    number, cell = np.divmod(cells.numbers_of(times), max(per_bucket, 1))
-    split = RowGroups(rows.columns, number, pd.DataFrame(index=range(len(buckets) + 1)))  # the last one has no time
-    chosen = _find_timed(times, counts, counted)
-    codes, n_groups = number[chosen], len(split.keys)
-    first, last = earliest_by(codes, cell[chosen], n_groups), latest_by(codes, cell[chosen], n_groups)
-    is_short = last - first < _CELLS_OF_GROUP - 1
-    of_cells = _number_spans(codes, cell[chosen], n_groups)
-    of_times = _number_spans(codes, times[chosen], n_groups)
-    spans = np.where(is_short[codes], of_times, of_cells)
-    summed = _sum(split, counts, chosen, codes * N_SPANS + spans)
-    return summed.filter(np.arange(n_groups) < len(buckets))
+    divided = buckets.divide(_CELLS)
+    n_cells = len(divided) // max(len(buckets), 1)
+    cells = divided.numbers_of(times)
+    in_cells = {name: _sum_in_table(cells, flags, len(buckets), n_cells) for name, flags in counts.items()}
+    sums = pd.DataFrame({name: table.sum(axis=1) for name, table in in_cells.items()}, dtype="Int64")
+    spans = _sum_spans(cells // max(n_cells, 1), times, in_cells, 0, counts, counted)
+    return SpanSums(sums, spans)
 
 
 def sum_flags(codes: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups: int) -> Integers:
@@ -82,31 +80,44 @@ def sum_flags(codes: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups
     return sum_by(codes, flags.astype(np.int64), n_groups)
 
 
-def _find_timed(times: Integers, counts: Counts, counted: Sequence[str]) -> Integers:
-    """Return the places of the rows that have a time and are counted."""
-    is_counted = np.logical_or.reduce([counts[name].astype(bool) for name in counted])
-    return np.flatnonzero(is_counted & (times != NAT))
+def _number_cells(times: Integers, n_groups: int) -> tuple[Integers, int, int]:
+    """Return the cell of each time, counted from the first one, which one that is, and how many there are.
 
-
-def _number_spans(codes: Integers, times: Integers, n_groups: int) -> Integers:
-    """Return the number of each row's span among those of its group.
-
-    Times are counted in cells, whose length is a power of two, so that at least 32 of them hold a group.
+    Rows without a time get the number of cells. With many groups there are no cells, because a
+    table of them would be larger than the rows.
     """
-    first, last = earliest_by(codes, times, n_groups), latest_by(codes, times, n_groups)
-    shift = np.zeros(n_groups, np.int64)
-    while (fits := (last >> shift + 1) - (first >> shift + 1) + 1 >= _CELLS_OF_GROUP).any():
-        shift[fits] += 1
-    start = first >> shift
-    n_cells = (last >> shift) - start + 1
-    spans: Integers = ((times >> shift[codes]) - start[codes]) * N_SPANS // n_cells[codes]
-    return spans
+    first, last = first_and_last(times)
+    if first == NAT or 2 * _CELLS * n_groups > len(times) + 2**16:
+        return np.zeros(len(times), np.int64), 0, 0
+    shift = _find_shifts(np.array([first]), np.array([last]), _CELLS)[0]
+    first_cell = first >> shift
+    n_cells = int((last >> shift) - first_cell + 1)
+    cells = times >> shift
+    cells -= first_cell
+    cells[times == NAT] = n_cells
+    return cells, int(first_cell), n_cells
 
 
-def _sum(rows: RowGroups, counts: Counts, chosen: Integers, cells: Integers) -> SpanSums:
-    n_groups = len(rows.keys)
-    sums = {name: sum_flags(rows.codes, flags, n_groups) for name, flags in counts.items()}
-    spans = {
-        name: sum_flags(cells, flags[chosen], n_groups * N_SPANS).reshape(-1, N_SPANS) for name, flags in counts.items()
-    }
-    return SpanSums(pd.DataFrame(sums, dtype="Int64"), spans)
+def _sum_in_table(
+    cells: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups: int, n_cells: int
+) -> Integers:
+    """Sum flags in a table (groups x cells); those beyond the last cell are left out."""
+    size = n_groups * n_cells
+    return sum_flags(cells, flags, size + 1)[:size].reshape(n_groups, n_cells)
+
+
+def _sum_spans(
+    codes: Integers,
+    times: Integers,
+    in_cells: Mapping[str, Integers],
+    first_cell: int,
+    counts: Counts,
+    counted: Sequence[str],
+) -> dict[str, Integers]:
+    """Sum cells to spans (groups x spans); groups in few cells are counted again by their times."""
+    n_counted = np.sum([in_cells[name] for name in counted], axis=0)
+    n_groups = len(n_counted)
+    group, cell = np.nonzero(n_counted)
+    span_of_cell, is_short = _number_spans(group, cell + first_cell, n_groups)
+    spans = {name: _sum_by_span(group, span_of_cell, sums[group, cell], n_groups) for name, sums in in_cells.items()}
+    rows = _find_counted(times, counts, counted)
