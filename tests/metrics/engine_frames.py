@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import inspect
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -134,6 +135,25 @@ PER_BUILD: dict[str, Summary] = {
     )
 }  # fmt: skip
 """Metrics of builds from their jobs, whose results are Series."""
+
+
+def calls_without_options() -> Iterable[tuple[str, str, Summary]]:
+    """Yield each public function of one frame of any library that needs no option, by the kind of its rows."""
+    for name in metrics.__all__:
+        function = getattr(metrics, name)
+        frame, *options = inspect.signature(function).parameters.values()
+        needs_more = any(option.default is inspect.Parameter.empty for option in options)
+        if frame.annotation == "Frame" and not needs_more and name not in OF_OTHER_ROWS:
+            yield name, frame.name, function
+
+
+OF_OTHER_ROWS = {"flaky_board", "flaky_lifecycle", "with_seconds"}
+"""Functions of other rows than jobs and builds, or with a result for each row."""
+
+for _name, _frame, _function in calls_without_options():
+    if _name not in {**OF_JOBS, **OF_BUILDS, **PER_BUILD}:
+        (OF_BUILDS if _frame == "builds" else OF_JOBS)[_name] = _function
+
 SUMMARIES: dict[str, Summary] = {**OF_JOBS, **OF_BUILDS, **PER_BUILD}
 _KEPT: deque[duckdb.DuckDBPyConnection] = deque(maxlen=8)
 
