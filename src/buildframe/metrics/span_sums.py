@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe.metrics.columns import NAT, Flags, Integers
+from buildframe.metrics.columns import NAT, Flags, Integers, first_and_last
 from buildframe.metrics.input_frames import RowGroups
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.ranked_groups import N_SPANS
@@ -83,12 +83,12 @@ def sum_flags(codes: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups
 def _number_cells(times: Integers, n_groups: int) -> tuple[Integers, int, int]:
     """Return the cell of each time, counted from the first one, which one that is, and how many there are.
 
-    Rows without a time get the number of cells. With many groups there are no cells, because a
-    table of them would be larger than the rows.
+    Rows without a time get the number of cells. There is one cell for many groups, because a table
+    of them would be larger than the rows.
     """
     first, last = first_and_last(times)
     if first == NAT or 2 * _CELLS * n_groups > len(times) + 2**16:
-        return np.zeros(len(times), np.int64), 0, 0
+        return (times == NAT).astype(np.int64), 0, 1
     shift = _find_shifts(np.array([first]), np.array([last]), _CELLS)[0]
     first_cell = first >> shift
     n_cells = int((last >> shift) - first_cell + 1)
@@ -98,9 +98,7 @@ def _number_cells(times: Integers, n_groups: int) -> tuple[Integers, int, int]:
     return cells, int(first_cell), n_cells
 
 
-def _sum_in_table(
-    cells: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups: int, n_cells: int
-) -> Integers:
+def _sum_in_table(cells: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups: int, n_cells: int) -> Integers:
     """Sum flags in a table (groups x cells); those beyond the last cell are left out."""
     size = n_groups * n_cells
     return sum_flags(cells, flags, size + 1)[:size].reshape(n_groups, n_cells)
@@ -114,10 +112,47 @@ def _sum_spans(
     counts: Counts,
     counted: Sequence[str],
 ) -> dict[str, Integers]:
-    """Sum cells to spans (groups x spans); groups in few cells are counted again by their times."""
+    """Put spans (groups x spans) together from cells; groups in few cells are counted by their times."""
     n_counted = np.sum([in_cells[name] for name in counted], axis=0)
     n_groups = len(n_counted)
     group, cell = np.nonzero(n_counted)
-    span_of_cell, is_short = _number_spans(group, cell + first_cell, n_groups)
-    spans = {name: _sum_by_span(group, span_of_cell, sums[group, cell], n_groups) for name, sums in in_cells.items()}
-    rows = _find_counted(times, counts, counted)
+    cell_sums = {name: sums[group, cell] for name, sums in in_cells.items()}
+    spans = _sum_by_span(group, cell + first_cell, cell_sums, n_groups)
+    n_used = latest_by(group, cell, n_groups) - earliest_by(group, cell, n_groups) + 1
+    has_enough_rows = n_counted.sum(axis=1) > N_SPANS / 2  # others have too few for an interval
+    is_short = (n_used < _CELLS_OF_GROUP) & has_enough_rows
+    if is_short.any():
+        is_counted = np.logical_or.reduce([counts[name].astype(bool) for name in counted])
+        timed = np.flatnonzero(is_counted & (times != NAT))
+        chosen = timed[is_short[codes[timed]]]
+        row_counts = {name: flags[chosen] for name, flags in counts.items()}
+        exact = _sum_by_span(codes[chosen], times[chosen], row_counts, n_groups)
+        for name, sums in exact.items():
+            spans[name][is_short] = sums[is_short]
+    return spans
+
+
+def _sum_by_span(codes: Integers, times: Integers, counts: Counts, n_groups: int) -> dict[str, Integers]:
+    """Sum counts in eighths of the time of each group.
+
+    Times are counted in cells, whose length is a power of two, so that at least 32 of them hold a group.
+    """
+    first = earliest_by(codes, times, n_groups)
+    last = latest_by(codes, times, n_groups)
+    shift = _find_shifts(first, last, _CELLS_OF_GROUP)
+    start = first >> shift
+    n_cells = (last >> shift) - start + 1
+    span = ((times >> shift[codes]) - start[codes]) * N_SPANS // n_cells[codes]
+    place = codes * N_SPANS + span
+    return {name: _sum_in_table(place, flags, n_groups, N_SPANS) for name, flags in counts.items()}
+
+
+def _find_shifts(first: Integers, last: Integers, n_cells: int) -> Integers:
+    """Return the largest power of two of which at least so many cells hold these times; at least 0.
+
+    Cells of one power fit into those of a larger one. So those of a group do not depend on others.
+    """
+    shift = np.zeros(len(first), np.int64)
+    while (fits := (last >> shift + 1) - (first >> shift + 1) + 1 >= n_cells).any():
+        shift[fits] += 1
+    return shift
