@@ -146,18 +146,19 @@ def _retry_rate(by: By, kinds: KindsByJob, jobs: Frame) -> pd.DataFrame:
 
 def _flag_scripts(kinds: KindsByJob, jobs: pd.DataFrame) -> pd.DataFrame:
     """Return which script jobs started, which of these were retried, and by which kind of retry."""
-    scripts = jobs[is_script(jobs)]
-    executions = scripts["started_at"].notna().to_numpy()
-    retried = executions & is_set(scripts, "retried")
-    kind = np.full(len(scripts), _UNKNOWN)
-    kind[retried] = _find_kinds(kinds, scripts[retried])
+    scripts = is_script(jobs)
+    executions = scripts.to_numpy() & jobs["started_at"].notna().to_numpy()
+    retried = executions & is_set(jobs, "retried")
+    kind = np.full(len(jobs), _UNKNOWN)
+    kind[retried] = _find_kinds(kinds, jobs[retried])
     flags = {
         "executions": executions,
         "retried": retried,
-        "retried_passed": retried & equals(scripts, "state", "passed"),
+        "retried_passed": retried & equals(jobs, "state", "passed"),
     }
     flags |= {name: kind == number for number, name in enumerate(KINDS)}
-    return pd.DataFrame(flags | {"started_at": to_numbers(scripts["started_at"])}, scripts.index)
+    times = {"started_at": to_numbers(jobs["started_at"])}
+    return pd.DataFrame(flags | times, jobs.index)[scripts]
 
 
 def _find_kinds(kinds: KindsByJob, retried: pd.DataFrame) -> Integers:
