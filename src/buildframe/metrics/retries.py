@@ -195,7 +195,8 @@ def _kinds_by(attempts: pd.DataFrame, name: str) -> pd.Series[int]:
 def _select_new_attempts(jobs: pd.DataFrame) -> pd.DataFrame:
     """Return the attempts that state which kind of retry made them, with its number."""
     sources = [name for name in _SOURCES if name in jobs]
-    attempts = jobs[jobs[sources].notna().any(axis=1)]
+    is_stated = np.logical_or.reduce([jobs[name].notna().to_numpy() for name in sources])
+    attempts = jobs.take(np.flatnonzero(is_stated))
     numbers = np.full(len(attempts), _UNKNOWN)
     if KIND in attempts:
         numbers = _number_kinds(attempts[KIND])
