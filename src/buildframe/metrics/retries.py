@@ -150,7 +150,7 @@ def _flag_scripts(kinds: KindsByJob, jobs: pd.DataFrame) -> pd.DataFrame:
     executions = scripts.to_numpy() & jobs["started_at"].notna().to_numpy()
     retried = executions & is_set(jobs, "retried")
     kind = np.full(len(jobs), _UNKNOWN)
-    kind[retried] = _find_kinds(kinds, jobs[retried])
+    kind[retried] = _find_kinds(kinds, jobs.take(np.flatnonzero(retried)))
     flags = {
         "executions": executions,
         "retried": retried,
@@ -188,7 +188,7 @@ def _read_kinds(jobs: Frame) -> KindsByJob:
 
 
 def _kinds_by(attempts: pd.DataFrame, name: str) -> pd.Series[int]:
-    kinds = attempts.groupby(name, observed=True)[_NUMBER].max()
+    kinds = attempts.groupby(name, observed=True, sort=False)[_NUMBER].max()
     return kinds.set_axis(kinds.index.astype(TEXT))
 
 
@@ -205,7 +205,7 @@ def _select_new_attempts(jobs: pd.DataFrame) -> pd.DataFrame:
         numbers = np.where(numbers == _UNKNOWN, _number_kinds(kinds), numbers)
     ids = [name for name in ("id", ATTEMPT) if name in attempts]
     numbered: pd.DataFrame = attempts[ids].assign(**{_NUMBER: numbers})
-    return numbered[numbers != _UNKNOWN]
+    return numbered.take(np.flatnonzero(numbers != _UNKNOWN))
 
 
 def _number_kinds(kinds: pd.Series[str]) -> Integers:

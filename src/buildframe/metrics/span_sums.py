@@ -80,9 +80,10 @@ def sum_by_bucket(rows: RowGroups, buckets: Buckets, at: str, counts: Counts, co
 
 def sum_flags(codes: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups: int) -> Integers:
     """Sum flags or whole numbers in numbered groups."""
-    if flags.dtype == np.bool_:  # `compress` takes half the time of an index of flags
-        return np.bincount(np.compress(flags, codes), minlength=n_groups)
-    return sum_by(codes, flags.astype(np.int64), n_groups)
+    if flags.dtype != np.bool_:
+        return sum_by(codes, flags.astype(np.int64), n_groups)
+    rows = np.flatnonzero(flags)  # selects in half the time that the flags themselves need
+    return np.bincount(codes[rows], minlength=n_groups)
 
 
 def _sum_in_table(cells: Integers, flags: npt.NDArray[np.bool_] | Integers, shape: tuple[int, int]) -> Integers:
