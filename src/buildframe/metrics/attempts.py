@@ -5,36 +5,121 @@ Knows outcomes of attempts, not the tests inside a job.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-import narwhals as nw
+import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics import failure_causes
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
-from buildframe.metrics.engines.storms import PLACES, STORM
-from buildframe.metrics.grouping import Key, join_keys
+from buildframe.metrics import spark_frames
+from buildframe.metrics.columns import NAT, TEXT, Flags, Integers, require_columns
+from buildframe.metrics.group_summaries import summarize_groups, summarize_lazily
+from buildframe.metrics.grouping import Key, join_keys, number_groups
+from buildframe.metrics.input_frames import Frame, RowGroups, column_names, is_spark, read_rows
+from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
+from buildframe.metrics.job_ends import with_ends
+from buildframe.metrics.measured_rows import to_numbers
+from buildframe.metrics.outcomes import (
+    CAUSE_NEEDS,
+    CAUSE_WANTS,
+    INFRASTRUCTURE,
+    KILLED,
+    PERSON,
+    number_causes,
+)
+from buildframe.metrics.queues import queue_identities
 from buildframe.metrics.rates import rate_columns
-from buildframe.metrics.span_sums import SpanSums
+from buildframe.metrics.row_flags import equals, has_failed_hard
+from buildframe.metrics.span_sums import sum_by_span
 from buildframe.metrics.steps import step
-from buildframe.metrics.time_spans import sum_by_span
+from buildframe.metrics.storms import HALF_HOUR, PLACES, find_storms, flag_storms
 from buildframe.metrics.validation import check_states
 
-STEP: list[Key] = ["organization", "pipeline", step]
-COMMIT: list[Key] = ["commit"]
-VARIANT: list[Key] = ["matrix", "parallel_group_index"]
-_NEEDS = ("commit", "type", *failure_causes.NEEDS, "soft_failed", "finished_at", *PLACES)
-_OUTCOMES = ["passes", "failures", "lost", "killed"]
-_COUNTS = [*_OUTCOMES, STORM]
+STEP = ["organization", "pipeline", "step"]
+"""Columns that identify a step."""
 
-HAS_OUTCOME = nw.col("passes") + nw.col("failures") + nw.col("lost") + nw.col("killed") > 0
-"""Whether sums of outcomes contain attempts that are not left out."""
+_VARIANT = ["matrix", "parallel_group_index"]
+_NEEDS = ["commit", *_VARIANT, "type", *CAUSE_NEEDS, "soft_failed", "finished_at", *PLACES]
+_WANTS = [*CAUSE_WANTS, *END_COLUMNS, "queue_id"]
+_OUTCOMES = ["passes", "failures", "lost", "killed"]
+_END_OF_ATTEMPT = ["finished_at", "expired_at", "build_finished_at"]
+_HALF_HOUR_COLUMN = "half hour of the end"
 
 VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
+
+PASSED, LOST, WAS_KILLED, UNDECIDED, DETERMINISTIC, FLAKY = range(len(VERDICTS))
+
+
+class Attempts(NamedTuple):
+    """Attempts of steps: script jobs that passed or failed hard.
+
+    `rows` has, beside further columns:
+
+    - `step`, `commit`, `variant`: the number of a row of `steps`, `commits` and `variants`, whose
+      columns are keys (a variant is a matrix value and an index among parallel jobs),
+    - `is_known`: whether it has a commit,
+    - `finished_at`: microseconds, `NAT` if missing,
+    - `passes`, `failures`, `lost`, `killed`, `n_storm`: flags, of which one is set.
+    """
+
+    rows: pd.DataFrame
+    steps: pd.DataFrame
+    commits: pd.DataFrame
+    variants: pd.DataFrame
+
+    def group_by_variant(self) -> Runs:
+        """Return the runs of attempts of one variant of a step at one commit, in order of keys."""
+        step, commit, variant = (
+            self.rows[name].to_numpy(np.int64) for name in ("step", "commit", "variant")
+        )
+        return find_runs((step * len(self.commits) + commit) * len(self.variants) + variant)
+
+
+class Runs(NamedTuple):
+    """Rows in order of their groups: `order` sorts them, each group begins at one of `starts`."""
+
+    order: Integers
+    starts: Integers
+
+    def first(self, values: Any) -> Any:
+        """Return the first value of each group, such as a key that its rows share."""
+        return np.asarray(values)[self.order[self.starts]]
+
+    def sum(self, values: Any) -> Integers:
+        """Return the sum of flags or whole numbers of each group."""
+        sums: Integers = np.add.reduceat(
+            np.asarray(values)[self.order], self.starts, dtype=np.int64
+        )
+        return sums
+
+    def spread(self, of_groups: Any) -> Any:
+        """Return the value of its group for each row."""
+        sizes = np.diff(self.starts, append=len(self.order))
+        of_rows = np.empty(len(self.order), of_groups.dtype)
+        of_rows[self.order] = np.repeat(of_groups, sizes)
+        return of_rows
+
+    def least(self, values: Any) -> Any:
+        return np.minimum.reduceat(np.asarray(values)[self.order], self.starts)
+
+    def greatest(self, values: Any) -> Any:
+        return np.maximum.reduceat(np.asarray(values)[self.order], self.starts)
+
+    def earliest(self, times: Any) -> Integers:
+        """Return the first known time of each group, `NAT` if there is none."""
+        never = np.iinfo(np.int64).max
+        first = self.least(np.where(np.asarray(times) == NAT, never, times))
+        return np.where(first == never, NAT, first)
+
+
+def find_runs(codes: Integers) -> Runs:
+    """Return the groups of rows with equal codes, in order of the codes."""
+    order = np.argsort(codes)
+    is_start = np.diff(codes[order], prepend=-1) != 0
+    return Runs(order, np.flatnonzero(is_start))
 
 
 @checked_names
@@ -123,13 +208,35 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     deterministic        4
     Name: count, dtype: int64
     """
-    attempts = select_attempts(jobs)
-    known = attempts.frame.filter(nw.col("unknown") == 0)
-    counted = known.with_columns(finished_at=nw.when(nw.col(STORM) == 0).then(nw.col("finished_at")))
-    ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = sum_outcomes(replace(attempts, frame=counted), **ends)
-    outcomes = replace(outcomes, frame=outcomes.frame.filter(HAS_OUTCOME))
-    return outcomes.engine.deliver(outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": VERDICTS})
+    check_states(jobs, "state")
+    storms = prepare_storms(jobs)
+    summary = functools.partial(_outcomes_by_commit, storms)
+    return summarize_lazily(jobs, summary, STEP) if is_spark(jobs) else summary(jobs)
+
+
+def _outcomes_by_commit(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
+    attempts = read_attempts(jobs, storms=storms)
+    variants = attempts.group_by_variant()
+    outcomes = sum_outcomes(attempts, variants)
+    ended_at = attempts.rows["finished_at"].where(~attempts.rows["n_storm"], NAT)
+    outcomes["first_at"] = _to_timestamps(variants.earliest(ended_at))
+    outcomes["last_at"] = _to_timestamps(variants.greatest(ended_at))
+    outcomes = outcomes[outcomes["is_known"] & (outcomes["n_outcomes"] > 0)]
+
+    numbered_keys = [
+        (attempts.steps, "step"),
+        (attempts.commits, "commit"),
+        (attempts.variants, "variant"),
+    ]
+    keys = [frame.take(outcomes[number]).reset_index(drop=True) for frame, number in numbered_keys]
+    counts = outcomes[[*_OUTCOMES, "n_storm"]].astype("Int64")
+    verdict = pd.array(VERDICTS, dtype=TEXT).take(outcomes["verdict"])
+    summary = counts.join(outcomes[["first_at", "last_at"]]).assign(verdict=verdict)
+    return pd.concat([*keys, summary.reset_index(drop=True)], axis=1)
+
+
+def _to_timestamps(times: Integers) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(times.view("M8[us]"), tz="UTC")
 
 
 @checked_names
@@ -197,100 +304,166 @@ def flips(jobs: Frame) -> pd.DataFrame:
     0       web        e2e              36      5       0.139  0.050
     1  platform  test-http              19      1       0.053  0.007
     """
-    attempts = select_attempts(jobs)
-    attempts = attempts.engine.gather(attempts.engine.encode_keys(attempts), len([*STEP, *COMMIT]))
-    first = nw.col("finished_at").min()
-    variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
-    engine = variants.engine
-    commits = engine.without_level(variants, VARIANT)
-    each = _with_floats(commits.frame, STORM, "unknown")
-    worst = each.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col(STORM, "unknown").sum(), first)
-    is_known = (nw.col("unknown") == 0) & ((nw.col("verdict") > 0) | (nw.col("passes") > 0))
-    counts = {
-        "commits": is_known,
-        "commits_passed": is_known & (nw.col("passes") > 0),
-        **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(VERDICTS)][1:])},
-        "n_storm": nw.col(STORM),
-        "n_without_commit": nw.col("unknown"),
-    }
-    steps = engine.without_level(replace(commits, frame=worst), COMMIT)
-    source = engine.select_columns(jobs, ["finished_at"])
-    counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], source)
-    of_spans = SpanSums(counted.groups.sums, counted.spans)
-    rates = rate_columns(of_spans, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
-    ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
-    ranked = ranked[ranked[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
-    known = ranked.assign(low=ranked["low"].fillna(0))
-    order = known.sort_values(["low", "flake_rate"], ascending=False, kind="stable").index
-    return ranked.loc[order].reset_index(drop=True)
-
-
-def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
-    """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit).
-
-    Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
-    texts are slow to filter.
-    """
-    engine = engine_of(jobs)
-    jobs = engine.with_queue_identities(engine.with_ends(jobs))
     check_states(jobs, "state")
-    wants = [name for name in failure_causes.WANTS if name in engine.column_names(jobs)]
-    groups = engine.nested_groups(jobs, [*_NEEDS, *wants, *needs], [STEP, COMMIT, VARIANT])
-    groups = engine.with_causes(groups)
-    cause = nw.col(failure_causes.CAUSE)
-    flags = {
-        "is_attempt": expressions.IS_ATTEMPT & (cause != failure_causes.PERSON),
-        "passes": nw.col("state") == "passed",  # of attempts it is known
-        "lost": cause == failure_causes.INFRASTRUCTURE,
-        "killed": cause == failure_causes.KILLED,
-        "unknown": nw.col("commit").is_null() | (nw.col("commit") == "HEAD"),
+    summary = functools.partial(_flips, prepare_storms(jobs))
+    steps = summarize_groups(jobs, summary, STEP)
+    ranks = steps.assign(low=steps["low"].fillna(0))
+    order = ranks.sort_values(["low", "flake_rate"], ascending=False, kind="stable").index
+    return steps.loc[order].reset_index(drop=True)
+
+
+def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
+    attempts = read_attempts(jobs, storms=storms)
+    times = {"finished_at": attempts.rows["finished_at"].to_numpy(np.int64)}
+    commits = find_worst_verdicts(attempts, times)
+    verdict = commits["verdict"].to_numpy()
+    has_passed = commits["passes"].to_numpy() > 0
+    is_known = commits["is_known"].to_numpy() & (has_passed | (verdict > PASSED))
+    numbers = range(len(VERDICTS))
+    counts: dict[str, Flags | Integers] = {
+        "commits": is_known,
+        "commits_passed": is_known & has_passed,
+        **{VERDICTS[i]: is_known & (verdict == i) for i in numbers[:PASSED:-1]},
+        "n_storm": commits["n_storm"].to_numpy(),
+        "n_without_commit": commits["n_without_commit"].to_numpy(),
     }
-    rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags).filter(nw.col("is_attempt"))
-    outcomes = {name: nw.col(name) for name in ("passes", "lost", "killed", "unknown")}
-    outcomes["failures"] = ~nw.col("passes") & ~nw.col("lost") & ~nw.col("killed")
-    rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
-    return _without_storms(replace(groups, frame=rows))
+    commits_by_step = RowGroups(commits, commits["step"].to_numpy(), attempts.steps)
+    sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
+    rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
+    steps = join_keys(attempts.steps, pd.concat([sums.sums, rates], axis=1))
+    has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
+    return steps[has_attempts].reset_index(drop=True)
 
 
-def _without_storms(attempts: GroupedRows) -> GroupedRows:
-    """Return the attempts with the flag `STORM`, and without other outcomes in storms."""
-    marked = attempts.engine.mark_storms(attempts, len(STEP))
-    if marked is None:
-        return attempts.with_columns(**{STORM: nw.lit(0)})
-    return marked.with_columns(**{name: nw.col(name) * (1 - nw.col(STORM)) for name in _OUTCOMES})
+def prepare_storms(jobs: Frame) -> pd.DataFrame | None:
+    """Return the storms of a frame of PySpark, whose workers see only one step; else None.
+
+    Whether there is a storm shows in the attempts of its half hour alone.
+    """
+    if not is_spark(jobs):
+        return None
+    available = column_names(jobs)
+    require_columns(available, [*STEP, *_NEEDS])
+    ends = [name for name in _END_OF_ATTEMPT if name in available]
+    timed = spark_frames.with_periods(jobs, _HALF_HOUR_COLUMN, ends, HALF_HOUR)
+    return summarize_groups(timed, _find_storms_of_jobs, [_HALF_HOUR_COLUMN])
 
 
-def sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
-    """Sum the outcomes of each group, and add its verdict."""
-    counted = _with_floats(attempts.frame, *_COUNTS, "unknown")
-    sums = counted.group_by(*attempts.by).agg(nw.col(*_COUNTS).sum(), **more)
-    whole = sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))
-    return replace(attempts, frame=whole.with_columns(verdict=_express_verdict()))
+def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
+    return find_storms(_read_attempts(jobs).rows)
 
 
-def count_red_builds(attempts: GroupedRows) -> GroupSums:
-    """Count the builds of each step with a failure that was not retried, at a commit that passed otherwise."""
-    engine, is_known = attempts.engine, nw.col("unknown") == 0
-    failed = attempts.frame.filter(is_known & (nw.col("failures") > 0) & ~expressions.IS_SUPERSEDED)
-    passed = attempts.frame.filter(is_known & (nw.col("passes") > 0)).select(*attempts.by)
-    names = {name: f"{name} that passed" for name in attempts.by}
-    red = engine.join_nulls_equal(failed.select(*attempts.by, "build_id").unique(), passed.rename(names), names)
-    steps = engine.without_level(engine.without_level(replace(attempts, frame=red), VARIANT), COMMIT)
-    builds = replace(steps, frame=steps.select("build_id").frame.unique())
-    return engine.group_sums(builds, builds=~nw.col("build_id").is_null())
+def read_attempts(
+    jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None
+) -> Attempts:
+    """Return the attempts of jobs, with the columns `needs`; those in storms have no other outcome.
+
+    Timestamps in `needs` become microseconds. Pass `storms` if the jobs are only a part of a frame.
+    """
+    attempts = _read_attempts(jobs, needs)
+    if storms is None:
+        storms = find_storms(attempts.rows)
+    is_stormy = flag_storms(attempts.rows, storms)
+    outcomes = {name: attempts.rows[name] & ~is_stormy for name in _OUTCOMES}
+    rows = attempts.rows.drop(columns=[*PLACES]).assign(**outcomes, n_storm=is_stormy)
+    return attempts._replace(rows=rows)
 
 
-def _with_floats(rows: Rows, *counts: str) -> Rows:
-    """Return counts as floats, whose sums take DuckDB half the time of those of integers."""
-    return rows.with_columns(nw.col(*counts).cast(nw.Float64))
+def _read_attempts(jobs: Frame, needs: Sequence[str] = ()) -> Attempts:
+    """Return attempts without `n_storm`, with the places of `find_storms`."""
+    steps: list[Key] = [*STEP]
+    if isinstance(jobs, pd.DataFrame):
+        steps[-1] = step  # computes the step if the frame lacks it
+    flag = functools.partial(_flag_attempts, needs)
+    jobs_by_step = read_rows(jobs, flag, [*_NEEDS, *needs], _WANTS, steps)
+    columns = jobs_by_step.columns
+    commits = number_groups(columns[["commit"]])
+    variants = number_groups(columns[_VARIANT])
+    commit_names = commits.keys["commit"]
+    is_known = (commit_names.notna() & (commit_names != "HEAD")).to_numpy(bool)
+
+    is_attempt = columns["is_attempt"].to_numpy(bool)
+    numbers = {
+        "step": jobs_by_step.codes[is_attempt],
+        "commit": commits.codes[is_attempt],
+        "variant": variants.codes[is_attempt],
+    }
+    numbers["is_known"] = is_known[numbers["commit"]]
+    others = columns.columns.difference(["is_attempt", "commit", *_VARIANT])
+    selected = {name: columns[name].array[is_attempt] for name in others}
+    rows = pd.DataFrame(numbers | selected, copy=False)
+    return Attempts(rows, jobs_by_step.keys, commits.keys, variants.keys)
 
 
-def _express_verdict() -> nw.Expr:
-    """Return the index of the verdict in VERDICTS."""
-    passes, failures, lost, killed = (nw.col(name) for name in _OUTCOMES)
-    numbers = {name: nw.lit(number) for number, name in enumerate(VERDICTS)}
-    failed = nw.when(failures > 1).then(numbers["deterministic"]).otherwise(numbers["undecided"])
-    failed = nw.when(passes > 0).then(numbers["flaky"]).otherwise(failed)
-    others = nw.when(lost > 0).then(numbers["infrastructure"]).otherwise(numbers["passed"])
-    others = nw.when(killed > 0).then(numbers["killed"]).otherwise(others)
-    return nw.when(failures > 0).then(failed).otherwise(others)
+def _flag_attempts(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return which jobs are attempts, their outcomes, and what `Attempts` needs of them."""
+    causes = number_causes(jobs[[name for name in (*CAUSE_NEEDS, *CAUSE_WANTS) if name in jobs]])
+    passes = equals(jobs, "state", "passed")
+    has_ended = passes | (has_failed_hard(jobs) & (causes != PERSON))
+    lost = causes == INFRASTRUCTURE
+    killed = causes == KILLED
+    rows = {
+        "is_attempt": has_ended & equals(jobs, "type", "script"),
+        "passes": passes,
+        "failures": ~passes & ~lost & ~killed,
+        "lost": lost,
+        "killed": killed,
+        "queue": (queue_identities(jobs) if "queue_id" in jobs else jobs["queue"]).array,
+    }
+    jobs = with_ends(jobs)
+    names = ["commit", *_VARIANT, "agent_id", "finished_at", *needs]
+    return pd.DataFrame(rows | {name: to_numbers(jobs[name]) for name in names}, jobs.index)
+
+
+def sum_outcomes(attempts: Attempts, variants: Runs) -> pd.DataFrame:
+    """Sum the outcomes of each variant of a step at a commit, and add the number of its verdict.
+
+    Has the columns `step`, `commit`, `variant`, `is_known`, those of `Attempts`, `n_outcomes` (of
+    attempts that are not in a storm) and `verdict`.
+    """
+    rows = attempts.rows
+    keys = {name: variants.first(rows[name]) for name in ("step", "commit", "variant", "is_known")}
+    sums = {name: variants.sum(rows[name]) for name in (*_OUTCOMES, "n_storm")}
+    outcomes = pd.DataFrame(keys | sums, copy=False)
+    outcomes["n_outcomes"] = outcomes[_OUTCOMES].sum(axis=1)
+    outcomes["verdict"] = _decide(sums)
+    return outcomes
+
+
+def _decide(sums: dict[str, Integers]) -> Integers:
+    """Return the number of the verdict on each sum of outcomes."""
+    has_passed = sums["passes"] > 0
+    has_failed = sums["failures"] > 0
+    verdicts = [
+        (has_failed & has_passed, FLAKY),
+        (sums["failures"] > 1, DETERMINISTIC),
+        (has_failed, UNDECIDED),
+        (sums["killed"] > 0, WAS_KILLED),
+        (sums["lost"] > 0, LOST),
+    ]
+    conditions, numbers = zip(*verdicts, strict=True)
+    return np.select(conditions, numbers, PASSED)
+
+
+def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd.DataFrame:
+    """Return a row for each step and commit, with the worst verdict of its variants.
+
+    `passes` is the greatest number of one variant, and each of `times` is the earliest one of all
+    attempts. `n_without_commit` and `n_storm` count attempts.
+    """
+    variants = attempts.group_by_variant()
+    outcomes = sum_outcomes(attempts, variants)
+    n_unknown = variants.sum(~attempts.rows["is_known"])
+    commit_codes = outcomes["step"] * len(attempts.commits) + outcomes["commit"]
+    commits = find_runs(commit_codes.to_numpy())
+    columns = {
+        "step": commits.first(outcomes["step"]),
+        "is_known": commits.first(outcomes["is_known"]),
+        "passes": commits.greatest(outcomes["passes"]),
+        "verdict": commits.greatest(outcomes["verdict"]),
+        "n_storm": commits.sum(outcomes["n_storm"]),
+        "n_without_commit": commits.sum(n_unknown),
+    }
+    for name, of_attempts in times.items():
+        columns[name] = commits.earliest(variants.earliest(of_attempts))
+    return pd.DataFrame(columns, copy=False)

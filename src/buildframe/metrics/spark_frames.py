@@ -64,6 +64,18 @@ def read_distinct(frame: Any, name: str) -> pa.Table:
     return collect_table(frame.select(name).distinct())
 
 
+def with_periods(frame: Any, name: str, times: Sequence[str], length: int) -> Any:
+    """Add a column that is equal in rows of one period, by the first known of some times.
+
+    Periods begin at multiples of `length`, in microseconds since 1970.
+    """
+    from pyspark.sql import functions
+
+    check_names(times)
+    known = functions.coalesce(*(functions.col(time).cast("timestamp") for time in times))
+    return frame.withColumn(name, functions.floor(functions.unix_micros(known) / length))
+
+
 def collect_table(frame: Any) -> pa.Table:
     """Collect the rows; raise errors of workers and missing files as errors of this package."""
     try:
