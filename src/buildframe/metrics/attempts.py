@@ -14,13 +14,14 @@ import pandas as pd
 
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics import spark_frames
-from buildframe.metrics.columns import NAT, TEXT, Flags, Integers, require_columns
+from buildframe.metrics.columns import TEXT, Flags, Integers, require_columns
 from buildframe.metrics.group_summaries import summarize_groups, summarize_lazily
 from buildframe.metrics.grouping import Key, join_keys, number_groups
 from buildframe.metrics.input_frames import Frame, RowGroups, column_names, is_spark, read_rows
 from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
 from buildframe.metrics.job_ends import with_ends
 from buildframe.metrics.measured_rows import to_numbers
+from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.outcomes import (
     CAUSE_NEEDS,
     CAUSE_WANTS,
@@ -31,7 +32,7 @@ from buildframe.metrics.outcomes import (
 )
 from buildframe.metrics.queues import queue_identities
 from buildframe.metrics.rates import rate_columns
-from buildframe.metrics.row_flags import equals, has_failed_hard
+from buildframe.metrics.row_flags import equals, has_failed_hard, is_any_of
 from buildframe.metrics.span_sums import sum_by_span
 from buildframe.metrics.steps import step
 from buildframe.metrics.storms import HALF_HOUR, PLACES, find_storms, flag_storms
@@ -43,8 +44,8 @@ STEP = ["organization", "pipeline", "step"]
 _VARIANT = ["matrix", "parallel_group_index"]
 _NEEDS = ["commit", *_VARIANT, "type", *CAUSE_NEEDS, "soft_failed", "finished_at", *PLACES]
 _WANTS = [*CAUSE_WANTS, *END_COLUMNS, "queue_id"]
-_OUTCOMES = ["passes", "failures", "lost", "killed"]
 _END_OF_ATTEMPT = ["finished_at", "expired_at", "build_finished_at"]
+_NUMBERS = ["step", "commit", "variant"]
 _HALF_HOUR_COLUMN = "half hour of the end"
 
 VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
@@ -53,73 +54,29 @@ VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", 
 PASSED, LOST, WAS_KILLED, UNDECIDED, DETERMINISTIC, FLAKY = range(len(VERDICTS))
 
 
+OUTCOMES = ("passes", "failures", "lost", "killed", "n_storm")
+"""What an attempt counts as; the index is the number of an outcome."""
+
+PASS, FAILURE, LOSS, KILL, STORM = range(len(OUTCOMES))
+_NO_ATTEMPT = -1
+
+
 class Attempts(NamedTuple):
     """Attempts of steps: script jobs that passed or failed hard.
 
-    `rows` has, beside further columns:
+    `rows` has a row per attempt: the number of its `group` and of its `outcome`, `finished_at` in
+    microseconds (`NAT` if missing), and further columns.
 
-    - `step`, `commit`, `variant`: the number of a row of `steps`, `commits` and `variants`, whose
-      columns are keys (a variant is a matrix value and an index among parallel jobs),
-    - `is_known`: whether it has a commit,
-    - `finished_at`: microseconds, `NAT` if missing,
-    - `passes`, `failures`, `lost`, `killed`, `n_storm`: flags, of which one is set.
+    `groups` has a row per matrix value and parallel job of a step at a commit, in order of keys:
+    `step`, `commit` and `variant` are the numbers of rows of the other frames, which have the keys.
+    `is_known` is whether it has a commit.
     """
 
     rows: pd.DataFrame
+    groups: pd.DataFrame
     steps: pd.DataFrame
     commits: pd.DataFrame
     variants: pd.DataFrame
-
-    def group_by_variant(self) -> Runs:
-        """Return the runs of attempts of one variant of a step at one commit, in order of keys."""
-        step, commit, variant = (
-            self.rows[name].to_numpy(np.int64) for name in ("step", "commit", "variant")
-        )
-        return find_runs((step * len(self.commits) + commit) * len(self.variants) + variant)
-
-
-class Runs(NamedTuple):
-    """Rows in order of their groups: `order` sorts them, each group begins at one of `starts`."""
-
-    order: Integers
-    starts: Integers
-
-    def first(self, values: Any) -> Any:
-        """Return the first value of each group, such as a key that its rows share."""
-        return np.asarray(values)[self.order[self.starts]]
-
-    def sum(self, values: Any) -> Integers:
-        """Return the sum of flags or whole numbers of each group."""
-        sums: Integers = np.add.reduceat(
-            np.asarray(values)[self.order], self.starts, dtype=np.int64
-        )
-        return sums
-
-    def spread(self, of_groups: Any) -> Any:
-        """Return the value of its group for each row."""
-        sizes = np.diff(self.starts, append=len(self.order))
-        of_rows = np.empty(len(self.order), of_groups.dtype)
-        of_rows[self.order] = np.repeat(of_groups, sizes)
-        return of_rows
-
-    def least(self, values: Any) -> Any:
-        return np.minimum.reduceat(np.asarray(values)[self.order], self.starts)
-
-    def greatest(self, values: Any) -> Any:
-        return np.maximum.reduceat(np.asarray(values)[self.order], self.starts)
-
-    def earliest(self, times: Any) -> Integers:
-        """Return the first known time of each group, `NAT` if there is none."""
-        never = np.iinfo(np.int64).max
-        first = self.least(np.where(np.asarray(times) == NAT, never, times))
-        return np.where(first == never, NAT, first)
-
-
-def find_runs(codes: Integers) -> Runs:
-    """Return the groups of rows with equal codes, in order of the codes."""
-    order = np.argsort(codes)
-    is_start = np.diff(codes[order], prepend=-1) != 0
-    return Runs(order, np.flatnonzero(is_start))
 
 
 @checked_names
@@ -216,23 +173,23 @@ def outcomes_by_commit(jobs: Frame) -> Any:
 
 def _outcomes_by_commit(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
     attempts = read_attempts(jobs, storms=storms)
-    variants = attempts.group_by_variant()
-    outcomes = sum_outcomes(attempts, variants)
-    ended_at = attempts.rows["finished_at"].where(~attempts.rows["n_storm"], NAT)
-    outcomes["first_at"] = _to_timestamps(variants.earliest(ended_at))
-    outcomes["last_at"] = _to_timestamps(variants.greatest(ended_at))
+    outcomes = sum_outcomes(attempts)
+    counted = attempts.rows[attempts.rows["outcome"] != STORM]
+    group = counted["group"].to_numpy()
+    ended_at = counted["finished_at"].to_numpy()
+    outcomes["first_at"] = _to_timestamps(earliest_by(group, ended_at, len(outcomes)))
+    outcomes["last_at"] = _to_timestamps(latest_by(group, ended_at, len(outcomes)))
     outcomes = outcomes[outcomes["is_known"] & (outcomes["n_outcomes"] > 0)]
 
-    numbered_keys = [
-        (attempts.steps, "step"),
-        (attempts.commits, "commit"),
-        (attempts.variants, "variant"),
+    keys = [
+        attempts.steps.take(outcomes["step"]),
+        attempts.commits.take(outcomes["commit"]),
+        attempts.variants.take(outcomes["variant"]),
     ]
-    keys = [frame.take(outcomes[number]).reset_index(drop=True) for frame, number in numbered_keys]
-    counts = outcomes[[*_OUTCOMES, "n_storm"]].astype("Int64")
-    verdict = pd.array(VERDICTS, dtype=TEXT).take(outcomes["verdict"])
-    summary = counts.join(outcomes[["first_at", "last_at"]]).assign(verdict=verdict)
-    return pd.concat([*keys, summary.reset_index(drop=True)], axis=1)
+    summary = outcomes[[*OUTCOMES]].astype("Int64")
+    summary[["first_at", "last_at"]] = outcomes[["first_at", "last_at"]]
+    summary["verdict"] = pd.array(VERDICTS, dtype=TEXT).take(outcomes["verdict"])
+    return pd.concat([part.reset_index(drop=True) for part in (*keys, summary)], axis=1)
 
 
 def _to_timestamps(times: Integers) -> pd.DatetimeIndex:
@@ -314,23 +271,21 @@ def flips(jobs: Frame) -> pd.DataFrame:
 
 def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
     attempts = read_attempts(jobs, storms=storms)
-    times = {"finished_at": attempts.rows["finished_at"].to_numpy(np.int64)}
+    times = {"finished_at": attempts.rows["finished_at"].to_numpy()}
     commits = find_worst_verdicts(attempts, times)
     verdict = commits["verdict"].to_numpy()
-    has_passed = commits["passes"].to_numpy() > 0
+    has_passed = commits["has_passed"].to_numpy()
     is_known = commits["is_known"].to_numpy() & (has_passed | (verdict > PASSED))
-    numbers = range(len(VERDICTS))
-    counts: dict[str, Flags | Integers] = {
-        "commits": is_known,
-        "commits_passed": is_known & has_passed,
-        **{VERDICTS[i]: is_known & (verdict == i) for i in numbers[:PASSED:-1]},
-        "n_storm": commits["n_storm"].to_numpy(),
-        "n_without_commit": commits["n_without_commit"].to_numpy(),
-    }
+    counts = {"commits": is_known, "commits_passed": is_known & has_passed}
+    for name in VERDICTS[:PASSED:-1]:
+        counts[name] = is_known & (verdict == VERDICTS.index(name))
     commits_by_step = RowGroups(commits, commits["step"].to_numpy(), attempts.steps)
     sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
     rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
-    steps = join_keys(attempts.steps, pd.concat([sums.sums, rates], axis=1))
+
+    steps = join_keys(
+        attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1)
+    )
     has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
     return steps[has_attempts].reset_index(drop=True)
 
@@ -350,120 +305,133 @@ def prepare_storms(jobs: Frame) -> pd.DataFrame | None:
 
 
 def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
-    return find_storms(_read_attempts(jobs).rows)
+    return find_storms(_read_jobs(jobs)[0])
 
 
 def read_attempts(
     jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None
 ) -> Attempts:
-    """Return the attempts of jobs, with the columns `needs`; those in storms have no other outcome.
+    """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
 
-    Timestamps in `needs` become microseconds. Pass `storms` if the jobs are only a part of a frame.
+    Pass the `storms` of a whole frame if the jobs are only a part of it.
     """
-    attempts = _read_attempts(jobs, needs)
-    if storms is None:
-        storms = find_storms(attempts.rows)
-    is_stormy = flag_storms(attempts.rows, storms)
-    outcomes = {name: attempts.rows[name] & ~is_stormy for name in _OUTCOMES}
-    rows = attempts.rows.drop(columns=[*PLACES]).assign(**outcomes, n_storm=is_stormy)
-    return attempts._replace(rows=rows)
+    numbered, steps, commits, variants = _read_jobs(jobs, needs)
+    is_stormy = flag_storms(numbered, find_storms(numbered) if storms is None else storms)
+    outcome = np.where(is_stormy, STORM, numbered["outcome"])
+    rows = np.flatnonzero(outcome != _NO_ATTEMPT)
+    step, commit, variant = (numbered[name].to_numpy()[rows] for name in _NUMBERS)
+    codes = (step * len(commits) + commit) * len(variants) + variant
+    codes, group = np.unique(codes, return_inverse=True)
+    columns = {name: numbered[name].array.take(rows) for name in ("finished_at", *needs)}
+    attempts = pd.DataFrame({"group": group, "outcome": outcome[rows]} | columns, copy=False)
+
+    step_and_commit, variant = np.divmod(codes, max(len(variants), 1))
+    step, commit = np.divmod(step_and_commit, max(len(commits), 1))
+    groups = pd.DataFrame({"step": step, "commit": commit, "variant": variant})
+    groups["is_known"] = _are_known(commits)[commit]
+    return Attempts(attempts, groups, steps, commits, variants)
 
 
-def _read_attempts(jobs: Frame, needs: Sequence[str] = ()) -> Attempts:
-    """Return attempts without `n_storm`, with the places of `find_storms`."""
+def _read_jobs(
+    jobs: Frame, needs: Sequence[str] = ()
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return jobs as `find_storms` needs them, with numbers of steps, commits and variants.
+
+    And the keys that have these numbers.
+    """
     steps: list[Key] = [*STEP]
     if isinstance(jobs, pd.DataFrame):
         steps[-1] = step  # computes the step if the frame lacks it
-    flag = functools.partial(_flag_attempts, needs)
-    jobs_by_step = read_rows(jobs, flag, [*_NEEDS, *needs], _WANTS, steps)
-    columns = jobs_by_step.columns
-    commits = number_groups(columns[["commit"]])
-    variants = number_groups(columns[_VARIANT])
-    commit_names = commits.keys["commit"]
-    is_known = (commit_names.notna() & (commit_names != "HEAD")).to_numpy(bool)
-
-    is_attempt = columns["is_attempt"].to_numpy(bool)
+    of_jobs = functools.partial(_find_outcomes, needs)
+    jobs_by_step = read_rows(jobs, of_jobs, [*_NEEDS, *needs], _WANTS, steps)
+    rows = jobs_by_step.columns
+    commits = number_groups(rows[["commit"]])
+    variants = number_groups(rows[_VARIANT].astype({"parallel_group_index": "Int64"}))
     numbers = {
-        "step": jobs_by_step.codes[is_attempt],
-        "commit": commits.codes[is_attempt],
-        "variant": variants.codes[is_attempt],
+        "step": jobs_by_step.codes,
+        "commit": commits.codes,
+        "variant": variants.codes,
+        "is_known": _are_known(commits.keys)[commits.codes],
     }
-    numbers["is_known"] = is_known[numbers["commit"]]
-    others = columns.columns.difference(["is_attempt", "commit", *_VARIANT])
-    selected = {name: columns[name].array[is_attempt] for name in others}
-    rows = pd.DataFrame(numbers | selected, copy=False)
-    return Attempts(rows, jobs_by_step.keys, commits.keys, variants.keys)
+    numbered = rows.drop(columns=["commit", *_VARIANT]).assign(**numbers)
+    return numbered, jobs_by_step.keys, commits.keys, variants.keys
 
 
-def _flag_attempts(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return which jobs are attempts, their outcomes, and what `Attempts` needs of them."""
+def _are_known(commits: pd.DataFrame) -> Flags:
+    return ~is_any_of(commits, "commit", "HEAD") & commits["commit"].notna().to_numpy(bool)
+
+
+def _find_outcomes(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return the outcome of each job, and the columns with which attempts are counted."""
     causes = number_causes(jobs[[name for name in (*CAUSE_NEEDS, *CAUSE_WANTS) if name in jobs]])
-    passes = equals(jobs, "state", "passed")
-    has_ended = passes | (has_failed_hard(jobs) & (causes != PERSON))
-    lost = causes == INFRASTRUCTURE
-    killed = causes == KILLED
-    rows = {
-        "is_attempt": has_ended & equals(jobs, "type", "script"),
-        "passes": passes,
-        "failures": ~passes & ~lost & ~killed,
-        "lost": lost,
-        "killed": killed,
-        "queue": (queue_identities(jobs) if "queue_id" in jobs else jobs["queue"]).array,
-    }
+    has_failed = has_failed_hard(jobs) & (causes != PERSON)
+    outcome = np.full(len(jobs), _NO_ATTEMPT, np.int8)
+    outcome[equals(jobs, "state", "passed")] = PASS
+    outcome[has_failed] = FAILURE
+    outcome[has_failed & (causes == INFRASTRUCTURE)] = LOSS
+    outcome[has_failed & (causes == KILLED)] = KILL
+    outcome[~equals(jobs, "type", "script")] = _NO_ATTEMPT
+    queue = queue_identities(jobs) if "queue_id" in jobs else jobs["queue"]
+    columns = {"outcome": outcome, "queue": queue.array, "agent_id": jobs["agent_id"].array}
     jobs = with_ends(jobs)
-    names = ["commit", *_VARIANT, "agent_id", "finished_at", *needs]
-    return pd.DataFrame(rows | {name: to_numbers(jobs[name]) for name in names}, jobs.index)
+    for name in ("commit", *_VARIANT, "finished_at", *needs):
+        columns[name] = to_numbers(jobs[name])
+    return pd.DataFrame(columns, jobs.index, copy=False)
 
 
-def sum_outcomes(attempts: Attempts, variants: Runs) -> pd.DataFrame:
-    """Sum the outcomes of each variant of a step at a commit, and add the number of its verdict.
+def sum_outcomes(attempts: Attempts) -> pd.DataFrame:
+    """Return the groups of attempts with their sums of each of `OUTCOMES`, and their verdicts.
 
-    Has the columns `step`, `commit`, `variant`, `is_known`, those of `Attempts`, `n_outcomes` (of
-    attempts that are not in a storm) and `verdict`.
+    `n_outcomes` counts the attempts that are not in a storm, and `verdict` is a number.
     """
-    rows = attempts.rows
-    keys = {name: variants.first(rows[name]) for name in ("step", "commit", "variant", "is_known")}
-    sums = {name: variants.sum(rows[name]) for name in (*_OUTCOMES, "n_storm")}
-    outcomes = pd.DataFrame(keys | sums, copy=False)
-    outcomes["n_outcomes"] = outcomes[_OUTCOMES].sum(axis=1)
-    outcomes["verdict"] = _decide(sums)
+    n_outcomes = len(OUTCOMES)
+    cells = attempts.rows["group"].to_numpy() * n_outcomes + attempts.rows["outcome"].to_numpy()
+    sums = np.bincount(cells, minlength=len(attempts.groups) * n_outcomes).reshape(-1, n_outcomes)
+    outcomes = attempts.groups.assign(**dict(zip(OUTCOMES, sums.T, strict=True)))
+    outcomes["n_outcomes"] = sums[:, :STORM].sum(axis=1)
+    outcomes["verdict"] = _decide(outcomes)
     return outcomes
 
 
-def _decide(sums: dict[str, Integers]) -> Integers:
-    """Return the number of the verdict on each sum of outcomes."""
-    has_passed = sums["passes"] > 0
-    has_failed = sums["failures"] > 0
-    verdicts = [
-        (has_failed & has_passed, FLAKY),
-        (sums["failures"] > 1, DETERMINISTIC),
-        (has_failed, UNDECIDED),
-        (sums["killed"] > 0, WAS_KILLED),
-        (sums["lost"] > 0, LOST),
-    ]
-    conditions, numbers = zip(*verdicts, strict=True)
-    return np.select(conditions, numbers, PASSED)
+def _decide(outcomes: pd.DataFrame) -> Integers:
+    """Return the numbers of the verdicts, from the weakest to the strongest rule."""
+    failures = outcomes["failures"].to_numpy()
+    verdict = np.full(len(outcomes), PASSED)
+    verdict[outcomes["lost"] > 0] = LOST
+    verdict[outcomes["killed"] > 0] = WAS_KILLED
+    verdict[failures > 0] = UNDECIDED
+    verdict[failures > 1] = DETERMINISTIC
+    verdict[(failures > 0) & (outcomes["passes"] > 0)] = FLAKY
+    return verdict
 
 
 def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd.DataFrame:
-    """Return a row for each step and commit, with the worst verdict of its variants.
+    """Return a row for each step and commit, with the worst verdict of its groups.
 
-    `passes` is the greatest number of one variant, and each of `times` is the earliest one of all
-    attempts. `n_without_commit` and `n_storm` count attempts.
+    Also whether the step `has_passed` and the commit `is_known`, and the earliest of `times`, which
+    are those of attempts.
     """
-    variants = attempts.group_by_variant()
-    outcomes = sum_outcomes(attempts, variants)
-    n_unknown = variants.sum(~attempts.rows["is_known"])
-    commit_codes = outcomes["step"] * len(attempts.commits) + outcomes["commit"]
-    commits = find_runs(commit_codes.to_numpy())
-    columns = {
-        "step": commits.first(outcomes["step"]),
-        "is_known": commits.first(outcomes["is_known"]),
-        "passes": commits.greatest(outcomes["passes"]),
-        "verdict": commits.greatest(outcomes["verdict"]),
-        "n_storm": commits.sum(outcomes["n_storm"]),
-        "n_without_commit": commits.sum(n_unknown),
-    }
+    outcomes = sum_outcomes(attempts)
+    # groups of one step and commit follow each other
+    step_and_commit = outcomes["step"] * len(attempts.commits) + outcomes["commit"]
+    is_first = np.diff(step_and_commit, prepend=-1) != 0
+    starts = np.flatnonzero(is_first)
+    commits = outcomes.loc[is_first, ["step", "is_known"]].reset_index(drop=True)
+    commits["verdict"] = np.maximum.reduceat(outcomes["verdict"].to_numpy(), starts)
+    commits["has_passed"] = np.maximum.reduceat(outcomes["passes"].to_numpy(), starts) > 0
+    commit_of_attempt = (np.cumsum(is_first) - 1)[attempts.rows["group"]]
     for name, of_attempts in times.items():
-        columns[name] = commits.earliest(variants.earliest(of_attempts))
-    return pd.DataFrame(columns, copy=False)
+        commits[name] = earliest_by(commit_of_attempt, of_attempts, len(commits))
+    return commits
+
+
+def count_left_out(attempts: Attempts) -> pd.DataFrame:
+    """Count the attempts of each step in a storm (`n_storm`), and those `n_without_commit`."""
+    n_steps = len(attempts.steps)
+    step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
+    is_known = attempts.groups["is_known"].to_numpy()[attempts.rows["group"]]
+    counts = {
+        "n_storm": np.bincount(step[attempts.rows["outcome"] == STORM], minlength=n_steps),
+        "n_without_commit": np.bincount(step[~is_known], minlength=n_steps),
+    }
+    return pd.DataFrame(counts, dtype="Int64")

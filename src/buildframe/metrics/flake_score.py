@@ -15,12 +15,14 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics import spark_frames
 from buildframe.metrics.attempts import (
     DETERMINISTIC,
+    FAILURE,
     FLAKY,
+    PASS,
     STEP,
     UNDECIDED,
     VERDICTS,
     Attempts,
-    Runs,
+    count_left_out,
     find_worst_verdicts,
     prepare_storms,
     read_attempts,
@@ -31,6 +33,7 @@ from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate
 from buildframe.metrics.group_summaries import summarize_groups
 from buildframe.metrics.grouping import join_keys
 from buildframe.metrics.input_frames import Frame, is_spark, read_columns
+from buildframe.metrics.numbered import earliest_by, sum_by
 from buildframe.metrics.row_flags import equals, is_set
 from buildframe.metrics.span_sums import sum_flags
 from buildframe.metrics.validation import check_states
@@ -197,16 +200,15 @@ def _sum_steps(
     has_branches = branch is not None or branches is not None
     needs = [*_NEEDS, *_NEEDS_OF_BRANCHES] if has_branches else _NEEDS
     attempts = read_attempts(jobs, needs, storms)
-    variants = attempts.group_by_variant()
-    outcomes = sum_outcomes(attempts, variants)
-    outcomes["n_without_commit"] = variants.sum(~attempts.rows["is_known"])
+    outcomes = sum_outcomes(attempts)
+    is_flaky = (outcomes["is_known"] & (outcomes["verdict"] == FLAKY)).to_numpy()
+    counts = _count_commits(outcomes) | _sum_prices(attempts, is_flaky)
 
     n_steps = len(attempts.steps)
-    counts = _count_commits(outcomes) | _sum_prices(attempts, variants, outcomes)
     step = outcomes["step"].to_numpy()
     sums = {name: sum_flags(step, values, n_steps) for name, values in counts.items()}
-    sums["red_builds"] = _count_red_builds(attempts, variants, outcomes)
-    summary = pd.DataFrame(sums, dtype="Int64")
+    sums["red_builds"] = _count_red_builds(attempts, is_flaky)
+    summary = pd.concat([pd.DataFrame(sums, dtype="Int64"), count_left_out(attempts)], axis=1)
     summary["suspected"] = pd.array([pd.NA] * n_steps, "Int64")
     if branches is not None:
         suspected = _count_suspected(attempts, _are_on_default_branch(attempts, branches))
@@ -240,8 +242,6 @@ def _count_commits(outcomes: pd.DataFrame) -> dict[str, Flags | Integers]:
         },
         "tried_again": is_known & (attempts > 1),
         **{f"tried_{k}": passed & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _ATTEMPT_COUNTS},
-        "n_storm": outcomes["n_storm"].to_numpy(),
-        "n_without_commit": outcomes["n_without_commit"].to_numpy(),
     }
 
 
@@ -249,33 +249,38 @@ def _is_or_more(count: Integers, k: int, most: int) -> Flags:
     return count == k if k < most else count >= k
 
 
-def _sum_prices(attempts: Attempts, variants: Runs, outcomes: pd.DataFrame) -> dict[str, Integers]:
+def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
     """Return the run time of failures, and the time from the first failure to the first pass.
 
     In microseconds, of each variant of a step at a commit; 0 unless it is flaky.
     """
-    rows = attempts.rows
-    is_flaky = (outcomes["is_known"] & (outcomes["verdict"] == FLAKY)).to_numpy()
-    started = rows["started_at"].to_numpy(np.int64)
-    ended = rows["finished_at"].to_numpy(np.int64)
-    has_run = rows["failures"].to_numpy() & (started != NAT) & (ended != NAT)
-    run_time = variants.sum(np.where(has_run, ended - started, 0))
+    n_groups = len(attempts.groups)
+    group, outcome, started, ended = (
+        attempts.rows[name].to_numpy(np.int64)
+        for name in ("group", "outcome", "started_at", "finished_at")
+    )
+    has_failed = np.flatnonzero((outcome == FAILURE) & is_flaky[group])
+    has_passed = np.flatnonzero((outcome == PASS) & is_flaky[group])
+    has_run = has_failed[(started[has_failed] != NAT) & (ended[has_failed] != NAT)]
+    run_time = sum_by(group[has_run], (ended - started)[has_run], n_groups)
 
-    first_failure = variants.earliest(np.where(rows["failures"], ended, NAT))
-    first_pass = variants.earliest(np.where(rows["passes"], ended, NAT))
-    has_waited = is_flaky & (first_failure != NAT) & (first_pass > first_failure)
+    first_failure = earliest_by(group[has_failed], ended[has_failed], n_groups)
+    first_pass = earliest_by(group[has_passed], ended[has_passed], n_groups)
+    has_waited = (first_failure != NAT) & (first_pass > first_failure)
     return {
-        "machine_us": np.where(is_flaky, run_time, 0),
+        "machine_us": run_time,
         "waiting_us": np.where(has_waited, first_pass - first_failure, 0),
     }
 
 
-def _count_red_builds(attempts: Attempts, variants: Runs, outcomes: pd.DataFrame) -> Integers:
-    """Count the builds of each step with a failure that was not retried, at a commit that passed otherwise."""
-    is_flaky = (outcomes["is_known"] & (outcomes["verdict"] == FLAKY)).to_numpy()
-    turns_red = attempts.rows["failures"].to_numpy() & ~is_set(attempts.rows, "retried")
-    turns_red &= variants.spread(is_flaky)
-    red = attempts.rows.loc[turns_red, ["step", "build_id"]].dropna().drop_duplicates()
+def _count_red_builds(attempts: Attempts, is_flaky: Flags) -> Integers:
+    """Count the builds of each step with a failure that was not retried, at a commit that passed."""
+    rows = attempts.rows
+    turns_red = (rows["outcome"] == FAILURE).to_numpy() & is_flaky[rows["group"]]
+    turns_red &= ~is_set(rows, "retried")
+    red = rows.loc[turns_red, ["group", "build_id"]].dropna()
+    red["step"] = attempts.groups["step"].to_numpy()[red["group"]]
+    red = red[["step", "build_id"]].drop_duplicates()
     return np.bincount(red["step"], minlength=len(attempts.steps))
 
 
@@ -290,26 +295,25 @@ def _are_on_default_branch(attempts: Attempts, branches: pd.DataFrame) -> Flags:
     chosen = pd.Index(names).get_indexer(of_steps["default_branch"])
     # a number for each step and branch, as -1 stands for branches without attempts
     n_codes = len(names) + 1
-    is_chosen = np.isin(
-        attempts.rows["step"] * n_codes + codes, of_steps["number"] * n_codes + chosen
-    )
+    step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
+    is_chosen = np.isin(step * n_codes + codes, of_steps["number"] * n_codes + chosen)
     return is_chosen & (codes >= 0)
 
 
 def _count_suspected(attempts: Attempts, is_on_branch: Flags) -> Integers:
     """Count the commits at which each step failed once, between two at which it passed."""
-    on_branch = attempts._replace(rows=attempts.rows[is_on_branch].reset_index(drop=True))
-    times = {
-        "created_at": on_branch.rows["build_created_at"].to_numpy(np.int64),
-        "build_number": on_branch.rows["build_number"].to_numpy(np.int64, na_value=NAT),
+    rows = attempts.rows[is_on_branch]
+    order = {
+        "created_at": rows["build_created_at"].to_numpy(np.int64),
+        "build_number": rows["build_number"].to_numpy(np.int64, na_value=NAT),
     }
-    commits = find_worst_verdicts(on_branch, times)
-    has_verdict = (commits["passes"] > 0) | (commits["verdict"] >= UNDECIDED)
+    commits = find_worst_verdicts(attempts._replace(rows=rows), order)
+    has_verdict = commits["has_passed"] | (commits["verdict"] >= UNDECIDED)
     commits = commits[commits["is_known"] & has_verdict]
-    commits = commits.sort_values(["step", *times], kind="stable")
+    commits = commits.sort_values(["step", *order], kind="stable")
 
     is_suspected = commits["verdict"] == UNDECIDED
-    has_passed = (commits["passes"] > 0) & ~commits["verdict"].isin([UNDECIDED, DETERMINISTIC])
+    has_passed = commits["has_passed"] & ~commits["verdict"].isin([UNDECIDED, DETERMINISTIC])
     by_step = has_passed.groupby(commits["step"])
     is_suspected &= by_step.shift(1, fill_value=False) & by_step.shift(-1, fill_value=False)
     return np.bincount(commits["step"][is_suspected], minlength=len(attempts.steps))
