@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
+from buildframe.guards.arrow_frames import arrow_to_pandas
 from buildframe.metrics import spark_frames
 from buildframe.metrics.columns import (
     TEXT,
@@ -29,7 +30,7 @@ from buildframe.metrics.columns import (
 )
 from buildframe.metrics.grouping import By, Key, as_key_list, compute_keys, key_name, number_groups
 from buildframe.metrics.steps import step
-from buildframe.spec.arrow_types import arrow_types, pandas_types
+from buildframe.spec.arrow_types import arrow_types
 
 Frame = Any
 """A frame of pandas, Polars (eager or lazy), Arrow, DuckDB (a relation) or PySpark."""
@@ -294,27 +295,17 @@ def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
 
     Raise BadInput if a column of a known name holds values of another type.
     """
-    dtypes = pandas_types()
-    plain = pa.table([_plain(name, table[i]) for i, name in enumerate(table.column_names)], table.column_names)
-    frame = plain.to_pandas(
-        types_mapper=lambda kind: pd.Int64Dtype() if pa.types.is_integer(kind) else dtypes.get(kind)
-    )
-    return pd.DataFrame({name: typed_column(frame, str(name)) for name in frame}, copy=False)
+    names = list(table.column_names)
+    typed = arrow_to_pandas(pa.table([_with_type(table[i], name) for i, name in enumerate(names)], names))
+    return pd.DataFrame({name: typed_column(typed, name) for name in names}, copy=False)
 
 
-def _plain(name: str, column: Any) -> Any:
-    """Return a column without dictionaries, decimals and types of nulls alone, and with times in UTC."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-    elif pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    elif pa.types.is_null(kind):
-        types: Mapping[Any, pa.DataType] = arrow_types(large=True)
-        column = column.cast(types.get(kind_of(name), pa.float64()))
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+def _with_type(column: Any, name: str) -> Any:
+    """Return a column of nulls alone, which has no type, with the type of its name."""
+    if not pa.types.is_null(column.type):
+        return column
+    types: Mapping[Any, pa.DataType] = arrow_types(large=True)
+    return column.cast(types.get(kind_of(name), pa.float64()))
 
 
 def _encode_texts(rows: pd.DataFrame) -> pa.Table:

@@ -14,7 +14,7 @@ from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Flags, Floats, first_and_last
 from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.metrics.group_summaries import spark_keys, summarize_groups
-from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.grouping import By, as_key_list, join_keys
 from buildframe.metrics.input_frames import Frame, RowGroups
 from buildframe.metrics.measured_rows import limits_in_spark, measure_rows
 from buildframe.metrics.rates import rate_columns
@@ -162,7 +162,8 @@ def objective(
     if freq is None:
         summarize = functools.partial(_objective, of, limit, target, by, at)
     else:
-        limits = limits_in_spark(frame, of, [at, "fetched_at"])
+        has_groups = bool(as_key_list(by))  # one group has all rows, and so shows their limits
+        limits = limits_in_spark(frame, of, [at, "fetched_at"]) if has_groups else None
         summarize = functools.partial(_objective_by_bucket, of, limit, target, by, freq, tz, at, limits)
     return summarize_groups(frame, summarize, by)
 
@@ -187,7 +188,7 @@ def _objective_by_bucket(
     rows = measure_rows(frame, of, by, [*dict.fromkeys([at, "fetched_at"])])
     times, fetched = limits or [first_and_last(rows.columns[name].to_numpy()) for name in (at, "fetched_at")]
     buckets = Buckets.between([times], freq, tz, fetched[1])
-    if by is None:
+    if not as_key_list(by):
         summary = _summarize(sum_by_bucket(rows, buckets, at, _decide(rows, limit), _DECIDED), target)
         return buckets.with_starts(_spread_budget(summary, target, len(buckets)))
     split, keys = buckets.split(rows, at)

@@ -202,12 +202,13 @@ def _select_new_attempts(jobs: pd.DataFrame) -> pd.DataFrame:
         kinds = attempts["retry_source"].str.extract(_KIND_IN_SOURCE, expand=False)
         numbers = np.where(numbers == _UNKNOWN, _number_kinds(kinds), numbers)
     ids = [name for name in ("id", ATTEMPT) if name in attempts]
-    return attempts[ids].assign(**{_NUMBER: numbers})[numbers != _UNKNOWN]
+    numbered: pd.DataFrame = attempts[ids].assign(**{_NUMBER: numbers})
+    return numbered[numbers != _UNKNOWN]
 
 
 def _number_kinds(kinds: pd.Series[str]) -> Integers:
     """Return the place of each kind in `KINDS`, `_UNKNOWN` for other values."""
-    return pd.Index(KINDS, dtype=TEXT).get_indexer(kinds)
+    return pd.Index(KINDS, dtype=TEXT).get_indexer(pd.Index(kinds))
 
 
 def check_have_kinds(available: Collection[str]) -> None:
