@@ -181,7 +181,9 @@ def first_and_last(times: Integers) -> tuple[int, int]:
 
 def seconds_between(begin: Integers, end: Integers) -> Floats:
     """Return the seconds from times to others, both in whole microseconds; NaN if one is missing."""
-    return np.where((begin == NAT) | (end == NAT), np.nan, (end - begin) / 1e6)
+    seconds: Floats = (end - begin) / 1e6
+    seconds[(begin == NAT) | (end == NAT)] = np.nan
+    return seconds
 
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:

@@ -55,11 +55,8 @@ class RowGroups(NamedTuple):
 
     def filter(self, chosen: Flags) -> RowGroups:
         """Return the chosen rows, and only the groups that have some of them."""
-        codes = self.codes[chosen]
-        is_present = np.bincount(codes, minlength=len(self.keys)) > 0
-        keys = self.keys[is_present].reset_index(drop=True)
-        columns = self.columns[chosen].reset_index(drop=True)
-        return RowGroups(columns, (np.cumsum(is_present) - 1)[codes], keys)
+        codes, keys = _drop_groups(self.codes[chosen], self.keys)
+        return RowGroups(self.columns[chosen].reset_index(drop=True), codes, keys)
 
 
 def is_spark(frame: Frame) -> bool:
@@ -144,11 +141,19 @@ def read_rows(
         return _read_batches(frame, of_rows, names, keys)
     source = frame if isinstance(frame, pd.DataFrame) else read_columns(frame, [*names, *key_names])
     columns = of_rows(read_columns(source, names))
-    key_columns = compute_keys(source, keys)
-    if len(columns) < len(key_columns):
-        key_columns = key_columns.loc[columns.index].reset_index(drop=True)
-    codes, distinct = number_groups(key_columns)
+    codes, distinct = number_groups(compute_keys(source, keys))
+    if len(columns) == len(codes):
+        return RowGroups(columns, codes, distinct)
+    codes, distinct = _drop_groups(codes[columns.index.to_numpy()], distinct)
     return RowGroups(columns.reset_index(drop=True), codes, distinct)
+
+
+def _drop_groups(codes: Integers, keys: pd.DataFrame) -> tuple[Integers, pd.DataFrame]:
+    """Return the codes and keys without groups that have no rows."""
+    is_present = np.bincount(codes, minlength=len(keys)) > 0
+    if is_present.all():
+        return codes, keys
+    return (np.cumsum(is_present) - 1)[codes], keys[is_present].reset_index(drop=True)
 
 
 def _read_batches(
@@ -159,8 +164,10 @@ def _read_batches(
     tables = []
     for batch in _batches(relation, [*dict.fromkeys([*names, *key_names])]):
         columns = of_rows(batch[names])
-        key_columns = compute_keys(batch, keys).loc[columns.index]
-        numbered = {f"key {i}": key_columns[name] for i, name in enumerate(key_columns)}
+        key_columns = compute_keys(batch, keys)
+        if len(columns) < len(batch):
+            key_columns = key_columns.take(columns.index.to_numpy())
+        numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
         tables.append(_encode_texts(columns.assign(**numbered)))
     rows = _to_categories(tables)
     key_columns = pd.DataFrame(index=rows.index)
