@@ -15,7 +15,7 @@ import pandas as pd
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics import spark_frames
 from buildframe.metrics.columns import TEXT, Flags, Integers, require_columns
-from buildframe.metrics.group_summaries import summarize_groups, summarize_lazily
+from buildframe.metrics.group_summaries import FrameSummary, summarize_groups, summarize_lazily
 from buildframe.metrics.grouping import Key, join_keys, number_groups
 from buildframe.metrics.input_frames import Frame, RowGroups, column_names, is_spark, read_rows
 from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
@@ -35,7 +35,7 @@ from buildframe.metrics.rates import rate_columns
 from buildframe.metrics.row_flags import equals, has_failed_hard, is_any_of
 from buildframe.metrics.span_sums import sum_by_span
 from buildframe.metrics.steps import step
-from buildframe.metrics.storms import HALF_HOUR, PLACES, find_storms, flag_storms
+from buildframe.metrics.storms import PLACES, find_storms, flag_storms
 from buildframe.metrics.validation import check_states
 
 STEP = ["organization", "pipeline", "step"]
@@ -46,7 +46,8 @@ _NEEDS = ["commit", *_VARIANT, "type", *CAUSE_NEEDS, "soft_failed", "finished_at
 _WANTS = [*CAUSE_WANTS, *END_COLUMNS, "queue_id"]
 _END_OF_ATTEMPT = ["finished_at", "expired_at", "build_finished_at"]
 _NUMBERS = ["step", "commit", "variant"]
-_HALF_HOUR_COLUMN = "half hour of the end"
+_DAY = "day of the end"
+_SHARD = "shard of steps"
 
 VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
@@ -168,7 +169,9 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     check_states(jobs, "state")
     storms = prepare_storms(jobs)
     summary = functools.partial(_outcomes_by_commit, storms)
-    return summarize_lazily(jobs, summary, STEP) if is_spark(jobs) else summary(jobs)
+    if not is_spark(jobs):
+        return summary(jobs)
+    return summarize_lazily(spark_frames.with_shards(jobs, _SHARD, STEP), summary, [_SHARD])
 
 
 def _outcomes_by_commit(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
@@ -263,7 +266,7 @@ def flips(jobs: Frame) -> pd.DataFrame:
     """
     check_states(jobs, "state")
     summary = functools.partial(_flips, prepare_storms(jobs))
-    steps = summarize_groups(jobs, summary, STEP)
+    steps = summarize_steps(jobs, summary)
     ranks = steps.assign(low=steps["low"].fillna(0))
     order = ranks.sort_values(["low", "flake_rate"], ascending=False, kind="stable").index
     return steps.loc[order].reset_index(drop=True)
@@ -293,15 +296,23 @@ def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
 def prepare_storms(jobs: Frame) -> pd.DataFrame | None:
     """Return the storms of a frame of PySpark, whose workers see only one step; else None.
 
-    Whether there is a storm shows in the attempts of its half hour alone.
+    Whether there is a storm shows in the attempts of its half hour alone, and so of its day.
     """
     if not is_spark(jobs):
         return None
     available = column_names(jobs)
     require_columns(available, [*STEP, *_NEEDS])
     ends = [name for name in _END_OF_ATTEMPT if name in available]
-    timed = spark_frames.with_periods(jobs, _HALF_HOUR_COLUMN, ends, HALF_HOUR)
-    return summarize_groups(timed, _find_storms_of_jobs, [_HALF_HOUR_COLUMN])
+    by_day = spark_frames.with_days(jobs, _DAY, ends)
+    return summarize_groups(by_day, _find_storms_of_jobs, [_DAY])
+
+
+def summarize_steps(jobs: Frame, of: FrameSummary) -> pd.DataFrame:
+    """Apply a function whose result has a row per step; on Spark to all jobs of some steps."""
+    if not is_spark(jobs):
+        return of(jobs)
+    sharded = spark_frames.with_shards(jobs, _SHARD, STEP)
+    return summarize_groups(sharded, of, [_SHARD]).sort_values(STEP, ignore_index=True)
 
 
 def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:

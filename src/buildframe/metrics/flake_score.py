@@ -27,10 +27,10 @@ from buildframe.metrics.attempts import (
     prepare_storms,
     read_attempts,
     sum_outcomes,
+    summarize_steps,
 )
 from buildframe.metrics.columns import NAT, TEXT, Flags, Floats, Integers
 from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate_rates
-from buildframe.metrics.group_summaries import summarize_groups
 from buildframe.metrics.grouping import join_keys
 from buildframe.metrics.input_frames import Frame, is_spark, read_columns
 from buildframe.metrics.numbered import earliest_by, sum_by
@@ -177,7 +177,8 @@ def flake_score(
     check_states(jobs, "state")
     branches = None if pipelines is None else _list_branches(pipelines)
     storms = prepare_storms(jobs)
-    steps = summarize_groups(jobs, functools.partial(_sum_steps, branch, branches, storms), STEP)
+    summary = functools.partial(_sum_steps, branch, branches, storms)
+    steps = summarize_steps(jobs, summary)
     scores = pd.concat(
         [steps, _rates(steps, threshold), _powers(steps, threshold, retries)], axis=1
     )
