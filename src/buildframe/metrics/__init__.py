@@ -25,7 +25,7 @@ from buildframe.metrics.cost import cost
 from buildframe.metrics.days_to_see import days_to_see
 from buildframe.metrics.durations import dependency_wait, queue_time, run_time, turnaround, wall_time
 from buildframe.metrics.explain import explain
-from buildframe.metrics.flake_score import detection_power, flake_score
+from buildframe.metrics.flake_score import flake_score
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
 from buildframe.metrics.forks import is_from_fork
 from buildframe.metrics.leverage import leverage
@@ -46,7 +46,7 @@ from buildframe.metrics.waste import waste
 
 __all__ = [
     "active_time", "agents_needed", "blocked_time", "build_success_change", "change_points", "concurrency",
-    "contention", "cost", "days_to_see", "dependency_wait", "detection_power", "explain", "failed", "flake_score",
+    "contention", "cost", "days_to_see", "dependency_wait", "explain", "failed", "flake_score",
     "flaky_board", "flaky_lifecycle", "flips", "idle_time", "is_from_fork", "job_failure_change", "latest", "leverage",
     "machine_time", "newcombe", "objective", "outages", "outcome", "outcomes_by_commit", "parallelism",
     "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time",
