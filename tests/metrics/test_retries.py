@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buildframe.metrics.attempts import retry_rate
-from buildframe.metrics.retries import with_retries
+from buildframe.metrics.retries import retry_rate, with_retries
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import at
