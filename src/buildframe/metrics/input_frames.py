@@ -273,13 +273,15 @@ def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
     selected = relation.select(*(ColumnExpression(name) for name in names))
     read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before DuckDB 1.5
     reader = read(_BATCH_ROWS)
+    held: list[pa.RecordBatch] = []
     is_empty = True
-    for batch in reader:
-        if batch.num_rows:
-            is_empty = False
-            yield to_typed_pandas(pa.Table.from_batches([batch]))
-    if is_empty:
-        yield to_typed_pandas(reader.schema.empty_table())
+    for batch in reader:  # DuckDB's are as small as the row groups of files
+        held.append(batch)
+        if sum(part.num_rows for part in held) >= _BATCH_ROWS:
+            yield to_typed_pandas(pa.Table.from_batches(held))
+            held, is_empty = [], False
+    if held or is_empty:
+        yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
 
 
 def _to_arrow(frame: Frame, names: Sequence[str]) -> pa.Table:
