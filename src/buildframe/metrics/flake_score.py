@@ -352,12 +352,12 @@ def _powers(steps: pd.DataFrame, threshold: float, retries: int) -> pd.DataFrame
     missed = np.log(threshold**n_attempts + (1 - threshold) ** n_attempts)
     n_commits = steps[[f"tried_{k}" for k in _ATTEMPT_COUNTS]].to_numpy(np.float64)
     planned = -np.expm1(n_commits @ missed) + 0.0  # not -0.0
-    retried = power_of_retries(threshold, steps["passed"].to_numpy(np.float64), retries)
+    retried = _power_of_retries(threshold, steps["passed"].to_numpy(np.float64), retries)
     powers = {"power_planned": planned, "power_retried": retried}
     return pd.DataFrame(powers, steps.index, dtype=np.float64)
 
 
-def power_of_retries(rate: float, n_commits: Floats, retries: int) -> Floats:
+def _power_of_retries(rate: float, n_commits: Floats, retries: int) -> Floats:
     """Return the chance that a step shows both outcomes at one of n good commits.
 
     Each failure is tried again, so many times.
