@@ -1,45 +1,54 @@
-"""Find when durations or failure rates changed: the days or commits, the levels around them, and the suspects."""
+"""Find when durations or failure rates changed: days or commits, the levels around them, and the suspects."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.change_levels import Level, Segments, estimate_rate, find_median_ranks, subtract
-from buildframe.metrics.change_search import find_changes
-from buildframe.metrics.columns import Flags, Floats, Integers
+from buildframe.metrics.change_search import Change, find_changes
+from buildframe.metrics.clustering import (
+    Level,
+    Segments,
+    estimate_rate,
+    find_median_ranks,
+    subtract,
+)
+from buildframe.metrics.columns import NAT, TEXT, Floats, Integers, first_and_last
 from buildframe.metrics.commit_search import Runs, find_commit_changes
 from buildframe.metrics.daily_scores import (
     DAY,
+    FAILED,
+    GROUP,
     HITS,
     ROWS,
     Unit,
-    group_edges,
-    measure_rows,
+    build_columns,
     number_column,
-    number_units,
+    read_known_rows,
     score_groups,
-    sum_units,
 )
 from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines import expressions
-from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows, GroupSums
-from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
+from buildframe.metrics.grouping import By, as_key_list, find_groups, join_keys, number_groups
+from buildframe.metrics.input_frames import Frame, RowGroups
+from buildframe.metrics.measured_rows import limits_in_spark
+from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.outcomes import failed
+from buildframe.metrics.ranked_groups import RankedGroups
 from buildframe.metrics.time_buckets import Buckets
+from buildframe.metrics.validation import check_states
 from buildframe.terminal import show
 
-_FIRST, _CUT, _LIMIT = "first segment", "cut", "limit"
-_RETRIED, _FAILED_AGAIN, _NUMBER_BEFORE, _NUMBER_AFTER = "was retried", "failed again", "number before", "number after"
+_P_OF_GROUP = "p of the group"
+"""Column of the probability that a group is as clear as it is if nothing changed; NaN if it was not searched."""
 
 
 @checked_names
@@ -167,131 +176,234 @@ def change_points(
         raise BadInput(f"unit={show(unit)} is not a unit of change. Use 'day' or 'commit'.")
     if unit == "commit" and of is not failed:
         raise BadInput("unit='commit' compares failure rates. Use of=metrics.failed, or unit='day'.")
-    rows, buckets = measure_rows(frame, of, by, at, tz, unit)
-    found = _search_commits(rows) if unit == "commit" else _search_days(rows, is_rate=of is failed)
-    columns = _date(found, buckets)
-    segments = found.segments()
     if of is failed:
-        columns |= _describe_levels("rate", "", _estimate_rates(found, segments))
-    else:
-        columns |= _describe_levels("p50", "_s", _estimate_medians(rows, found, segments))
-    columns |= found.counts(segments, f"{unit}s")
-    columns |= _suspects_of_commits(found) if unit == "commit" else _suspects_of_days(rows, found)
-    return join_keys(rows.name_keys(found.groups).take(found.place).reset_index(drop=True), pd.DataFrame(columns))
+        check_states(frame, "state")
+    by = spark_keys(frame, by)
+    limits = limits_in_spark(frame, of, [at])
+    search = functools.partial(_search_groups, of, by, at, tz, unit, limits)
+    return _select_changes(summarize_groups(frame, search, by), by)
 
 
-class _Found(NamedTuple):
-    """Changes in all groups: a row each of `place` (of its group in `groups`), `at`, `low`, `high` and `p`.
+class _Changes(NamedTuple):
+    """Changes of all groups, in order: the number of their group, and the rows of `units` at which they lie.
 
-    `units` has a row per group and day or commit, in order. The times of changes are rows of it.
+    `units` has a row per group and day, or group and commit, with the columns `GROUP` and `ROWS`, and
+    `HITS` for failure rates. `segment` is the number of the segment between changes to which each unit
+    belongs, -1 if its group has no change. `inflation` is how many times larger variances are because
+    units depend on each other, and `p_of_groups` is the probability of each group.
     """
 
-    groups: pd.DataFrame
     units: pd.DataFrame
-    place: Integers
+    segment: Integers
+    group: Integers
     at: Integers
     low: Integers
     high: Integers
     p: Floats
-    notable: Flags
     inflation: Floats
+    p_of_groups: Floats
 
     @property
     def before(self) -> Integers:
         """Number of the segment before each change; the one after it is the next."""
-        changed, own = np.unique(self.place, return_inverse=True)
-        return np.arange(len(self.place)) + own if len(changed) else np.zeros(0, np.int64)
+        return self.segment[self.at] - 1
 
-    def is_changed(self) -> Flags:
-        """Return which units are those of groups with a change."""
-        return np.isin(self.units[GROUP].to_numpy(), self.place)
-
-    def segments(self) -> Segments:
-        """Return the segments between changes, of groups that have some."""
-        codes, is_changed = self.units[GROUP].to_numpy(), self.is_changed()
-        begins = np.diff(codes, prepend=-1) != 0
-        begins[self.at] = True
-        own = self.units[is_changed]
-        hits = own[HITS].to_numpy(np.float64) if HITS in own else np.zeros(len(own))
-        segment = np.cumsum(begins[is_changed]) - 1
-        return Segments(segment, own[ROWS].to_numpy(np.float64), hits, int(segment.max(initial=-1)) + 1)
-
-    def counts(self, segments: Segments, units: str) -> dict[str, Any]:
-        """Return the columns with numbers of units and rows, and how clear each change is."""
-        columns: dict[str, Any] = {}
-        for name, counts in ((units, segments.total()), ("n", segments.total(segments.n))):
-            for side, place in (("before", self.before), ("after", self.before + 1)):
-                columns[f"{name}_{side}"] = pd.array(counts[place].astype(np.int64), "Int64")
-        return columns | {"p": self.p, "notable": pd.array(self.notable, "boolean")}
+    def count(self, hits: Integers) -> Segments:
+        """Return the counts of units in segments; `hits` has those of each unit."""
+        is_changed = self.segment >= 0
+        n = self.units[ROWS].to_numpy(np.float64)[is_changed]
+        n_segments = int(self.segment.max(initial=-1)) + 1
+        return Segments(self.segment[is_changed], n, hits[is_changed].astype(np.float64), n_segments)
 
 
-def _search_days(rows: GroupedRows, *, is_rate: bool) -> _Found:
-    groups, units, series = score_groups(rows, is_rate=is_rate)
-    edges = group_edges(units)
-    searches = [find_changes(one, is_rate=is_rate) for one in series]
-    notable = are_notable([np.nan if search is None else search.p for search in searches])
-    each = [[] if search is None else search.changes for search in searches]
-    inflation = np.array([1.0 if search is None else search.inflation for search in searches])
-    return _place(groups, units, edges, each, notable, inflation)
+def _search_groups(
+    of: RowMetric | str,
+    by: By,
+    at: str,
+    tz: str,
+    unit: Unit,
+    limits: Sequence[tuple[int, int]] | None,
+    frame: Frame,
+) -> pd.DataFrame:
+    """Return the changes of each group, or a row without a time if it has none.
 
-
-def _search_commits(rows: GroupedRows) -> _Found:
-    available = rows.frame.collect_schema().names()
-    runs = rows.frame.filter(~nw.col("commit").is_null())
-    runs = runs.filter(~expressions.IS_SUPERSEDED) if "retried" in available else runs
-    retried = (nw.col("retries_count") > 0).fill_null(False) if "retries_count" in available else nw.col(HITS) & False
-    ends = {AT: "min"} | ({"branch": "min"} if "branch" in available else {})
-    if (number := number_column(available)) in available:
-        ends |= {_NUMBER_BEFORE: "max", _NUMBER_AFTER: "min"}
-        runs = runs.with_columns(**dict.fromkeys((_NUMBER_BEFORE, _NUMBER_AFTER), nw.col(number)))
-    runs = runs.with_columns(**{_RETRIED: retried})
-    sums = {
-        ROWS: nw.lit(1),
-        HITS: nw.col(HITS) | nw.col(_RETRIED),
-        _RETRIED: nw.col(_RETRIED),
-        _FAILED_AGAIN: nw.col(HITS) & nw.col(_RETRIED),
-    }
-    table = sum_units(replace(rows, frame=runs), "commit", sums, ends)
-    groups, units = number_units(rows, table, [AT, "commit"])
-    columns = [units[name].to_numpy(np.int64) for name in sums]
-    edges = group_edges(units)
-    each = [find_commit_changes(Runs(*(one[start:stop] for one in columns))) for start, stop in edges]
-    notable = are_notable([p for _, p in each])
-    return _place(groups, units, edges, [changes for changes, _ in each], notable, np.ones(len(each)))
-
-
-def _place(
-    groups: pd.DataFrame,
-    units: pd.DataFrame,
-    edges: Sequence[tuple[int, int]],
-    each: Sequence[Sequence[Any]],
-    notable: Flags,
-    inflation: Floats,
-) -> _Found:
-    """Return the changes of each group as rows of all units."""
-    of_changes = [(place, edges[place][0], change) for place, changes in enumerate(each) for change in changes]
-    place = np.array([place for place, _, _ in of_changes], np.int64)
-    at, low, high = (
-        np.array([start + getattr(change, name) for _, start, change in of_changes], np.int64)
-        for name in ("at", "low", "high")
-    )
-    p = np.array([change.p for _, _, change in of_changes], np.float64)
-    return _Found(groups, units, place, at, low, high, p, notable[place], inflation[place])
-
-
-def _date(found: _Found, buckets: Buckets) -> dict[str, Any]:
-    """Return the columns of times: midnights of days, or times of commits."""
-    edges = buckets.edges
-    if DAY in found.units:
-        times = edges[found.units[DAY].to_numpy(np.int64)]
+    They have the column `_P_OF_GROUP`, from which follows which are notable among all groups.
+    """
+    rows = read_known_rows(frame, of, by, at, unit)
+    limits = limits or [first_and_last(rows.columns[at].to_numpy(np.int64))]
+    buckets = Buckets.between(limits, "1D", tz)
+    if unit == "commit":
+        changes = _search_commits(rows, at)
+        first_times = changes.units["first"].to_numpy(np.int64)
+        times = pd.DatetimeIndex(first_times.view("M8[us]"), tz="UTC").tz_convert(buckets.edges.tz)
+        columns = _compare_rates(changes)
+        suspects = _name_commits(changes)
     else:
-        times = pd.to_datetime(found.units[AT].to_numpy(np.int64), unit="us", utc=True).tz_convert(edges.tz)
-    times = times.as_unit("us")
-    return {"at": times[found.at], "at_low": times[found.low], "at_high": times[found.high]}
+        day = buckets.numbers_of(rows.columns[at].to_numpy(np.int64))
+        changes, codes = _search_days(rows, day)
+        times = buckets.edges[changes.units[DAY].to_numpy(np.int64)].as_unit("us")
+        columns = _compare_rates(changes) if of is failed else _compare_medians(rows, codes, changes)
+        suspects = _name_builds(rows, codes, changes, at)
+    columns |= _count_rows(changes, unit)
+    columns |= {"p": changes.p, "notable": pd.array([pd.NA] * len(changes.p), "boolean")}
+    dates = {"at": times[changes.at], "at_low": times[changes.low], "at_high": times[changes.high]}
+    return _join_groups(rows.keys, changes, pd.DataFrame(dates | columns | suspects))
 
 
-def _describe_levels(name: str, suffix: str, levels: tuple[Level, Level]) -> dict[str, Floats]:
-    before, after = levels
+def _join_groups(keys: pd.DataFrame, changes: _Changes, columns: pd.DataFrame) -> pd.DataFrame:
+    """Return the changes with the keys of their groups, and a row for each group without a change."""
+    groups = pd.DataFrame({GROUP: range(len(keys)), _P_OF_GROUP: changes.p_of_groups})
+    table = groups.merge(columns.assign(**{GROUP: changes.group}), how="left", on=GROUP)
+    return join_keys(keys.take(table.pop(GROUP)).reset_index(drop=True), table)
+
+
+def _select_changes(table: pd.DataFrame, by: By) -> pd.DataFrame:
+    """Return the changes of all groups, and which groups remain significant among all."""
+    key_names = list(table.columns[: len(as_key_list(by))])
+    codes, _ = find_groups(table, key_names)
+    p_of_groups = table.pop(_P_OF_GROUP).groupby(codes).first()
+    table["notable"] = pd.array(are_notable(p_of_groups)[codes], "boolean")
+    return table[table["at"].notna()].reset_index(drop=True)
+
+
+def _search_days(rows: RowGroups, day: Integers) -> tuple[_Changes, Integers]:
+    """Return the changes of days, and the unit to which each row belongs."""
+    scored = score_groups(rows, day)
+    is_rate = FAILED in rows.columns
+    searches = [find_changes(series, is_rate=is_rate) for series in scored.series]
+    p_of_groups = [np.nan if search is None else search.p for search in searches]
+    inflation = [1.0 if search is None else search.inflation for search in searches]
+    found = [[] if search is None else search.changes for search in searches]
+    return _number_changes(scored.days, scored.edges, found, p_of_groups, inflation), scored.codes
+
+
+def _search_commits(rows: RowGroups, at: str) -> _Changes:
+    commits = _sum_commits(rows, at)
+    edges = np.searchsorted(commits[GROUP], np.arange(len(rows.keys) + 1))
+    counts = commits[[ROWS, HITS, "retried", "failed_again"]].to_numpy(np.int64).T
+    found = []
+    p_of_groups = []
+    for start, stop in itertools.pairwise(edges):
+        changes, p = find_commit_changes(Runs(*counts[:, start:stop]))
+        found.append(changes)
+        p_of_groups.append(p)
+    return _number_changes(commits, edges, found, p_of_groups, np.ones(len(found)))
+
+
+def _sum_commits(rows: RowGroups, at: str) -> pd.DataFrame:
+    """Count the runs of each commit of each group, and how they ended, by the first time of the commit."""
+    columns = rows.columns
+    keys = pd.DataFrame({GROUP: rows.codes, "commit": columns["commit"].array})
+    codes, commits = number_groups(keys)
+    n_commits = len(commits)
+    has_failed = columns[FAILED].to_numpy(bool)
+    was_retried = np.zeros(len(columns), bool)
+    if "retries_count" in columns:
+        was_retried = (columns["retries_count"] > 0).to_numpy(bool, na_value=False)
+    commits[ROWS] = np.bincount(codes, minlength=n_commits)
+    for name, flags in (
+        (HITS, has_failed | was_retried),
+        ("retried", was_retried),
+        ("failed_again", has_failed & was_retried),
+    ):
+        commits[name] = np.bincount(codes[flags], minlength=n_commits)
+    commits["first"] = earliest_by(codes, columns[at].to_numpy(np.int64), n_commits)
+    if (number := number_column(columns)) in columns:
+        numbers = columns[number].to_numpy(np.int64, na_value=NAT)
+        commits["number_before"] = _with_nulls(latest_by(codes, numbers, n_commits))
+        commits["number_after"] = _with_nulls(earliest_by(codes, numbers, n_commits))
+    if "branch" in columns:
+        ranks, branches = pd.factorize(columns["branch"], sort=True)  # null is -1
+        first = earliest_by(codes, np.where(ranks < 0, NAT, ranks), n_commits)
+        texts = pd.Series(branches, dtype=TEXT)
+        commits["branch"] = texts.reindex(np.where(first == NAT, -1, first)).array
+    return commits.sort_values([GROUP, "first", "commit"], kind="stable", ignore_index=True)
+
+
+def _with_nulls(numbers: Integers) -> Any:
+    """Return whole numbers, null in place of `NAT`."""
+    return pd.arrays.IntegerArray(numbers, numbers == NAT)
+
+
+def _number_changes(
+    units: pd.DataFrame,
+    edges: Integers,
+    found: Sequence[Sequence[Change]],
+    p_of_groups: Sequence[float],
+    inflation: Sequence[float],
+) -> _Changes:
+    """Return the changes of each group as rows of all units; `edges` are the first units of groups."""
+    n_changes = [len(changes) for changes in found]
+    group = np.repeat(np.arange(len(found)), n_changes)
+    table = np.array(list(itertools.chain(*found)), np.float64).reshape(-1, len(Change._fields))
+    at, low, high, p = table.T
+    first = edges[group]
+    at = first + at.astype(np.int64)
+    return _Changes(
+        units=units,
+        segment=_number_segments(units[GROUP].to_numpy(np.int64), group, at),
+        group=group,
+        at=at,
+        low=first + low.astype(np.int64),
+        high=first + high.astype(np.int64),
+        p=p,
+        inflation=np.array(inflation, np.float64)[group],
+        p_of_groups=np.array(p_of_groups, np.float64),
+    )
+
+
+def _number_segments(group_of_unit: Integers, changed_groups: Integers, at: Integers) -> Integers:
+    """Return the number of the segment of each unit: one begins with each changed group and each change."""
+    is_changed = np.isin(group_of_unit, changed_groups)
+    begins = np.diff(group_of_unit, prepend=-1) != 0
+    begins[at] = True
+    return np.where(is_changed, np.cumsum(begins & is_changed) - 1, -1)
+
+
+def _compare_rates(changes: _Changes) -> dict[str, Floats]:
+    """Return the columns with the rates before and after each change, and the difference."""
+    segments = changes.count(changes.units[HITS].to_numpy())
+    rate = segments.total(segments.hits) / segments.total(segments.n)
+    before = changes.before
+    size_before, size_after = segments.sizes(before, changes.inflation)
+    return _describe_levels(
+        "rate",
+        "",
+        estimate_rate(rate[before], size_before),
+        estimate_rate(rate[before + 1], size_after),
+    )
+
+
+def _compare_medians(rows: RowGroups, codes: Integers, changes: _Changes) -> dict[str, Floats]:
+    """Return the columns with the medians before and after each change, and the difference.
+
+    `codes` is the unit to which each row belongs.
+    """
+    chosen = np.flatnonzero((changes.segment >= 0)[codes])
+    codes = codes[chosen]
+    values = rows.columns["value"].to_numpy(np.float64)[chosen]
+    segment = changes.segment[codes]
+    keys = pd.DataFrame(index=range(int(segment.max(initial=-1)) + 1))
+    ranked = RankedGroups(RowGroups(pd.DataFrame({"value": values}), segment, keys))
+    n = ranked.n
+    median = ranked.values_at(np.column_stack([(n + 1) // 2, n // 2 + 1])).mean(axis=1)
+    hits = np.bincount(codes[values <= median[segment]], minlength=len(changes.segment))
+    before = changes.before
+    after = before + 1
+    sizes = changes.count(hits).sizes(before, changes.inflation)
+    ranks = np.zeros((len(n), 4), np.int64)
+    ranks[before, :2] = find_median_ranks(n[before], sizes[0])
+    ranks[after, 2:] = find_median_ranks(n[after], sizes[1])
+    ends = ranked.values_at(ranks)
+    return _describe_levels(
+        "p50",
+        "_s",
+        Level(median[before], *ends[before, :2].T),
+        Level(median[after], *ends[after, 2:].T),
+    )
+
+
+def _describe_levels(name: str, suffix: str, before: Level, after: Level) -> dict[str, Floats]:
     change = subtract(after, before)
     return {
         f"{name}_before{suffix}": before.value,
@@ -302,119 +414,49 @@ def _describe_levels(name: str, suffix: str, levels: tuple[Level, Level]) -> dic
     }
 
 
-def _estimate_rates(found: _Found, segments: Segments) -> tuple[Level, Level]:
-    before = found.before
-    rate = segments.total(segments.hits) / segments.total(segments.n)
-    sizes = segments.sizes(before, found.inflation)
-    return estimate_rate(rate[before], sizes[0]), estimate_rate(rate[before + 1], sizes[1])
-
-
-def _estimate_medians(rows: GroupedRows, found: _Found, segments: Segments) -> tuple[Level, Level]:
-    if not len(found.place):
-        nothing = np.zeros(0)
-        return Level(nothing, nothing, nothing), Level(nothing, nothing, nothing)
-    before, n = found.before, segments.total(segments.n)
-    split = _split_rows(rows, found).select("value", DAY)
-    of_segments = pd.DataFrame({GROUP: range(len(n))})
-    counts = GroupSums(of_segments[[]], of_segments, pd.DataFrame({"n": n.astype(np.int64)}))
-    ranked = split.engine.rank_values(split, counts)
-    median = ranked.values_at(np.column_stack([(n + 1) // 2, n // 2 + 1]).astype(np.int64)).mean(axis=1)
-    sides = _count_up_to(split, of_segments, median).sizes(before, found.inflation)
-    ranks = np.zeros((len(n), 4), np.int64)
-    ranks[before, :2] = find_median_ranks(n[before], sides[0])
-    ranks[before + 1, 2:] = find_median_ranks(n[before + 1], sides[1])
-    ends = ranked.values_at(ranks)
-    return Level(median[before], *ends[before, :2].T), Level(median[before + 1], *ends[before + 1, 2:].T)
-
-
-def _split_rows(rows: GroupedRows, found: _Found) -> GroupedRows:
-    """Return the rows of groups with changes, grouped by segment."""
-    limited, n_days, n_groups = _with_days_of_groups(rows, found, found.at, 1)
-    segment = nw.col(_FIRST)
-    for i in range(n_days):
-        segment = segment + (nw.col(DAY) >= nw.col(f"{_CUT} {i}")).cast(nw.Int64)
-    return _group_by_number(limited.with_columns(**{GROUP: segment}), len(found.at) + n_groups)
-
-
-def _select_days(rows: GroupedRows, found: _Found, units: Integers) -> GroupedRows:
-    """Return the rows of these days of groups, grouped by their place in `units`, which are in order."""
-    limited, n_days, _ = _with_days_of_groups(rows, found, units, 0)
-    order = nw.col(_FIRST) * 0
-    for i in range(n_days):
-        order = order + (nw.col(DAY) == nw.col(f"{_CUT} {i}")).cast(nw.Int64) * (i + 1)
-    ordered = limited.with_columns(order=order)
-    selected = replace(ordered, frame=ordered.frame.filter(nw.col("order") > 0))
-    return _group_by_number(selected.with_columns(**{GROUP: nw.col(_FIRST) + nw.col("order") - 1}), len(units))
-
-
-def _with_days_of_groups(rows: GroupedRows, found: _Found, units: Integers, gap: int) -> tuple[GroupedRows, int, int]:
-    """Add columns with these days of each row's group, and how many the groups before have, each with a gap after it.
-
-    Returns also the number of such columns, and that of groups. Rows of other groups are dropped.
-    """
-    place, day = (found.units[name].to_numpy(np.int64)[units] for name in (GROUP, DAY))
-    groups, own = np.unique(place, return_inverse=True)
-    order = np.arange(len(own)) - np.searchsorted(own, own)
-    days = np.full((order.max(initial=0) + 1, len(groups)), np.iinfo(np.int64).max)
-    days[order, own] = day
-    first = np.searchsorted(own, np.arange(len(groups))) + gap * np.arange(len(groups))
-    values = {_FIRST: first} | {f"{_CUT} {i}": each for i, each in enumerate(days)}
-    known = found.groups.iloc[groups].reset_index(drop=True)
-    return rows.engine.with_group_values(rows, known, values), len(days), len(groups)
-
-
-def _group_by_number(rows: GroupedRows, n: int) -> GroupedRows:
-    return replace(rows, by=[GROUP], names=[], keys=[pd.DataFrame(index=range(n))])
-
-
-def _count_up_to(split: GroupedRows, segments: pd.DataFrame, limit: Floats) -> Segments:
-    """Count the rows of each day of segments, and as hits those up to a limit."""
-    limited = split.engine.with_group_values(split, segments, {_LIMIT: limit})
-    days = sum_units(limited, DAY, {ROWS: nw.lit(1), HITS: nw.col("value") <= nw.col(_LIMIT)})
-    n, hits = (days[name].to_numpy(np.float64) for name in (ROWS, HITS))
-    return Segments(days[GROUP].to_numpy(np.int64), n, hits, len(segments))
-
-
-def _suspects_of_commits(found: _Found) -> dict[str, Any]:
-    """Return the columns with the last build and commit before the interval of each change, and the first after it."""
-    units = found.units.reindex(columns=[_NUMBER_BEFORE, _NUMBER_AFTER, "branch", "commit"])
+def _count_rows(changes: _Changes, unit: Unit) -> dict[str, Any]:
+    """Return the columns with the numbers of units and rows before and after each change."""
+    before = changes.before
+    counts = changes.count(np.zeros(len(changes.units), np.int64))
     columns: dict[str, Any] = {}
-    for side, place, number in (("before", found.low - 1, _NUMBER_BEFORE), ("after", found.high, _NUMBER_AFTER)):
-        columns |= _name_suspects(units.take(place).rename(columns={number: "number"}), side)
+    for name, totals in ((f"{unit}s", counts.total()), ("n", counts.total(counts.n))):
+        columns[f"{name}_before"] = pd.array(totals[before].astype(np.int64), "Int64")
+        columns[f"{name}_after"] = pd.array(totals[before + 1].astype(np.int64), "Int64")
     return columns
 
 
-def _suspects_of_days(rows: GroupedRows, found: _Found) -> dict[str, Any]:
-    """Return the columns with the last build and commit before the interval of each change, and the first after it."""
-    names = rows.frame.collect_schema().names()
-    number = number_column(names)
-    names = [name for name in (number, "branch", "commit") if name in names]
-    table = pd.DataFrame(columns=[GROUP, AT, *names], dtype="float64")
-    days = np.unique(np.concatenate([found.low - 1, found.high]))
-    if len(days):
-        table = _find_ends(_select_days(rows, found, days).select(AT, *names))
-    ordered = table.rename(columns={number: "number"}).reindex(columns=[GROUP, AT, "number", "branch", "commit"])
-    ordered = ordered.sort_values([AT, "number"], kind="stable")
-    columns: dict[str, Any] = {}
-    for side, day, is_duplicated in (
-        ("before", found.low - 1, ordered.duplicated(GROUP, keep="last")),
-        ("after", found.high, ordered.duplicated(GROUP)),
-    ):
-        own = ordered[~is_duplicated].set_index(GROUP).reindex(np.searchsorted(days, day))
-        columns |= _name_suspects(own, side)
-    return columns
+def _name_commits(changes: _Changes) -> dict[str, Any]:
+    """Return the columns with the last build and commit before the interval of each change, and the first after."""
+    commits = changes.units
+    before = commits.take(changes.low - 1).rename(columns={"number_before": "number"})
+    after = commits.take(changes.high).rename(columns={"number_after": "number"})
+    return _suspect_columns(before, "before") | _suspect_columns(after, "after")
 
 
-def _find_ends(split: GroupedRows) -> pd.DataFrame:
-    """Return the first and the last rows of each group."""
-    engine, time = split.engine, nw.col(AT)
-    limits = engine.collect(split.frame.group_by(GROUP).agg(time.min().alias(_FIRST), time.max().alias(_LIMIT)))
-    numbers = limits[[GROUP]].astype(np.int64)
-    values = {name: limits[name].to_numpy(np.int64) for name in (_FIRST, _LIMIT)}
-    limited = engine.with_group_values(split, numbers, values).frame
-    return engine.collect(limited.filter((time == nw.col(_FIRST)) | (time == nw.col(_LIMIT))).drop(_FIRST, _LIMIT))
+def _name_builds(rows: RowGroups, codes: Integers, changes: _Changes, at: str) -> dict[str, Any]:
+    """Return the columns with the last build and commit before the interval of each change, and the first after."""
+    before = _find_builds(rows, codes, changes.low - 1, at, "last")
+    after = _find_builds(rows, codes, changes.high, at, "first")
+    return _suspect_columns(before, "before") | _suspect_columns(after, "after")
 
 
-def _name_suspects(builds: pd.DataFrame, side: str) -> dict[str, Any]:
-    typed = builds.astype({"number": "Int64", "branch": "str", "commit": "str"})
-    return {f"{name}_{side}": typed[name].array for name in ("number", "branch", "commit")}
+def _find_builds(
+    rows: RowGroups, codes: Integers, days: Integers, at: str, keep: Literal["first", "last"]
+) -> pd.DataFrame:
+    """Return the first or the last row of each of these days of groups, which are numbers in `codes`."""
+    is_searched = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    is_searched[days] = True
+    chosen = np.flatnonzero(is_searched[codes])
+    names = build_columns(rows.columns)
+    builds = rows.columns[names].take(chosen).rename(columns={number_column(names): "number"})
+    builds = builds.reindex(columns=["number", "branch", "commit"])
+    builds["time"] = rows.columns[at].to_numpy(np.int64)[chosen]
+    builds["day of group"] = codes[chosen]
+    builds = builds.sort_values(["time", "number"], kind="stable")
+    return builds.drop_duplicates("day of group", keep=keep).set_index("day of group").reindex(days)
+
+
+def _suspect_columns(builds: pd.DataFrame, side: str) -> dict[str, Any]:
+    builds = builds.reindex(columns=["number", "branch", "commit"])
+    typed = builds.astype({"number": "Int64", "branch": TEXT, "commit": TEXT})
+    return {f"{name}_{side}": typed[name].array for name in typed}

@@ -3,67 +3,55 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.change_levels import Level, subtract
-from buildframe.metrics.clustering import Spread, effective_sizes, measure_ratio, measure_spread, sum_by_day, with_days
-from buildframe.metrics.columns import Floats, Integers
+from buildframe.metrics.clustering import (
+    Level,
+    Segments,
+    Spread,
+    effective_sizes,
+    measure_ratio,
+    subtract,
+)
+from buildframe.metrics.columns import Flags, Floats, Integers, first_and_last
 from buildframe.metrics.confidence import share_interval
 from buildframe.metrics.discoveries import are_notable
-from buildframe.metrics.durations import RowMetric, span_of, wall_time
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows, GroupSums, RankedFunction, RankedRows, SplitBy
+from buildframe.metrics.durations import RowMetric, is_script, wall_time
 from buildframe.metrics.estimates import Sample
-from buildframe.metrics.grouping import By, as_key_list, join_keys
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
+from buildframe.metrics.grouping import By, as_key_list, join_keys, number_groups
+from buildframe.metrics.input_frames import Frame, RowGroups, is_spark, read_rows, time_limits
+from buildframe.metrics.measured_rows import limits_in_spark, measure_rows, to_numbers
 from buildframe.metrics.percentiles import (
     CONFIDENCE,
     COUNTS,
     check_percentiles,
+    count_rows,
     percentile_label,
 )
+from buildframe.metrics.ranked_groups import RankedGroups
 from buildframe.metrics.rates import shares, wilson
-from buildframe.metrics.validation import check_finite, check_order, check_states
+from buildframe.metrics.row_flags import equals, has_failed_hard, is_set
+from buildframe.metrics.time_buckets import Buckets
+from buildframe.metrics.validation import check_order, check_states
 
-
-class MeasuredGroups(NamedTuple):
-    """Measured rows of groups, their counts, what was measured, and by what they are split."""
-
-    rows: GroupedRows
-    counts: GroupSums
-    of: RowMetric | str
-    at: SplitBy
-
-
-def count_rows(rows: GroupedRows, of: RowMetric | str, at: SplitBy) -> GroupSums:
-    """Count rows with a duration, censored rows (null if unknown) and negative durations per group."""
-    if span_of(of) is None:
-        check_finite(rows)
-    counts = rows.engine.count_values(rows, span_of(of) if "censored" in rows.frame.columns else None, at)
-    unknown = pd.Series(pd.NA, counts.sums.index, dtype="Int64")
-    return replace(counts, sums=counts.sums.assign(n_censored=counts.sums.get("n_censored", unknown))[COUNTS])
-
-
-def map_ranked(groups: MeasuredGroups, of: RankedFunction) -> Floats:
-    """Apply `of` to the ranked rows."""
-    span = span_of(groups.of) if groups.counts.sums["n_censored"].sum() else None
-    return groups.rows.engine.map_ranked(groups.rows, groups.counts, of, span, groups.at)
-
-
-_SPREAD = ["rows", "days", "ratio"]
 _JEFFREYS = 0.5
 """Correction of intervals of shares: Wilson's would be too short for single days, exact ones too long."""
 
+_DAY = "number of the day"
+
 _AT_LEAST = " at least"
-_LOCATED = ("", _AT_LEAST, *(f" {name}" for name in _SPREAD))
+_LOCATED = ("", _AT_LEAST, *(f" {name}" for name in Spread._fields))
 """What is known of each percentile of a period: its value, a lower bound, and the spread of the rows up to it."""
+
+_Ends = tuple[Floats, Floats]
+"""The lower and the upper ends of intervals, per group."""
 
 
 @checked_names
@@ -179,12 +167,41 @@ def percentile_change(
     """
     q = check_percentiles(q)
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    sides = [_Side.of(frame, of, by, q, at, tz) for frame in (after, before)]
+    period = _Period(after, of, by, at, tz)
+    period_before = _Period(before, of, by, at, tz)
+    located = period.summarize(functools.partial(_locate, q))
+    located_before = period_before.summarize(functools.partial(_locate, q))
     check_order(before, after, at, allow_reversed=allow_reversed)
-    keys, one, other = _align_groups(sides[0].table, sides[1].table, by)
-    columns: dict[str, Any] = {name: one[name].fillna(0) for name in COUNTS}
-    columns |= {f"{name}_before": other[name].fillna(0) for name in COUNTS}
-    columns |= _compute_changes(sides, (one, other), q, confidence)
+    keys = _join_groups(located, located_before, by)
+    now = _align(located, keys)
+    then = _align(located_before, keys)
+    percentile_shares = [_find_shares(p, now, then, confidence) for p in q]
+    requested = [pair for found in percentile_shares for pair in (found.of_percentile, found.of_change)]
+    ends = period.values_around(keys, requested)
+    ends_before = period_before.values_around(keys, [found.of_change_before for found in percentile_shares])
+    columns: dict[str, Any] = {name: now[name].fillna(0) for name in COUNTS}
+    columns |= {f"{name}_before": then[name].fillna(0) for name in COUNTS}
+    for i, p in enumerate(q):
+        label = percentile_label(p)
+        percentile = Level(now[label].to_numpy(np.float64), *ends[2 * i])
+        after_change = percentile._replace(low=ends[2 * i + 1][0], high=ends[2 * i + 1][1])
+        before_change = Level(then[label].to_numpy(np.float64), *ends_before[i])
+        change = subtract(after_change, before_change)
+        p_value = _compute_p(change, percentile_shares[i].freedom, confidence)
+        name = label.removesuffix("_s")
+        columns |= {
+            f"{name}_s": percentile.value,
+            f"{name}_low_s": percentile.low,
+            f"{name}_high_s": percentile.high,
+            f"{name}_at_least_s": now[f"{label}{_AT_LEAST}"],
+            f"{name}_before_s": before_change.value,
+            f"{name}_before_at_least_s": then[f"{label}{_AT_LEAST}"],
+            f"{name}_change_s": change.value,
+            f"{name}_change_low_s": change.low,
+            f"{name}_change_high_s": change.high,
+            f"{name}_change_p": p_value,
+            f"{name}_notable": pd.array(are_notable(p_value), "boolean"),
+        }
     return join_keys(keys, pd.DataFrame(columns, index=keys.index))
 
 
@@ -247,7 +264,7 @@ def build_success_change(
     See Also
     --------
     success_rate : The definition of the rate.
-    newcombe : The interval of the change from counts.
+    job_failure_change : The same for jobs.
 
     Notes
     -----
@@ -266,15 +283,10 @@ def build_success_change(
         rate  rate_before  change    low   high
     0  0.865         0.79   0.075 -0.149  0.286
     """
-    passed = _ShareOfRows(
-        name="passed",
-        needs=("state", "blocked"),
-        hits=expressions.IS_SETTLED & expressions.HAS_PASSED,
-        trials=expressions.IS_SETTLED & (expressions.HAS_PASSED | expressions.HAS_FAILED),
-    )
-    shares = _compare_shares(passed, before, after, by, at, tz, confidence)
+    passed = _Share("passed", ("state", "blocked"), _flag_passed)
+    result = _compare_shares(passed, before, after, by, at, tz, confidence)
     check_order(before, after, at, allow_reversed=allow_reversed)
-    return shares
+    return result
 
 
 @checked_names
@@ -351,272 +363,279 @@ def job_failure_change(
     2   docker       2    66  -0.017
     3    macos       0    85  -0.013
     """
-    failed = _ShareOfRows(
-        name="failed",
-        needs=("type", "state", "soft_failed"),
-        hits=expressions.HAS_FAILED_HARD,
-        trials=expressions.HAS_FAILED_HARD | expressions.HAS_PASSED,
-        only=expressions.IS_SCRIPT,
-    )
-    shares = _compare_shares(failed, before, after, by, at, tz, confidence)
+    failed = _Share("failed", ("type", "state", "soft_failed"), _flag_failed)
+    result = _compare_shares(failed, before, after, by, at, tz, confidence)
     check_order(before, after, at, allow_reversed=allow_reversed)
-    return shares
+    return result
 
 
-@checked_names
 def newcombe(
     successes: npt.ArrayLike,
     n: npt.ArrayLike,
     successes_before: npt.ArrayLike,
     n_before: npt.ArrayLike,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> tuple[Floats, Floats, Floats]:
+    """Compute the difference of two independent proportions, with the ends of its interval.
+
+    It combines the Wilson intervals of both (method 10 of Newcombe, R. G. (1998). Statistics in Medicine
+    17, 873-890). NaN if an n is 0 or a count is unknown.
     """
-    Compute the difference of two independent proportions, with its interval.
-
-    Parameters
-    ----------
-    successes : array_like of float
-        Number of successes of the first sample. NaN if unknown.
-    n : array_like of float
-        Number of trials of the first sample. NaN if unknown.
-    successes_before : array_like of float
-        Number of successes of the second sample.
-    n_before : array_like of float
-        Number of trials of the second sample.
-    confidence : float, default 0.95
-        Confidence level as a fraction in (0, 1).
-
-    Returns
-    -------
-    difference, low, high : numpy.ndarray of float64
-        First proportion minus second, and the limits of its interval. NaN if an n is 0 or a count is unknown.
-
-    Raises
-    ------
-    BadInput
-        As for `wilson`.
-
-    See Also
-    --------
-    wilson : Interval of one proportion.
-
-    Notes
-    -----
-    The interval combines the Wilson intervals of both proportions (method 10 in [1]_).
-
-    References
-    ----------
-    .. [1] Newcombe, R. G. (1998). Statistics in Medicine 17, 873-890.
-
-    Examples
-    --------
-    >>> difference, low, high = metrics.newcombe(56, 70, 48, 80)
-    >>> round(difference.item(), 4), round(low.item(), 4), round(high.item(), 4)
-    (0.2, 0.0524, 0.3339)
-    """
-    one, other = wilson(successes, n, confidence), wilson(successes_before, n_before, confidence)
+    interval = wilson(successes, n, confidence)
+    interval_before = wilson(successes_before, n_before, confidence)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = np.asarray(successes, np.float64) / np.asarray(n, np.float64)
         rate_before = np.asarray(successes_before, np.float64) / np.asarray(n_before, np.float64)
-    change = subtract(Level(rate, *one), Level(rate_before, *other))
+    change = subtract(Level(rate, *interval), Level(rate_before, *interval_before))
     return change.value, change.low, change.high
 
 
-class _ShareOfRows(NamedTuple):
-    """A share of rows: how many of the `trials` are `hits`, among rows that `only` matches.
+class _RankedRows(NamedTuple):
+    """Measured rows of a period: the keys and counts of its groups, and the ranks of their durations."""
 
-    `name` is the column that counts the hits; `needs` are the columns that the expressions read.
+    keys: pd.DataFrame
+    counts: pd.DataFrame
+    sample: Sample
+
+
+class _Period:
+    """Measured rows of a period.
+
+    They are ranked once, but in PySpark for each summary, group by group in the workers.
     """
 
-    name: str
-    needs: tuple[str, ...]
-    hits: nw.Expr
-    trials: nw.Expr
-    only: nw.Expr | None = None
+    def __init__(self, frame: Frame, of: RowMetric | str, by: By, at: str, tz: str) -> None:
+        self._frame = frame
+        self._by = spark_keys(frame, by)
+        limits = limits_in_spark(frame, of, [at])
+        self._rank = functools.partial(_rank_rows, of, self._by, at, tz, limits)
+        self._ranked = None if is_spark(frame) else self._rank(frame)
 
+    def summarize(self, summary: Callable[[_RankedRows], pd.DataFrame]) -> pd.DataFrame:
+        """Return a summary of the groups, with their keys."""
+        if self._ranked is not None:
+            return summary(self._ranked)
+        of_frame = functools.partial(_summarize_ranked, summary, self._rank)
+        return summarize_groups(self._frame, of_frame, self._by)
 
-def _compare_shares(
-    share: _ShareOfRows,
-    before: Frame,
-    after: Frame,
-    by: By,
-    at: str,
-    tz: str,
-    confidence: float,
-) -> pd.DataFrame:
-    """Compare a share of rows between two periods."""
-    of_after = _count_shares(after, share, by, at, tz)
-    of_before = _count_shares(before, share, by, at, tz)
-    return _compare_rates(of_after, of_before, by, share.name, confidence)
+    def values_around(self, keys: pd.DataFrame, shares: Sequence[_Ends]) -> list[_Ends]:
+        """Return the durations that enclose percentiles between these shares of the rows of each group.
 
-
-def _count_shares(frame: Frame, share: _ShareOfRows, by: By, at: str, tz: str) -> pd.DataFrame:
-    """Count hits and trials (`n`) of each group and measure their spread over days."""
-    check_states(frame, "state")
-    engine = engine_of(frame)
-    rows = engine.group_rows(frame, [*share.needs, at], by)
-    rows = rows if share.only is None else engine.filter_groups(rows, share.only)
-    counted = {"hits": share.hits, "counted": share.trials}
-    by_day, _ = with_days(rows.with_columns(**counted), at, tz)
-    days, keys = sum_by_day(by_day, *counted)
-    days = days[days["counted"] > 0]
-    sums = days.groupby(GROUP)[list(counted)].sum().reindex(range(len(keys)), fill_value=0).astype("Int64")
-    summary = pd.DataFrame({"hits": sums["hits"], "n": sums["counted"]}).join(_measure_spreads(days, "hits"))
-    return join_keys(keys, summary.rename_axis(None))
-
-
-def _measure_spreads(days: pd.DataFrame, hits: str) -> pd.DataFrame:
-    """Measure for each group how the hits spread over days."""
-    spread = {group: measure_spread(own[hits], own["counted"]) for group, own in days.groupby(GROUP)}
-    return pd.DataFrame.from_dict(spread, orient="index", columns=_SPREAD, dtype="float64")
-
-
-def _compare_rates(one: pd.DataFrame, other: pd.DataFrame, by: By, hits: str, confidence: float) -> pd.DataFrame:
-    """Compute counts and rates of both periods, and the difference."""
-    keys, one, other = _align_groups(one, other, by)
-    columns: dict[str, Any] = {}
-    for end, side in (("", one), ("_before", other)):
-        columns |= {f"{hits}{end}": side["hits"].fillna(0), f"n{end}": side["n"].fillna(0)}
-    rate, rate_before = (shares(columns[f"{hits}{end}"], columns[f"n{end}"]) for end in ("", "_before"))
-    wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    sizes, sizes_before, freedom = effective_sizes(_read_spread(one), _read_spread(other), confidence)
-    _, low, high = newcombe(rate * sizes, sizes, rate_before * sizes_before, sizes_before, confidence)
-    p = _compute_p(rate - rate_before, low, high, freedom, confidence)
-    sizes, _, _ = effective_sizes(_read_spread(one), _read_spread(other), CONFIDENCE)
-    rate_low, rate_high = wilson(rate * sizes, sizes, CONFIDENCE)
-    columns |= {"rate": rate, "rate_low": rate_low, "rate_high": rate_high, "rate_before": rate_before}
-    notable = pd.array(are_notable(p), "boolean")
-    columns |= {"change": rate - rate_before, "low": low, "high": high, "p": p, "notable": notable}
-    return join_keys(keys, pd.DataFrame(columns, index=keys.index))
-
-
-def _read_spread(side: pd.DataFrame, name: str = "") -> Spread:
-    rows, days, ratio = (side[f"{name}{column}"].to_numpy(np.float64, na_value=np.nan) for column in _SPREAD)
-    return Spread(np.nan_to_num(rows), np.nan_to_num(days), ratio)
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One period: its groups, and a `table` of them with their `place`."""
-
-    groups: MeasuredGroups
-    table: pd.DataFrame
-
-    @classmethod
-    def of(cls, frame: Frame, of: RowMetric | str, by: By, q: tuple[float, ...], at: str, tz: str) -> _Side:
-        rows, days = with_days(engine_of(frame).measure(frame, of, by, needs=(at,)), at, tz)
-        groups = MeasuredGroups(rows, count_rows(rows, of, days), of, days)
-        columns = [f"{percentile_label(p)}{name}" for name in _LOCATED for p in q]
-        located = map_ranked(groups, functools.partial(_locate, q))
-        measured = pd.DataFrame(located, columns=columns, index=groups.counts.sums.index)
-        table = pd.concat([groups.counts.sums, measured], axis=1).assign(place=range(len(measured)))
-        return cls(groups, join_keys(groups.counts.keys, table))
-
-    def values_around(self, place: pd.Series[Any], shares: Floats) -> Floats:
-        """Return the durations that enclose percentiles of the groups at these places; NaN if a group is missing.
-
-        `shares` has those between which each percentile lies (2 x groups x any), and so has the result.
+        NaN if the period lacks the group, or outside of its rows.
         """
-        is_present = place.notna().to_numpy()
-        own = place[is_present].to_numpy(np.int64)
-        requested = np.full((2, len(self.table), shares.shape[2]), np.nan)
-        requested[:, own] = shares[:, is_present]
-        of_groups = map_ranked(self.groups._replace(at=None), functools.partial(_values_around, requested))
-        values = np.full(shares.shape, np.nan)
-        values[:, is_present] = np.stack(np.split(of_groups[own], 2, axis=1))
-        return values
+        requested = {}
+        for i, (below, above) in enumerate(shares):
+            requested |= {f"below {i}": below, f"above {i}": above}
+        table = join_keys(keys, pd.DataFrame(requested, index=keys.index))
+        values = _align(self.summarize(functools.partial(_enclose, table, len(shares))), keys)
+        return [
+            (values[f"below {i}"].to_numpy(np.float64), values[f"above {i}"].to_numpy(np.float64))
+            for i in range(len(shares))
+        ]
 
 
-def _locate(q: Sequence[float], rows: RankedRows, _: Integers) -> Floats:
-    """Return the columns `_LOCATED` of each percentile.
+def _rank_rows(
+    of: RowMetric | str, by: By, at: str, tz: str, limits: Sequence[tuple[int, int]] | None, frame: Frame
+) -> _RankedRows:
+    rows = measure_rows(frame, of, by, [at])
+    day, n_days = _number_days(rows, at, tz, limits)
+    dated = rows._replace(columns=rows.columns.drop(columns=at).assign(**{_DAY: day}))
+    return _RankedRows(rows.keys, count_rows(rows), Sample(RankedGroups(dated, _DAY, n_days)))
 
-    The spread is that of the rows up to the percentile. Its rows are as many as would say as much about the percentile
-    if none was censored.
+
+def _summarize_ranked(
+    summary: Callable[[_RankedRows], pd.DataFrame], rank: Callable[[Frame], _RankedRows], frame: Frame
+) -> pd.DataFrame:
+    return summary(rank(frame))
+
+
+def _number_days(rows: RowGroups, at: str, tz: str, limits: Sequence[tuple[int, int]] | None) -> tuple[Integers, int]:
+    """Return the number of each row's day in the zone, and that of days; rows without a time are a day of their own."""
+    times = rows.columns[at].to_numpy(np.int64)
+    buckets = Buckets.between(limits or [first_and_last(times)], "1D", tz)
+    return buckets.numbers_of(times), len(buckets) + 1
+
+
+def _locate(q: Sequence[float], period: _RankedRows) -> pd.DataFrame:
+    """Return counts of rows, and the columns `_LOCATED` of each percentile.
+
+    The spread is that of the rows up to the percentile. Its rows are as many as would say as much about
+    the percentile if none was censored.
     """
-    sample = Sample(rows)
+    sample = period.sample
     value, at_least, ranks, splits = sample.locate(q, q)
-    assert splits is not None
+    assert splits is not None  # rows have a day
     n, hits, variance = sample.split_hits(ranks, splits)
     share, greenwood = sample.curves.at_ranks(ranks)
     with np.errstate(invalid="ignore", divide="ignore"):
         rows_without_censoring = (1 - share) / (share * greenwood)
-    days = np.broadcast_to((n > 0).sum(axis=1)[:, None], value.shape)
-    spread = (rows_without_censoring, days, measure_ratio(n[:, None], hits, variance))
-    return np.concatenate([value, at_least, *(np.where(np.isnan(value), np.nan, one) for one in spread)], axis=1)
+    n_days = np.broadcast_to((n > 0).sum(axis=1)[:, None], value.shape)
+    ratio = measure_ratio(n[:, None], hits, variance)
+    measured = [value, at_least]
+    measured += [np.where(np.isnan(value), np.nan, spread) for spread in (rows_without_censoring, n_days, ratio)]
+    columns = {}
+    for name, values in zip(_LOCATED, measured, strict=True):
+        columns |= {f"{percentile_label(p)}{name}": values[:, i] for i, p in enumerate(q)}
+    return join_keys(period.keys, pd.concat([period.counts, pd.DataFrame(columns)], axis=1))
 
 
-def _values_around(shares: Floats, rows: RankedRows, places: Integers) -> Floats:
-    return np.concatenate(Sample(rows).values_around(*shares[:, places]), axis=1)
+def _enclose(shares: pd.DataFrame, n_pairs: int, period: _RankedRows) -> pd.DataFrame:
+    """Return the durations at the ends of each pair of shares, under the same names."""
+    below = [f"below {i}" for i in range(n_pairs)]
+    above = [f"above {i}" for i in range(n_pairs)]
+    requested = _align(shares, period.keys)
+    ends = period.sample.values_around(requested[below].to_numpy(np.float64), requested[above].to_numpy(np.float64))
+    columns = pd.DataFrame(np.concatenate(ends, axis=1), columns=[*below, *above])
+    return join_keys(period.keys, columns)
 
 
-def _compute_changes(
-    sides: Sequence[_Side], tables: Sequence[pd.DataFrame], q: Sequence[float], confidence: float
-) -> dict[str, Any]:
-    """Compute the columns of each percentile."""
-    shares: tuple[list[Any], ...] = ([], [])
-    freedoms: list[Floats] = []
-    for p in q:
-        spreads = [_read_spread(table, f"{percentile_label(p)} ") for table in tables]
-        *sizes, freedom = effective_sizes(spreads[0], spreads[1], confidence)
-        own, _, _ = effective_sizes(spreads[0], spreads[1], CONFIDENCE)
-        freedoms.append(np.fmin(freedom, np.fmin(*sizes)))  # few independent rows have long tails
-        for side, size in zip(shares, sizes, strict=True):
-            side.append(share_interval(p, size, confidence, _JEFFREYS))
-        shares[0].append(share_interval(p, own, CONFIDENCE, _JEFFREYS))
-    now, before = (
-        side.values_around(table["place"], np.stack(own, axis=2))
-        for side, table, own in zip(sides, tables, shares, strict=True)
+class _Shares(NamedTuple):
+    """The shares of rows between which a percentile lies, per group, and how certain the change is.
+
+    They are those of its own interval, and of that of the change in both periods. `freedom` has the degrees
+    of freedom of the change.
+    """
+
+    of_percentile: _Ends
+    of_change: _Ends
+    of_change_before: _Ends
+    freedom: Floats
+
+
+def _find_shares(p: float, now: pd.DataFrame, then: pd.DataFrame, confidence: float) -> _Shares:
+    prefix = f"{percentile_label(p)} "
+    spread = _read_spread(now, prefix)
+    spread_before = _read_spread(then, prefix)
+    size, size_before, freedom = effective_sizes(spread, spread_before, confidence)
+    usual_size, _, _ = effective_sizes(spread, spread_before, CONFIDENCE)
+    return _Shares(
+        of_percentile=share_interval(p, usual_size, CONFIDENCE, _JEFFREYS),
+        of_change=share_interval(p, size, confidence, _JEFFREYS),
+        of_change_before=share_interval(p, size_before, confidence, _JEFFREYS),
+        freedom=np.fmin(freedom, np.fmin(size, size_before)),  # few independent rows have long tails
     )
-    columns: dict[str, Any] = {}
-    for i, p in enumerate(q):
-        ends = now[:, :, 2 * i], now[:, :, 2 * i + 1], before[:, :, i]
-        compared = _compare_percentile(tables, percentile_label(p), *ends)
-        name = percentile_label(p).removesuffix("_s")
-        change, low, high = (compared[f"{name}_change{end}_s"] for end in ("", "_low", "_high"))
-        p_value = _compute_p(change, low, high, freedoms[i], confidence)
-        notable = pd.array(are_notable(p_value), "boolean")
-        columns |= compared | {f"{name}_change_p": p_value, f"{name}_notable": notable}
-    return columns
 
 
-def _compare_percentile(
-    tables: Sequence[pd.DataFrame], label: str, ends: Floats, own_ends: Floats, ends_before: Floats
-) -> dict[str, Any]:
-    """Compute the columns of one percentile; the `own_ends` are for its own interval, the others for that of change."""
-    name, (one, other) = label.removesuffix("_s"), (table[label].to_numpy(np.float64) for table in tables)
-    change = subtract(Level(one, *ends), Level(other, *ends_before))
-    return {
-        f"{name}_s": one,
-        f"{name}_low_s": own_ends[0],
-        f"{name}_high_s": own_ends[1],
-        f"{name}_at_least_s": tables[0][f"{label}{_AT_LEAST}"],
-        f"{name}_before_s": other,
-        f"{name}_before_at_least_s": tables[1][f"{label}{_AT_LEAST}"],
-        f"{name}_change_s": change.value,
-        f"{name}_change_low_s": change.low,
-        f"{name}_change_high_s": change.high,
-    }
+def _read_spread(period: pd.DataFrame, prefix: str = "") -> Spread:
+    rows, days, ratio = (period[f"{prefix}{name}"].to_numpy(np.float64, na_value=np.nan) for name in Spread._fields)
+    return Spread(np.nan_to_num(rows), np.nan_to_num(days), ratio)
 
 
-def _compute_p(change: Floats, low: Floats, high: Floats, freedom: Floats, confidence: float) -> Floats:
+def _compute_p(change: Level, freedom: Floats, confidence: float) -> Floats:
     """Return the two-sided p-value at which an interval of this shape would end at 0; NaN without an interval."""
     from scipy.special import stdtr, stdtrit
 
     freedom = np.minimum(freedom, 1e9)
-    margin = np.where(change > 0, change - low, high - change)
+    value, low, high = change
+    margin = np.where(value > 0, value - low, high - value)
     with np.errstate(invalid="ignore", divide="ignore"):
-        p: Floats = 2 * stdtr(freedom, -np.abs(change) / margin * stdtrit(freedom, (1 + confidence) / 2))
+        p: Floats = 2 * stdtr(freedom, -np.abs(value) / margin * stdtrit(freedom, (1 + confidence) / 2))
     return p
 
 
-def _align_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return the keys of both tables, and both tables aligned with them."""
-    n_keys = len(as_key_list(by))
-    names = list(one.columns[:n_keys])
+class _Share(NamedTuple):
+    """A share of rows. `name` is the column that counts its hits.
+
+    `flag_rows` receives the column of times and a frame with the columns `needs`, and returns the rows
+    that form groups, with the columns of `_flag`.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    flag_rows: Callable[[str, pd.DataFrame], pd.DataFrame]
+
+
+def _flag(rows: pd.DataFrame, at: str, is_hit: Flags, is_miss: Flags) -> pd.DataFrame:
+    columns = {"is hit": is_hit, "is counted": is_hit | is_miss, at: to_numbers(rows[at])}
+    return pd.DataFrame(columns, rows.index, copy=False)
+
+
+def _flag_passed(at: str, builds: pd.DataFrame) -> pd.DataFrame:
+    is_settled = ~is_set(builds, "blocked")
+    has_passed = is_settled & equals(builds, "state", "passed")
+    has_failed = is_settled & equals(builds, "state", "failed")
+    return _flag(builds, at, has_passed, has_failed)
+
+
+def _flag_failed(at: str, jobs: pd.DataFrame) -> pd.DataFrame:
+    scripts = jobs[is_script(jobs)]
+    return _flag(scripts, at, has_failed_hard(scripts), equals(scripts, "state", "passed"))
+
+
+def _compare_shares(
+    share: _Share, before: Frame, after: Frame, by: By, at: str, tz: str, confidence: float
+) -> pd.DataFrame:
+    """Compare a share of rows between two periods."""
+    measured = _measure_shares(after, share, by, at, tz)
+    measured_before = _measure_shares(before, share, by, at, tz)
+    wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
+    keys = _join_groups(measured, measured_before, by)
+    now = _align(measured, keys)
+    then = _align(measured_before, keys)
+    columns = {
+        share.name: now["hits"].fillna(0),
+        "n": now["n"].fillna(0),
+        f"{share.name}_before": then["hits"].fillna(0),
+        "n_before": then["n"].fillna(0),
+    }
+    rate = shares(columns[share.name], columns["n"])
+    rate_before = shares(columns[f"{share.name}_before"], columns["n_before"])
+    spread = _read_spread(now)
+    spread_before = _read_spread(then)
+    size, size_before, freedom = effective_sizes(spread, spread_before, confidence)
+    _, low, high = newcombe(rate * size, size, rate_before * size_before, size_before, confidence)
+    change = Level(rate - rate_before, low, high)
+    p = _compute_p(change, freedom, confidence)
+    usual_size, _, _ = effective_sizes(spread, spread_before, CONFIDENCE)
+    rate_low, rate_high = wilson(rate * usual_size, usual_size, CONFIDENCE)
+    columns |= {
+        "rate": rate,
+        "rate_low": rate_low,
+        "rate_high": rate_high,
+        "rate_before": rate_before,
+        "change": change.value,
+        "low": low,
+        "high": high,
+        "p": p,
+        "notable": pd.array(are_notable(p), "boolean"),
+    }
+    return join_keys(keys, pd.DataFrame(columns, index=keys.index))
+
+
+def _measure_shares(frame: Frame, share: _Share, by: By, at: str, tz: str) -> pd.DataFrame:
+    """Count `hits` and rows `n` of each group, and measure how they spread over days."""
+    check_states(frame, "state")
+    by = spark_keys(frame, by)
+    limits = time_limits(frame, [at]) if is_spark(frame) else None
+    return summarize_groups(frame, functools.partial(_sum_days, share, by, at, tz, limits), by)
+
+
+def _sum_days(
+    share: _Share, by: By, at: str, tz: str, limits: Sequence[tuple[int, int]] | None, frame: Frame
+) -> pd.DataFrame:
+    rows = read_rows(frame, functools.partial(share.flag_rows, at), [*share.needs, at], (), by)
+    day, _ = _number_days(rows, at, tz, limits)
+    is_counted = rows.columns["is counted"].to_numpy(bool)
+    is_hit = rows.columns["is hit"].to_numpy(bool)[is_counted]
+    codes, days = number_groups(pd.DataFrame({"group": rows.codes[is_counted], "day": day[is_counted]}))
+    n = np.bincount(codes, minlength=len(days)).astype(np.float64)
+    hits = np.bincount(codes[is_hit], minlength=len(days)).astype(np.float64)
+    segments = Segments(days["group"].to_numpy(np.int64), n, hits, len(rows.keys))
+    counts = pd.DataFrame({"hits": segments.total(hits), "n": segments.total(n)}).astype("Int64")
+    return join_keys(rows.keys, counts.assign(**segments.spread()._asdict()))
+
+
+def _join_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> pd.DataFrame:
+    """Return the keys of the groups of two tables, in order."""
+    names = list(one.columns[: len(as_key_list(by))])
     if not names:
-        index = range(max(len(one), len(other)))
-        return pd.DataFrame(index=index), one.reindex(index), other.reindex(index)
-    keys = pd.concat([one[names], other[names]]).drop_duplicates().sort_values(names, na_position="last")
-    keys = keys.reset_index(drop=True)
-    return keys, keys.merge(one, how="left", on=names), keys.merge(other, how="left", on=names)
+        return pd.DataFrame(index=range(max(len(one), len(other))))
+    keys = pd.concat([one[names], other[names]]).drop_duplicates()
+    return keys.sort_values(names, na_position="last", ignore_index=True)
+
+
+def _align(table: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
+    """Return the row of each group in a table that has the columns of the keys; nulls if it has none."""
+    if keys.columns.empty:
+        return table.reindex(range(len(keys)))
+    return keys.merge(table, how="left", on=list(keys.columns))

@@ -1,103 +1,130 @@
-"""Sum rows per group and day, and score the days, so that they can be compared. Does not search for changes."""
+"""Read the rows that a search for changes compares, and score the days of each group.
+
+Does not search for changes.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from buildframe.errors import BadInput
 from buildframe.metrics.change_search import Series, score_days, score_failures
+from buildframe.metrics.columns import NAT, Floats, Integers
 from buildframe.metrics.durations import RowMetric
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.intervals import AT
-from buildframe.metrics.engines.normal_scores import SCORE
-from buildframe.metrics.engines.rows import GROUP, Frame, GroupedRows
-from buildframe.metrics.grouping import By, find_groups
+from buildframe.metrics.grouping import By, number_groups
+from buildframe.metrics.input_frames import Frame, RowGroups, column_names, read_rows
+from buildframe.metrics.measured_rows import measure_rows, to_numbers
 from buildframe.metrics.outcomes import failed, outcome_columns
-from buildframe.metrics.time_buckets import Buckets
-from buildframe.metrics.validation import INFINITE, check_states
+from buildframe.metrics.row_flags import flag_outcomes, is_set
 
 Unit = Literal["day", "commit"]
 
-DAY, HITS, ROWS, SUM, SQUARES = "day number", "hits", "rows", "sum", "squares"
-_INFINITE = "infinite"
+GROUP, DAY, ROWS, HITS = "group", "day", "rows", "hits"
+"""Columns of days: the numbers of their group and day, their rows, and how many of these failed."""
 
-_RETRIES = ("retried", "retries_count")
-
-
-def measure_rows(
-    frame: Frame, of: RowMetric | str, by: By, at: str, tz: str, unit: Unit = "day"
-) -> tuple[GroupedRows, Buckets]:
-    """Return the rows that have a time and a value, or whose outcome counts, with days; and these days."""
-    engine = engine_of(frame)
-    available = engine.column_names(frame)
-    suspects = [name for name in (number_column(available), "branch", "commit") if name in available]
-    if of is failed:
-        check_states(frame, "state")
-        needs, wants = outcome_columns(available)
-        needs = (*needs, "commit") if unit == "commit" else needs
-        names = [*dict.fromkeys((*needs, at, *suspects))]
-        rows = engine.group_rows(frame, names, by, [*wants, *_RETRIES])
-        has_failed, is_counted = expressions.outcome(available)
-        rows = rows.with_columns(**{HITS: has_failed, "value": is_counted})
-        is_known = nw.col("value")
-    else:
-        rows = engine.measure(frame, of, by, needs=(*dict.fromkeys((at, *suspects)),))
-        is_known = ~nw.col("value").is_null()
-    rows = replace(rows, frame=rows.frame.filter(is_known & ~nw.col(at).is_null()))
-    buckets = Buckets.of(rows, [at], "1D", tz, fetched=at)
-    dated = buckets.with_bucket_numbers(rows, at, DAY).with_micros([at])
-    return dated.with_columns(**{AT: nw.col(micros_column(at))}), buckets
+FAILED = "has failed"
+"""Column of rows if failures are counted, in place of `value`."""
 
 
-def number_column(available: Sequence[str]) -> str:
+class ScoredDays(NamedTuple):
+    """The days of groups, ordered by group and day, and the scores of each group's days.
+
+    `days` has the columns `GROUP`, `DAY` and `ROWS`, and `HITS` if failures are counted. `codes` is the
+    row of `days` to which each row of the frame belongs, and `edges` limits the days of each group.
+    """
+
+    days: pd.DataFrame
+    codes: Integers
+    edges: Integers
+    series: list[Series]
+
+
+def read_known_rows(frame: Frame, of: RowMetric | str, by: By, at: str, unit: Unit = "day") -> RowGroups:
+    """Return the rows that have a time and a value, or that passed or failed.
+
+    Their columns are `value` (seconds) or `FAILED`, the time `at` (microseconds), and those of
+    `build_columns`. With `unit="commit"` they are the last attempts at known commits, with
+    `retries_count` if the frame has it.
+    """
+    names = build_columns(column_names(frame))
+    if of is not failed:
+        rows = measure_rows(frame, of, by, [*dict.fromkeys([at, *names])])
+        is_known = ~np.isnan(rows.columns["value"].to_numpy(np.float64))
+        is_known &= rows.columns[at].to_numpy(np.int64) != NAT
+        return rows if is_known.all() else rows.filter(is_known)
+    needs, wants = outcome_columns(column_names(frame))
+    needs = [*needs, at]
+    wants = [*wants, *names]
+    if unit == "commit":
+        needs += ["commit"]
+        wants += ["retried", "retries_count"]
+    of_rows = functools.partial(_flag_failures, at, [at, *names], unit)
+    return read_rows(frame, of_rows, needs, wants, by)
+
+
+def _flag_failures(at: str, names: Sequence[str], unit: Unit, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that passed or failed and have a time, with some columns."""
+    has_failed, is_known = flag_outcomes(rows)
+    is_known &= rows[at].notna().to_numpy()
+    columns = {name: to_numbers(rows[name]) for name in names} | {FAILED: has_failed}
+    if unit == "commit":
+        is_known &= rows["commit"].notna().to_numpy()
+        if "retried" in rows:
+            is_known &= ~is_set(rows, "retried")
+        if "retries_count" in rows:
+            columns["retries_count"] = rows["retries_count"].array
+    return pd.DataFrame(columns, rows.index, copy=False)[is_known]
+
+
+def build_columns(available: Collection[str]) -> list[str]:
+    """Return the columns that name a build: its number, branch and commit, as far as they exist."""
+    return [name for name in (number_column(available), "branch", "commit") if name in available]
+
+
+def number_column(available: Collection[str]) -> str:
     """Return the name of the column with numbers of builds."""
     return "build_number" if "build_number" in available else "number"
 
 
-def sum_units(
-    rows: GroupedRows, unit: str, sums: Mapping[str, nw.Expr], ends: Mapping[str, str] | None = None
-) -> pd.DataFrame:
-    """Sum flags, numbers and scores of each unit of each group; `ends` maps columns to `min` or `max`."""
-    ends = ends or {}
-    columns = {name: of.cast(nw.Float64 if name in (SUM, SQUARES) else nw.Int64) for name, of in sums.items()}
-    selected = rows.frame.select(*rows.by, unit, *(name for name in ends if name not in columns), **columns)
-    limits = [getattr(nw.col(name), end)() for name, end in ends.items()]
-    return rows.engine.collect(selected.group_by(*rows.by, unit).agg(nw.col(*columns).sum(), *limits))
-
-
-def number_units(rows: GroupedRows, table: pd.DataFrame, order: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the groups of a table, and its rows in order, with the number of their group."""
-    codes, groups = find_groups(table, rows.by)
-    units = table.drop(columns=rows.by).assign(**{GROUP: codes})
-    return groups, units.sort_values([GROUP, *order], kind="stable", ignore_index=True)
-
-
-def group_edges(units: pd.DataFrame) -> list[tuple[int, int]]:
-    """Return the first unit of each group, and the one after its last."""
-    ends = [*np.flatnonzero(np.diff(units[GROUP].to_numpy(), prepend=-1)).tolist(), len(units)]
-    return list(itertools.pairwise(ends))
-
-
-def score_groups(rows: GroupedRows, *, is_rate: bool) -> tuple[pd.DataFrame, pd.DataFrame, list[Series]]:
-    """Return the groups, their days with counts of rows, and the scores of the days of each group."""
-    sums: dict[str, nw.Expr] = {ROWS: nw.lit(1)}
-    if is_rate:
-        sums |= {HITS: nw.col(HITS)}
+def score_groups(rows: RowGroups, day: Integers) -> ScoredDays:
+    """Count the rows of each day of each group, and score the days; `day` is the number of each row's day."""
+    codes, days = number_groups(pd.DataFrame({GROUP: rows.codes, DAY: day}))
+    n = np.bincount(codes, minlength=len(days))
+    days[ROWS] = n
+    if FAILED in rows.columns:
+        has_failed = rows.columns[FAILED].to_numpy(bool)
+        hits = np.bincount(codes[has_failed], minlength=len(days))
+        days[HITS] = hits
+        score, columns = score_failures, [n, hits]
     else:
-        rows = rows.engine.with_normal_scores(rows)
-        sums |= {SUM: nw.col(SCORE), SQUARES: nw.col(SCORE) * nw.col(SCORE)}
-    infinite = {} if is_rate else {_INFINITE: nw.col("value").abs() == float("inf")}
-    groups, units = number_units(rows, sum_units(rows, DAY, sums | infinite), [DAY])
-    if infinite and units.pop(_INFINITE).sum() > 0:
-        raise BadInput(INFINITE)
-    columns = [units[name].to_numpy(np.float64) for name in sums]
-    score = score_failures if is_rate else score_days
-    return groups, units, [score(*(one[start:stop] for one in columns)) for start, stop in group_edges(units)]
+        scores = _score_rows(rows)
+        sums = pd.DataFrame({"sum": scores, "squares": scores**2}).groupby(codes).sum()
+        score, columns = score_days, [n, sums["sum"].to_numpy(), sums["squares"].to_numpy()]
+    edges = np.searchsorted(days[GROUP], np.arange(len(rows.keys) + 1))
+    table = np.stack(columns).astype(np.float64)
+    series = [score(*table[:, start:stop]) for start, stop in itertools.pairwise(edges)]
+    return ScoredDays(days, codes, edges, series)
+
+
+def _score_rows(rows: RowGroups) -> Floats:
+    """Return the normal quantile of each row's rank in its group; rows with equal values score equally."""
+    from scipy.special import ndtri
+
+    values = rows.columns["value"].to_numpy(np.float64)
+    order = np.lexsort((values, rows.codes))
+    codes = rows.codes[order]
+    values = values[order]
+    begins_group = np.diff(codes, prepend=-1) != 0
+    begins_tie = begins_group | (np.diff(values, prepend=np.nan) != 0)
+    first_of_tie = np.flatnonzero(begins_tie)
+    tie_sizes = np.diff(first_of_tie, append=len(order))
+    n_before = np.flatnonzero(begins_group)[codes]  # rows of the groups before
+    middle_ranks = np.repeat(first_of_tie + tie_sizes / 2 + 0.5, tie_sizes) - n_before
+    scores = np.empty(len(order))
+    scores[order] = ndtri(middle_ranks / (np.bincount(codes)[codes] + 1))
+    return scores

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,13 +14,18 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.change_search import Series, fewest_days, needed_distance
-from buildframe.metrics.columns import Flags, Floats
-from buildframe.metrics.daily_scores import HITS, ROWS, group_edges, measure_rows, score_groups
+from buildframe.metrics.columns import Flags, Floats, first_and_last
+from buildframe.metrics.daily_scores import HITS, ROWS, ScoredDays, read_known_rows, score_groups
 from buildframe.metrics.discoveries import NIGHTLY
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines.rows import PLACE, Frame, GroupedRows
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.input_frames import Frame, RowGroups, is_spark
+from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.outcomes import failed
+from buildframe.metrics.ranked_groups import RankedGroups
+from buildframe.metrics.time_buckets import Buckets
+from buildframe.metrics.validation import check_states
 from buildframe.terminal import show
 
 _POWER = 0.8
@@ -136,29 +143,80 @@ def days_to_see(
     2     data   72    28            7             0.24
     """
     _check_arguments(change, days, tests)
-    rows, buckets = measure_rows(frame, of, by, at, tz)
+    if of is failed:
+        check_states(frame, "state")
+    by = spark_keys(frame, by)
+    facts = _read_facts(frame, of, by, at, tz) if is_spark(frame) else None
+    summarize = functools.partial(_summarize, of, by, change, at, tz, days, tests, facts)
+    return summarize_groups(frame, summarize, by)
+
+
+class _FrameFacts(NamedTuple):
+    """What a worker of Spark cannot see in its group: the numbers of days and groups of the frame."""
+
+    n_days: int
+    n_groups: int
+
+
+def _read_facts(frame: Frame, of: RowMetric | str, by: By, at: str, tz: str) -> _FrameFacts:
+    """Return the facts of a frame of PySpark."""
+    limits = summarize_groups(frame, functools.partial(_find_limits, of, by, at), by)
+    limits_of_all = [(int(limits["first time"].min()), int(limits["last time"].max()))] if len(limits) else []
+    return _FrameFacts(len(Buckets.between(limits_of_all, "1D", tz)), len(limits))
+
+
+def _find_limits(of: RowMetric | str, by: By, at: str, frame: Frame) -> pd.DataFrame:
+    """Return the first and the last time of each group."""
+    rows = read_known_rows(frame, of, by, at)
+    times = rows.columns[at].to_numpy(np.int64)
+    n_groups = len(rows.keys)
+    limits = {
+        "first time": earliest_by(rows.codes, times, n_groups),
+        "last time": latest_by(rows.codes, times, n_groups),
+    }
+    return join_keys(rows.keys, pd.DataFrame(limits))
+
+
+def _summarize(
+    of: RowMetric | str,
+    by: By,
+    change: float,
+    at: str,
+    tz: str,
+    days: int,
+    tests: int | None,
+    facts: _FrameFacts | None,
+    frame: Frame,
+) -> pd.DataFrame:
+    rows = read_known_rows(frame, of, by, at)
+    times = rows.columns[at].to_numpy(np.int64)
+    buckets = Buckets.between([first_and_last(times)], "1D", tz)
+    facts = facts or _FrameFacts(len(buckets), len(rows.keys))
+    scored = score_groups(rows, buckets.numbers_of(times))
+    level = NIGHTLY / (tests or _TESTS_OF_PIPELINE * max(facts.n_groups, 1))
     is_rate = of is failed
-    groups, units, series = score_groups(rows, is_rate=is_rate)
-    edges = group_edges(units)
-    n = np.array([units[ROWS].to_numpy()[start:stop].sum() for start, stop in edges], np.int64)
-    n_days = np.array([stop - start for start, stop in edges], np.int64)
-    shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, groups, change)
-    level = NIGHTLY / (_TESTS_OF_PIPELINE * max(len(edges), 1) if tests is None else tests)
+    shifts = _shift_rates(scored) if is_rate else _shift_durations(rows, change)
     fewest_at = level if is_rate else max(level, _LEAST_OF_DURATIONS)
-    seen = [
-        _Group.of(one, len(buckets), days, level, fewest_at)
-        if len(one.score) >= _LEAST_DAYS and np.ptp(one.score) > 0
-        else None
-        for one in series
-    ]
-    waits = [None if own is None else own.days(shift(change)) for own, shift in zip(seen, shifts, strict=True)]
-    least = [np.nan if own is None else own.smallest(shift) for own, shift in zip(seen, shifts, strict=True)]
-    columns: dict[str, Any] = {"n": pd.array(n, "Int64"), "days": pd.array(n_days, "Int64")}
-    columns |= {"days_to_see": pd.array(waits, "Int64"), "smallest_change": np.array(least, np.float64)}
-    return join_keys(rows.name_keys(groups).reset_index(drop=True), pd.DataFrame(columns))
+    days_to_see: list[int | None] = []
+    smallest: list[float] = []
+    for series, shift in zip(scored.series, shifts, strict=True):
+        if len(series.score) < _LEAST_DAYS or np.ptp(series.score) == 0:
+            days_to_see.append(None)
+            smallest.append(np.nan)
+            continue
+        detection = _Detection.of(series, facts.n_days, days, level, fewest_at)
+        days_to_see.append(detection.days(shift(change)))
+        smallest.append(detection.smallest(shift))
+    columns = {
+        "n": pd.array(np.bincount(rows.codes, minlength=len(rows.keys)), "Int64"),
+        "days": pd.array(np.diff(scored.edges), "Int64"),
+        "days_to_see": pd.array(days_to_see, "Int64"),
+        "smallest_change": np.array(smallest, np.float64),
+    }
+    return join_keys(rows.keys, pd.DataFrame(columns))
 
 
-class _Group(NamedTuple):
+class _Detection(NamedTuple):
     """How much the score of a day varies by chance, and how many standard errors each test needs.
 
     `fewest` is the number of days that the search needs after a change, and `spread` by how much its standard errors
@@ -173,7 +231,7 @@ class _Group(NamedTuple):
     of_comparison: float
 
     @classmethod
-    def of(cls, series: Series, n_days: int, period: int, level: float, fewest_at: float) -> _Group:
+    def of(cls, series: Series, n_days: int, period: int, level: float, fewest_at: float) -> _Detection:
         from scipy.special import ndtri
 
         score, weight = series
@@ -212,42 +270,44 @@ class _Group(NamedTuple):
         return float(_CHANGES[at]) if at < len(_CHANGES) else np.nan
 
 
-def _shift_rates(units: pd.DataFrame, edges: Sequence[tuple[int, int]]) -> list[Callable[[float], float]]:
-    """Return for each group by how much the score of days shifts if its rate changes by a share of it."""
-
-    def shift_from(rate: float) -> Callable[[float], float]:
-        return lambda change: float(np.arcsin(np.sqrt(min(rate * (1 + change), 1))) - np.arcsin(np.sqrt(rate)))
-
-    hits, n = units[HITS].to_numpy(np.float64), units[ROWS].to_numpy(np.float64)
-    return [shift_from(hits[start:stop].sum() / n[start:stop].sum()) for start, stop in edges]
+def _shift_rates(scored: ScoredDays) -> Iterator[Callable[[float], float]]:
+    """Yield for each group by how much the score of days shifts if its rate changes by a share of it."""
+    for start, stop in itertools.pairwise(scored.edges):
+        days = scored.days.iloc[start:stop]
+        yield functools.partial(_shift_rate, float(days[HITS].sum() / days[ROWS].sum()))
 
 
-def _shift_durations(rows: GroupedRows, groups: pd.DataFrame, change: float) -> list[Callable[[float], float]]:
-    """Return for each group by how much the score of days shifts if its durations change by a share of them.
+def _shift_rate(rate: float, change: float) -> float:
+    return float(np.arcsin(np.sqrt(min(rate * (1 + change), 1))) - np.arcsin(np.sqrt(rate)))
+
+
+def _shift_durations(rows: RowGroups, change: float) -> Iterator[Callable[[float], float]]:
+    """Yield for each group by how much the score of days shifts if its durations change by a share of them.
 
     It is measured at `change` and at `_MEASURED`, and interpolated between these by the logarithm.
     """
     sizes = np.unique([*_MEASURED, change])
-    place = int(np.searchsorted(sizes, 0))
-    known = np.insert(np.log1p(sizes), place, 0.0)
-
-    def shift_by(values: Floats) -> Callable[[float], float]:
-        own = np.insert([_measure_shift(values, size) for size in sizes], place, 0.0)
-        return lambda change: float(np.interp(np.log1p(change), known, own))
-
-    return [shift_by(values) for values in _quantiles(rows, groups)]
+    position_of_0 = int(np.searchsorted(sizes, 0))
+    log_sizes = np.insert(np.log1p(sizes), position_of_0, 0.0)
+    for values in _find_quantiles(rows):
+        measured = [_measure_shift(values, size) for size in sizes]
+        yield functools.partial(_interpolate_shift, log_sizes, np.insert(measured, position_of_0, 0.0))
 
 
-def _quantiles(rows: GroupedRows, groups: pd.DataFrame) -> Iterator[Floats]:
+def _interpolate_shift(log_sizes: Floats, shifts: Floats, change: float) -> float:
+    return float(np.interp(np.log1p(change), log_sizes, shifts))
+
+
+def _find_quantiles(rows: RowGroups) -> Iterator[Floats]:
     """Yield the values of each group in order: all, or `_QUANTILES` quantiles of more."""
-    counts = rows.engine.count_values(rows, None, None)
-    n = np.minimum(counts.n_values, _QUANTILES)
+    ranked = RankedGroups(rows)
+    n = np.minimum(ranked.n, _QUANTILES)
     number = np.arange(n.max(initial=0))
-    middles = ((2 * number + 1) * counts.n_values[:, None]) // (2 * np.maximum(n, 1)[:, None]) + 1
-    values = rows.engine.rank_values(rows, counts).values_at(np.where(number < n[:, None], middles, 0))
-    places = groups.merge(counts.groups.assign(**{PLACE: range(len(n))}), how="left", on=rows.by)[PLACE]
-    for place in places:
-        yield values[place, : n[place]]
+    # the rank in the middle of each of n equal parts of the values of a group
+    middles = ((2 * number + 1) * ranked.n[:, None]) // (2 * np.maximum(n, 1)[:, None]) + 1
+    values = ranked.values_at(np.where(number < n[:, None], middles, 0))
+    for of_group, n_quantiles in zip(values, n, strict=True):
+        yield of_group[:n_quantiles]
 
 
 def _measure_shift(values: Floats, change: float) -> float:
