@@ -20,7 +20,7 @@ from buildframe.metrics.clustering import (
     find_median_ranks,
     subtract,
 )
-from buildframe.metrics.columns import NAT, TEXT, Floats, Integers, first_and_last
+from buildframe.metrics.columns import TEXT, Floats, Integers, first_and_last
 from buildframe.metrics.commit_search import Runs, find_commit_changes
 from buildframe.metrics.daily_scores import (
     DAY,
@@ -38,14 +38,15 @@ from buildframe.metrics.discoveries import are_notable
 from buildframe.metrics.durations import RowMetric, wall_time
 from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, as_key_list, find_groups, join_keys, number_groups
-from buildframe.metrics.input_frames import Frame, RowGroups
+from buildframe.metrics.input_frames import Frame, RowGroups, column_names
 from buildframe.metrics.measured_rows import limits_in_spark
-from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.outcomes import failed
 from buildframe.metrics.ranked_groups import RankedGroups
 from buildframe.metrics.time_buckets import Buckets
 from buildframe.metrics.validation import check_states
 from buildframe.terminal import show
+
+_TIME, _UNIT = "time", "unit"
 
 _P_OF_GROUP = "p of the group"
 """Column of the probability that a group is as clear as it is if nothing changed; NaN if it was not searched."""
@@ -229,25 +230,23 @@ def _search_groups(
 
     They have the column `_P_OF_GROUP`, from which follows which are notable among all groups.
     """
-    rows = read_known_rows(frame, of, by, at, unit)
+    rows = read_known_rows(frame, of, by, at, build_columns(column_names(frame)), unit)
     limits = limits or [first_and_last(rows.columns[at].to_numpy(np.int64))]
     buckets = Buckets.between(limits, "1D", tz)
     if unit == "commit":
-        changes = _search_commits(rows, at)
+        changes, codes = _search_commits(rows, at)
         first_times = changes.units["first"].to_numpy(np.int64)
         times = pd.DatetimeIndex(first_times.view("M8[us]"), tz="UTC").tz_convert(buckets.edges.tz)
-        columns = _compare_rates(changes)
-        suspects = _name_commits(changes)
     else:
-        day = buckets.numbers_of(rows.columns[at].to_numpy(np.int64))
-        changes, codes = _search_days(rows, day)
+        changes, codes = _search_days(rows, buckets.numbers_of(rows.columns[at].to_numpy(np.int64)))
         times = buckets.edges[changes.units[DAY].to_numpy(np.int64)].as_unit("us")
-        columns = _compare_rates(changes) if of is failed else _compare_medians(rows, codes, changes)
-        suspects = _name_builds(rows, codes, changes, at)
+    columns = {"at": times[changes.at], "at_low": times[changes.low], "at_high": times[changes.high]}
+    columns |= _compare_rates(changes) if of is failed else _compare_medians(rows, codes, changes)
     columns |= _count_rows(changes, unit)
     columns |= {"p": changes.p, "notable": pd.array([pd.NA] * len(changes.p), "boolean")}
-    dates = {"at": times[changes.at], "at_low": times[changes.low], "at_high": times[changes.high]}
-    return _join_groups(rows.keys, changes, pd.DataFrame(dates | columns | suspects))
+    for side, units in (("before", changes.low - 1), ("after", changes.high)):
+        columns |= _name_builds(rows, codes, units, at, unit, side)
+    return _join_groups(rows.keys, changes, pd.DataFrame(columns))
 
 
 def _join_groups(keys: pd.DataFrame, changes: _Changes, columns: pd.DataFrame) -> pd.DataFrame:
@@ -277,8 +276,9 @@ def _search_days(rows: RowGroups, day: Integers) -> tuple[_Changes, Integers]:
     return _number_changes(scored.days, scored.edges, found, p_of_groups, inflation), scored.codes
 
 
-def _search_commits(rows: RowGroups, at: str) -> _Changes:
-    commits = _sum_commits(rows, at)
+def _search_commits(rows: RowGroups, at: str) -> tuple[_Changes, Integers]:
+    """Return the changes of commits, and the unit to which each row belongs."""
+    commits, codes = _count_commits(rows, at)
     edges = np.searchsorted(commits[GROUP], np.arange(len(rows.keys) + 1))
     counts = commits[[ROWS, HITS, "retried", "failed_again"]].to_numpy(np.int64).T
     found = []
@@ -287,42 +287,34 @@ def _search_commits(rows: RowGroups, at: str) -> _Changes:
         changes, p = find_commit_changes(Runs(*counts[:, start:stop]))
         found.append(changes)
         p_of_groups.append(p)
-    return _number_changes(commits, edges, found, p_of_groups, np.ones(len(found)))
+    return _number_changes(commits, edges, found, p_of_groups, np.ones(len(found))), codes
 
 
-def _sum_commits(rows: RowGroups, at: str) -> pd.DataFrame:
-    """Count the runs of each commit of each group, and how they ended, by the first time of the commit."""
+def _count_commits(rows: RowGroups, at: str) -> tuple[pd.DataFrame, Integers]:
+    """Count the runs of each commit of each group, and how they ended, by the first time of the commit.
+
+    Returns also the number of each row's commit among these.
+    """
     columns = rows.columns
     keys = pd.DataFrame({GROUP: rows.codes, "commit": columns["commit"].array})
     codes, commits = number_groups(keys)
-    n_commits = len(commits)
     has_failed = columns[FAILED].to_numpy(bool)
     was_retried = np.zeros(len(columns), bool)
     if "retries_count" in columns:
         was_retried = (columns["retries_count"] > 0).to_numpy(bool, na_value=False)
-    commits[ROWS] = np.bincount(codes, minlength=n_commits)
-    for name, flags in (
-        (HITS, has_failed | was_retried),
-        ("retried", was_retried),
-        ("failed_again", has_failed & was_retried),
-    ):
-        commits[name] = np.bincount(codes[flags], minlength=n_commits)
-    commits["first"] = earliest_by(codes, columns[at].to_numpy(np.int64), n_commits)
-    if (number := number_column(columns)) in columns:
-        numbers = columns[number].to_numpy(np.int64, na_value=NAT)
-        commits["number_before"] = _with_nulls(latest_by(codes, numbers, n_commits))
-        commits["number_after"] = _with_nulls(earliest_by(codes, numbers, n_commits))
-    if "branch" in columns:
-        ranks, branches = pd.factorize(columns["branch"], sort=True)  # null is -1
-        first = earliest_by(codes, np.where(ranks < 0, NAT, ranks), n_commits)
-        texts = pd.Series(branches, dtype=TEXT)
-        commits["branch"] = texts.reindex(np.where(first == NAT, -1, first)).array
-    return commits.sort_values([GROUP, "first", "commit"], kind="stable", ignore_index=True)
-
-
-def _with_nulls(numbers: Integers) -> Any:
-    """Return whole numbers, null in place of `NAT`."""
-    return pd.arrays.IntegerArray(numbers, numbers == NAT)
+    commits[ROWS] = np.bincount(codes, minlength=len(commits))
+    flags = {
+        HITS: has_failed | was_retried,
+        "retried": was_retried,
+        "failed_again": has_failed & was_retried,
+    }
+    for name, is_counted in flags.items():
+        commits[name] = np.bincount(codes[is_counted], minlength=len(commits))
+    commits["first"] = columns[at].groupby(codes).min()
+    order = np.lexsort((commits["first"], commits[GROUP]))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return commits.take(order).reset_index(drop=True), rank[codes]
 
 
 def _number_changes(
@@ -425,38 +417,26 @@ def _count_rows(changes: _Changes, unit: Unit) -> dict[str, Any]:
     return columns
 
 
-def _name_commits(changes: _Changes) -> dict[str, Any]:
-    """Return the columns with the last build and commit before the interval of each change, and the first after."""
-    commits = changes.units
-    before = commits.take(changes.low - 1).rename(columns={"number_before": "number"})
-    after = commits.take(changes.high).rename(columns={"number_after": "number"})
-    return _suspect_columns(before, "before") | _suspect_columns(after, "after")
+def _name_builds(rows: RowGroups, codes: Integers, units: Integers, at: str, unit: Unit, side: str) -> dict[str, Any]:
+    """Return columns that name the last build of each of these days or commits, or the first one after a change.
 
-
-def _name_builds(rows: RowGroups, codes: Integers, changes: _Changes, at: str) -> dict[str, Any]:
-    """Return the columns with the last build and commit before the interval of each change, and the first after."""
-    before = _find_builds(rows, codes, changes.low - 1, at, "last")
-    after = _find_builds(rows, codes, changes.high, at, "first")
-    return _suspect_columns(before, "before") | _suspect_columns(after, "after")
-
-
-def _find_builds(
-    rows: RowGroups, codes: Integers, days: Integers, at: str, keep: Literal["first", "last"]
-) -> pd.DataFrame:
-    """Return the first or the last row of each of these days of groups, which are numbers in `codes`."""
+    `codes` is the unit to which each row belongs.
+    """
     is_searched = np.zeros(int(codes.max(initial=-1)) + 1, bool)
-    is_searched[days] = True
+    is_searched[units] = True
     chosen = np.flatnonzero(is_searched[codes])
     names = build_columns(rows.columns)
     builds = rows.columns[names].take(chosen).rename(columns={number_column(names): "number"})
     builds = builds.reindex(columns=["number", "branch", "commit"])
-    builds["time"] = rows.columns[at].to_numpy(np.int64)[chosen]
-    builds["day of group"] = codes[chosen]
-    builds = builds.sort_values(["time", "number"], kind="stable")
-    return builds.drop_duplicates("day of group", keep=keep).set_index("day of group").reindex(days)
-
-
-def _suspect_columns(builds: pd.DataFrame, side: str) -> dict[str, Any]:
-    builds = builds.reindex(columns=["number", "branch", "commit"])
-    typed = builds.astype({"number": "Int64", "branch": TEXT, "commit": TEXT})
-    return {f"{name}_{side}": typed[name].array for name in typed}
+    builds = builds.astype({"number": "Int64", "branch": TEXT, "commit": TEXT})
+    builds[_TIME] = rows.columns[at].to_numpy(np.int64)[chosen]
+    builds[_UNIT] = codes[chosen]
+    if unit == "commit":
+        number_of_side = "max" if side == "before" else "min"
+        named = builds.groupby(_UNIT).agg({"number": number_of_side, "branch": "min", "commit": "min"})
+    else:
+        builds = builds.sort_values([_TIME, "number"], kind="stable")
+        keep: Literal["first", "last"] = "last" if side == "before" else "first"
+        named = builds.drop_duplicates(_UNIT, keep=keep).set_index(_UNIT)
+    named = named.reindex(units)
+    return {f"{name}_{side}": named[name].array for name in ("number", "branch", "commit")}

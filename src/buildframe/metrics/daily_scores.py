@@ -44,14 +44,19 @@ class ScoredDays(NamedTuple):
     series: list[Series]
 
 
-def read_known_rows(frame: Frame, of: RowMetric | str, by: By, at: str, unit: Unit = "day") -> RowGroups:
+def read_known_rows(
+    frame: Frame,
+    of: RowMetric | str,
+    by: By,
+    at: str,
+    names: Sequence[str] = (),
+    unit: Unit = "day",
+) -> RowGroups:
     """Return the rows that have a time and a value, or that passed or failed.
 
-    Their columns are `value` (seconds) or `FAILED`, the time `at` (microseconds), and those of
-    `build_columns`. With `unit="commit"` they are the last attempts at known commits, with
-    `retries_count` if the frame has it.
+    Their columns are `value` (seconds) or `FAILED`, the time `at` (microseconds), and `names`. With
+    `unit="commit"` they are the last attempts at known commits, with `retries_count` if the frame has it.
     """
-    names = build_columns(column_names(frame))
     if of is not failed:
         rows = measure_rows(frame, of, by, [*dict.fromkeys([at, *names])])
         is_known = ~np.isnan(rows.columns["value"].to_numpy(np.float64))
@@ -116,15 +121,15 @@ def _score_rows(rows: RowGroups) -> Floats:
     from scipy.special import ndtri
 
     values = rows.columns["value"].to_numpy(np.float64)
-    order = np.lexsort((values, rows.codes))
-    codes = rows.codes[order]
-    values = values[order]
-    begins_group = np.diff(codes, prepend=-1) != 0
-    begins_tie = begins_group | (np.diff(values, prepend=np.nan) != 0)
-    first_of_tie = np.flatnonzero(begins_tie)
-    tie_sizes = np.diff(first_of_tie, append=len(order))
-    n_before = np.flatnonzero(begins_group)[codes]  # rows of the groups before
-    middle_ranks = np.repeat(first_of_tie + tie_sizes / 2 + 0.5, tie_sizes) - n_before
-    scores = np.empty(len(order))
-    scores[order] = ndtri(middle_ranks / (np.bincount(codes)[codes] + 1))
+    small_codes = rows.codes.astype(np.int16) if len(rows.keys) < 2**15 else rows.codes
+    order = np.argsort(small_codes, kind="stable")  # a sort of small numbers compares nothing
+    scores = np.empty(len(values))
+    ends = np.cumsum(np.bincount(rows.codes, minlength=len(rows.keys)))
+    for of_group in np.split(order, ends[:-1]) if len(ends) else ():
+        ordered = of_group[np.argsort(values[of_group])]
+        is_first = np.diff(values[ordered], prepend=np.nan) != 0
+        first = np.flatnonzero(is_first)  # of the rows with equal values
+        n_equal = np.diff(first, append=len(ordered))
+        mean_rank = first + (n_equal + 1) / 2
+        scores[ordered] = np.repeat(ndtri(mean_rank / (len(ordered) + 1)), n_equal)
     return scores
