@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from buildframe.metrics import change_search
-from buildframe.metrics.change_levels import Segments, find_median_ranks
 from buildframe.metrics.change_search import Search, Series, find_changes, score_days, score_failures
+from buildframe.metrics.clustering import Segments, find_median_ranks
 from buildframe.metrics.discoveries import are_notable
 
 

@@ -1,4 +1,4 @@
-"""Find when durations or failure rates changed: days or commits, the levels around them, and the suspects."""
+"""Find when durations or failure rates changed, the levels around that, and the suspects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from buildframe.terminal import show
 _TIME, _UNIT = "time", "unit"
 
 _P_OF_GROUP = "p of the group"
-"""Column of the probability that a group is as clear as it is if nothing changed; NaN if it was not searched."""
+"""Column of the probability of a group as clear if nothing changed; NaN if it was not searched."""
 
 
 @checked_names
@@ -67,11 +67,13 @@ def change_points(
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at` and the
-        columns that `of` needs. Uses `branch`, `commit` and `number` (of jobs `build_number`) if present.
+        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column
+        `at` and the columns that `of` needs. Uses `branch`, `commit` and `number` (of jobs
+        `build_number`) if present.
     of : row metric or str, default wall_time
-        What may have changed: a duration (a row metric such as `run_time`, or a column of timedeltas or of seconds,
-        `..._s`), or `metrics.failed` for the share of builds or jobs that failed.
+        What may have changed: a duration (a row metric such as `run_time`, or a column of
+        timedeltas or of seconds, `..._s`), or `metrics.failed` for the share of builds or jobs that
+        failed.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     at : str, default "created_at"
@@ -79,18 +81,19 @@ def change_points(
     tz : str, default "UTC"
         Time zone of the days.
     unit : {"day", "commit"}, default "day"
-        What is compared. "commit" is for short histories of `metrics.failed` with several runs per commit, such as
-        the hours since a branch turned red.
+        What is compared. "commit" is for short histories of `metrics.failed` with several runs per
+        commit, such as the hours since a branch turned red.
 
     Returns
     -------
     pandas.DataFrame
-        One row per change, ordered by key and time, null keys last. Groups without a change have no row. After the
-        keys:
+        One row per change, ordered by key and time, null keys last. Groups without a change have no
+        row. After the keys:
 
         ================================= ================== =======================================================
         at                                datetime64[us, tz] midnight of the first new day; with `unit="commit"` the
-                                                             time of the first row of the first new commit
+                                                             time of the first row of the first new
+                                                             commit
         at_low, at_high                   datetime64[us, tz] 95 % interval of `at`
         p50_before_s, p50_after_s         float64            medians in seconds, from the change before and up to the
                                                              change after this one
@@ -107,14 +110,14 @@ def change_points(
         commit_after
         ================================= ================== =======================================================
 
-        For `metrics.failed` the levels are `rate_before`, `rate_after`, `rate_change`, `rate_change_low` and
-        `rate_change_high`, shares between 0 and 1.
+        For `metrics.failed` the levels are `rate_before`, `rate_after`, `rate_change`,
+        `rate_change_low` and `rate_change_high`, shares between 0 and 1.
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, a duration is infinite, `of`, `tz` or `unit` is invalid,
-        or `unit="commit"` is used with a duration.
+        If a column is missing, a timestamp has no time zone, a duration is infinite, `of`, `tz` or
+        `unit` is invalid, or `unit="commit"` is used with a duration.
 
     See Also
     --------
@@ -124,38 +127,43 @@ def change_points(
 
     Notes
     -----
-    *Days.* Rows of a day depend on each other, so days are compared. The score of a day is the mean of its rows' normal
-    scores, which depend on ranks only, so outliers have little influence. The search takes the split in two that
-    explains most, or else the inner segment that does (circular binary segmentation [1]_), and repeats in the parts.
-    Both must be clearer than in shuffles of whole days. At least two days lie on each side. Of series in which nothing
-    changed, 5 % have a change. If days depend on each other, more have one although the search allows for it: 11 % at a
-    correlation of .3 from day to day, and 21 % at .6. A change is found on its second day at the earliest.
+    *Days.* Rows of a day depend on each other, so days are compared. The score of a day is the mean
+    of its rows' normal scores, which depend on ranks only, so outliers have little influence. The
+    search takes the split in two that explains most, or else the inner segment that does (circular
+    binary segmentation [1]_), and repeats in the parts. Both must be clearer than in shuffles of
+    whole days. At least two days lie on each side. Of series in which nothing changed, 5 % have a
+    change. If days depend on each other, more have one although the search allows for it: 11 % at a
+    correlation of .3 from day to day, and 21 % at .6. A change is found on its second day at the
+    earliest.
 
-    *Intervals.* That of `at` holds days with 95 % of the posterior probability. That of the size takes `at` as known,
-    so changes that are barely significant are smaller than estimated. Of the changes found in simulations in which days
-    differ, they contain the time in 93 to 99 % and the size in 90 to 99 %; if days correlate by .6, in 86 and 84 %.
-    Censored rows are left out.
+    *Intervals.* That of `at` holds days with 95 % of the posterior probability. That of the size
+    takes `at` as known, so changes that are barely significant are smaller than estimated. Of the
+    changes found in simulations in which days differ, they contain the time in 93 to 99 % and the
+    size in 90 to 99 %; if days correlate by .6, in 86 and 84 %. Censored rows are left out.
 
-    *Groups.* `p` is about one group: the share of shuffles as clear as the clearest change, or for others as clear
-    between their neighbors, if that is more. If none of 9,999 is, it comes from how fast the probability falls in the
-    clearest 200 [4]_. Of failure rates it is at least the share of all orders that separate the same days: of 28 days,
-    two at an end have .007, and seven .000002. `notable` is True for groups of which at most 5 % are found by chance
-    among all groups of the frame [2]_.
+    *Groups.* `p` is about one group: the share of shuffles as clear as the clearest change, or for
+    others as clear between their neighbors, if that is more. If none of 9,999 is, it comes from how
+    fast the probability falls in the clearest 200 [4]_. Of failure rates it is at least the share
+    of all orders that separate the same days: of 28 days, two at an end have .007, and seven
+    .000002. `notable` is True for groups of which at most 5 % are found by chance among all groups
+    of the frame [2]_.
 
-    *Commits.* The rate of failures before and after each commit is compared with a single rate, over all possible rates
-    (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that was retried counts as one run that failed,
-    and its last attempt counts as a retry. `p` is an upper bound. Rows without a commit are left out. Runs of a commit
-    are taken as independent: if they correlate by .3, 7 % of the histories in which nothing changed have a change. In
-    simulations the interval of `at` contains the commit of a found change in 94 to 100 %, and in 89 % with ten runs
-    per commit that correlate by .1. Intervals of the size allow for such runs.
+    *Commits.* The rate of failures before and after each commit is compared with a single rate,
+    over all possible rates (Beta-binomial model, as in LUCI's analysis of tests [3]_). A job that
+    was retried counts as one run that failed, and its last attempt counts as a retry. `p` is an
+    upper bound. Rows without a commit are left out. Runs of a commit are taken as independent: if
+    they correlate by .3, 7 % of the histories in which nothing changed have a change. In
+    simulations the interval of `at` contains the commit of a found change in 94 to 100 %, and in 89
+    % with ten runs per commit that correlate by .1. Intervals of the size allow for such runs.
 
-    *Suspects.* The builds and commits from those before to those after contain the cause with 95 % probability. A cause
-    in the middle of a day may lie in the day before.
+    *Suspects.* The builds and commits from those before to those after contain the cause with 95 %
+    probability. A cause in the middle of a day may lie in the day before.
 
     References
     ----------
     .. [1] Olshen, A. B., et al. (2004). Biostatistics 5, 557-572.
-    .. [2] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57, 289-300.
+    .. [2] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57,
+       289-300.
     .. [3] Changepoint analysis in LUCI, https://chromium.googlesource.com/infra/luci/luci-go.
     .. [4] Knijnenburg, T. A., et al. (2009). Bioinformatics 25, i161-i168.
 
@@ -186,12 +194,12 @@ def change_points(
 
 
 class _Changes(NamedTuple):
-    """Changes of all groups, in order: the number of their group, and the rows of `units` at which they lie.
+    """Changes of all groups, in order: the number of their group, and where they lie in `units`.
 
-    `units` has a row per group and day, or group and commit, with the columns `GROUP` and `ROWS`, and
-    `HITS` for failure rates. `segment` is the number of the segment between changes to which each unit
-    belongs, -1 if its group has no change. `inflation` is how many times larger variances are because
-    units depend on each other, and `p_of_groups` is the probability of each group.
+    `units` has a row per group and day, or group and commit, with the columns `GROUP` and `ROWS`,
+    and `HITS` for failure rates. `segment` is the number of the segment between changes to which
+    each unit belongs, -1 if its group has no change. `inflation` is how many times larger variances
+    are because units depend on each other, and `p_of_groups` is the probability of each group.
     """
 
     units: pd.DataFrame
@@ -209,12 +217,13 @@ class _Changes(NamedTuple):
         """Number of the segment before each change; the one after it is the next."""
         return self.segment[self.at] - 1
 
-    def count(self, hits: Integers) -> Segments:
+    def to_segments(self, hits: Integers) -> Segments:
         """Return the counts of units in segments; `hits` has those of each unit."""
         is_changed = self.segment >= 0
         n = self.units[ROWS].to_numpy(np.float64)[is_changed]
         n_segments = int(self.segment.max(initial=-1)) + 1
-        return Segments(self.segment[is_changed], n, hits[is_changed].astype(np.float64), n_segments)
+        hits_of_changed = hits[is_changed].astype(np.float64)
+        return Segments(self.segment[is_changed], n, hits_of_changed, n_segments)
 
 
 def _search_groups(
@@ -240,20 +249,24 @@ def _search_groups(
     else:
         changes, codes = _search_days(rows, buckets.numbers_of(rows.columns[at].to_numpy(np.int64)))
         times = buckets.edges[changes.units[DAY].to_numpy(np.int64)].as_unit("us")
-    columns = {"at": times[changes.at], "at_low": times[changes.low], "at_high": times[changes.high]}
+    columns: dict[str, Any] = {
+        "at": times[changes.at],
+        "at_low": times[changes.low],
+        "at_high": times[changes.high],
+    }
     columns |= _compare_rates(changes) if of is failed else _compare_medians(rows, codes, changes)
     columns |= _count_rows(changes, unit)
     columns |= {"p": changes.p, "notable": pd.array([pd.NA] * len(changes.p), "boolean")}
-    for side, units in (("before", changes.low - 1), ("after", changes.high)):
-        columns |= _name_builds(rows, codes, units, at, unit, side)
+    columns |= _name_builds(rows, codes, changes.low - 1, at, unit, "before")
+    columns |= _name_builds(rows, codes, changes.high, at, unit, "after")
     return _join_groups(rows.keys, changes, pd.DataFrame(columns))
 
 
 def _join_groups(keys: pd.DataFrame, changes: _Changes, columns: pd.DataFrame) -> pd.DataFrame:
-    """Return the changes with the keys of their groups, and a row for each group without a change."""
+    """Return the changes with the keys of their groups, and a row for a group without a change."""
     groups = pd.DataFrame({GROUP: range(len(keys)), _P_OF_GROUP: changes.p_of_groups})
     table = groups.merge(columns.assign(**{GROUP: changes.group}), how="left", on=GROUP)
-    return join_keys(keys.take(table.pop(GROUP)).reset_index(drop=True), table)
+    return join_keys(keys.take(table.pop(GROUP).to_numpy()).reset_index(drop=True), table)
 
 
 def _select_changes(table: pd.DataFrame, by: By) -> pd.DataFrame:
@@ -287,11 +300,11 @@ def _search_commits(rows: RowGroups, at: str) -> tuple[_Changes, Integers]:
         changes, p = find_commit_changes(Runs(*counts[:, start:stop]))
         found.append(changes)
         p_of_groups.append(p)
-    return _number_changes(commits, edges, found, p_of_groups, np.ones(len(found))), codes
+    return _number_changes(commits, edges, found, p_of_groups, [1.0] * len(found)), codes
 
 
 def _count_commits(rows: RowGroups, at: str) -> tuple[pd.DataFrame, Integers]:
-    """Count the runs of each commit of each group, and how they ended, by the first time of the commit.
+    """Count the runs of each commit of each group, and how they ended, in order of first times.
 
     Returns also the number of each row's commit among these.
     """
@@ -324,20 +337,23 @@ def _number_changes(
     p_of_groups: Sequence[float],
     inflation: Sequence[float],
 ) -> _Changes:
-    """Return the changes of each group as rows of all units; `edges` are the first units of groups."""
+    """Return the changes of each group as rows of all units.
+
+    `edges` are the first units of groups.
+    """
     n_changes = [len(changes) for changes in found]
     group = np.repeat(np.arange(len(found)), n_changes)
     table = np.array(list(itertools.chain(*found)), np.float64).reshape(-1, len(Change._fields))
-    at, low, high, p = table.T
+    p = table[:, 3]
     first = edges[group]
-    at = first + at.astype(np.int64)
+    at, low, high = first + table[:, :3].T.astype(np.int64)
     return _Changes(
         units=units,
         segment=_number_segments(units[GROUP].to_numpy(np.int64), group, at),
         group=group,
         at=at,
-        low=first + low.astype(np.int64),
-        high=first + high.astype(np.int64),
+        low=low,
+        high=high,
         p=p,
         inflation=np.array(inflation, np.float64)[group],
         p_of_groups=np.array(p_of_groups, np.float64),
@@ -345,7 +361,10 @@ def _number_changes(
 
 
 def _number_segments(group_of_unit: Integers, changed_groups: Integers, at: Integers) -> Integers:
-    """Return the number of the segment of each unit: one begins with each changed group and each change."""
+    """Return the number of the segment of each unit.
+
+    One begins with each changed group, and with each change.
+    """
     is_changed = np.isin(group_of_unit, changed_groups)
     begins = np.diff(group_of_unit, prepend=-1) != 0
     begins[at] = True
@@ -354,7 +373,7 @@ def _number_segments(group_of_unit: Integers, changed_groups: Integers, at: Inte
 
 def _compare_rates(changes: _Changes) -> dict[str, Floats]:
     """Return the columns with the rates before and after each change, and the difference."""
-    segments = changes.count(changes.units[HITS].to_numpy())
+    segments = changes.to_segments(changes.units[HITS].to_numpy())
     rate = segments.total(segments.hits) / segments.total(segments.n)
     before = changes.before
     size_before, size_after = segments.sizes(before, changes.inflation)
@@ -378,14 +397,15 @@ def _compare_medians(rows: RowGroups, codes: Integers, changes: _Changes) -> dic
     keys = pd.DataFrame(index=range(int(segment.max(initial=-1)) + 1))
     ranked = RankedGroups(RowGroups(pd.DataFrame({"value": values}), segment, keys))
     n = ranked.n
+    n_rows = n.astype(np.float64)
     median = ranked.values_at(np.column_stack([(n + 1) // 2, n // 2 + 1])).mean(axis=1)
     hits = np.bincount(codes[values <= median[segment]], minlength=len(changes.segment))
     before = changes.before
     after = before + 1
-    sizes = changes.count(hits).sizes(before, changes.inflation)
+    sizes = changes.to_segments(hits).sizes(before, changes.inflation)
     ranks = np.zeros((len(n), 4), np.int64)
-    ranks[before, :2] = find_median_ranks(n[before], sizes[0])
-    ranks[after, 2:] = find_median_ranks(n[after], sizes[1])
+    ranks[before, :2] = find_median_ranks(n_rows[before], sizes[0])
+    ranks[after, 2:] = find_median_ranks(n_rows[after], sizes[1])
     ends = ranked.values_at(ranks)
     return _describe_levels(
         "p50",
@@ -409,7 +429,7 @@ def _describe_levels(name: str, suffix: str, before: Level, after: Level) -> dic
 def _count_rows(changes: _Changes, unit: Unit) -> dict[str, Any]:
     """Return the columns with the numbers of units and rows before and after each change."""
     before = changes.before
-    counts = changes.count(np.zeros(len(changes.units), np.int64))
+    counts = changes.to_segments(np.zeros(len(changes.units), np.int64))
     columns: dict[str, Any] = {}
     for name, totals in ((f"{unit}s", counts.total()), ("n", counts.total(counts.n))):
         columns[f"{name}_before"] = pd.array(totals[before].astype(np.int64), "Int64")
@@ -417,10 +437,18 @@ def _count_rows(changes: _Changes, unit: Unit) -> dict[str, Any]:
     return columns
 
 
-def _name_builds(rows: RowGroups, codes: Integers, units: Integers, at: str, unit: Unit, side: str) -> dict[str, Any]:
-    """Return columns that name the last build of each of these days or commits, or the first one after a change.
+def _name_builds(
+    rows: RowGroups,
+    codes: Integers,
+    units: Integers,
+    at: str,
+    unit: Unit,
+    side: Literal["before", "after"],
+) -> dict[str, Any]:
+    """Return columns that name a build of each of these days or commits.
 
-    `codes` is the unit to which each row belongs.
+    Before a change it is the last one, after a change the first. `codes` is the unit to which each
+    row belongs.
     """
     is_searched = np.zeros(int(codes.max(initial=-1)) + 1, bool)
     is_searched[units] = True
@@ -432,8 +460,8 @@ def _name_builds(rows: RowGroups, codes: Integers, units: Integers, at: str, uni
     builds[_TIME] = rows.columns[at].to_numpy(np.int64)[chosen]
     builds[_UNIT] = codes[chosen]
     if unit == "commit":
-        number_of_side = "max" if side == "before" else "min"
-        named = builds.groupby(_UNIT).agg({"number": number_of_side, "branch": "min", "commit": "min"})
+        number = "max" if side == "before" else "min"
+        named = builds.groupby(_UNIT).agg({"number": number, "branch": "min", "commit": "min"})
     else:
         builds = builds.sort_values([_TIME, "number"], kind="stable")
         keep: Literal["first", "last"] = "last" if side == "before" else "first"

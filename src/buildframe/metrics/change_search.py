@@ -1,6 +1,7 @@
 """Search the days at which a series changed, by shuffles of whole days. Knows scores of days, not what they measure.
 
-Days are the unit because rows of a day depend on each other. If nothing changed, any order of the days is as likely.
+Days are the unit because rows of a day depend on each other. If nothing changed, any order of the
+days is as likely.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Change(NamedTuple):
 class Shuffles(NamedTuple):
     """Number of random orders of the days, and of those in which one kind of cuts explains as much as in the data.
 
-    `share` is the share of the level that this kind has. `p` is the probability of as clear a cut if nothing changed.
+    `share` is the share of the level that this kind has. `p` is the probability of as clear a cut
+    if nothing changed.
     """
 
     n: int
@@ -87,7 +89,8 @@ class Shuffles(NamedTuple):
 class Search(NamedTuple):
     """Changes of a series, and the probability `p` of a series as clear if nothing changed.
 
-    `inflation` is how many times the variance of a mean is that of days that do not depend on each other.
+    `inflation` is how many times the variance of a mean is that of days that do not depend on each
+    other.
     """
 
     changes: list[Change]
@@ -122,8 +125,8 @@ def _weigh_days(n: Floats, sums: Floats, squares: Floats) -> Floats:
 def find_changes(series: Series, *, is_rate: bool = False) -> Search | None:
     """Search the changes of a series; None if it has too few days, or all are equal.
 
-    Scores of few failures have no smooth tail, so `p` of a rate is at least the share of orders of the days that
-    separate the same ones. The same series always gives the same result.
+    Scores of few failures have no smooth tail, so `p` of a rate is at least the share of orders of
+    the days that separate the same ones. The same series always gives the same result.
     """
     days = len(series.score)
     if days < 2 * MIN_DAYS or np.ptp(series.score) == 0:
@@ -290,7 +293,8 @@ def _clarity(explained: Floats, inflation: float) -> Floats:
 def _tail_probability(clarity: Floats, observed: float) -> float:
     """Return the probability of a value as high; beyond all shuffles from how fast it falls in the highest of these.
 
-    A few shuffles that are as high give a rough bound only (Knijnenburg, T. A., et al. (2009). Bioinformatics 25).
+    A few shuffles that are as high give a rough bound only (Knijnenburg, T. A., et al. (2009).
+    Bioinformatics 25).
     """
     n, as_clear = len(clarity), int((clarity >= observed * (1 - 1e-9)).sum())
     if as_clear >= _ENOUGH or n <= _MAX_SHUFFLES:
@@ -327,8 +331,8 @@ def needed_distance(series: Series, p: float) -> float:
 def _correlation(series: Series, cuts: list[int]) -> float:
     """Return the correlation of consecutive days beside what the cuts explain.
 
-    It is the lower one of two estimates. The second splits each part once more, where that explains most, so that a
-    change in a part that is too short to be certain is not taken for a correlation.
+    It is the lower one of two estimates. The second splits each part once more, where that explains
+    most, so that a change in a part that is too short to be certain is not taken for a correlation.
     """
     edges = [0, *cuts, len(series.score)]
     lengths = tuple(np.diff(edges).tolist())

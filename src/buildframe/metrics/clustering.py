@@ -1,7 +1,7 @@
-"""Measure how much information dependent rows hold, and compare levels with intervals that allow for that.
+"""Measure how much information dependent rows hold, and compare levels with regard to that.
 
-Jobs of a busy day wait together, and builds of a day fail together. Knows counts of rows per day, or
-per other unit, and not what they measure.
+Jobs of a busy day wait together, and builds of a day fail together. Knows counts of rows per day,
+or per other unit, and not what they measure.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Level(NamedTuple):
 class Segments(NamedTuple):
     """Counts of segments of time or of groups.
 
-    `n` are the rows and `hits` the hits of each unit (such as a day), and `segment` is the number of
-    the segment to which it belongs, of `n_segments`.
+    `n` are the rows and `hits` the hits of each unit (such as a day), and `segment` is the number
+    of the segment to which it belongs, of `n_segments`.
     """
 
     segment: Integers
@@ -52,7 +52,7 @@ class Segments(NamedTuple):
         return np.bincount(self.segment, counts, self.n_segments).astype(np.float64)
 
     def variance_ratios(self) -> Floats:
-        """Return the variance of the share of hits, by how units differ, divided by that of independent rows.
+        """Return the variance of the share of hits, divided by that of independent rows.
 
         NaN for a single unit, and for a share of 0 or 1.
         """
@@ -71,13 +71,15 @@ class Segments(NamedTuple):
     def sizes(self, before: Integers, inflation: Floats) -> tuple[Floats, Floats]:
         """Return as how many independent rows the two segments of each change count.
 
-        `before` is the first of them. How much units vary is pooled over both, so that a segment of two
-        days borrows from the other (Korn, E. L., and Graubard, B. I. (1998). Survey Methodology 24,
-        193-201).
+        `before` is the first of them. How much units vary is pooled over both, so that a segment of
+        two days borrows from the other (Korn, E. L., and Graubard, B. I. (1998). Survey Methodology
+        24, 193-201).
         """
         from scipy.special import ndtri, stdtrit
 
-        n, units, share = self.total(self.n), self.total(), self.total(self.hits) / self.total(self.n)
+        n = self.total(self.n)
+        units = self.total()
+        share = self.total(self.hits) / n
         after = before + 1
         freedom = np.where((units > 1) & (share > 0) & (share < 1), units - 1, 0.0)
         ratio = np.where(freedom > 0, self.variance_ratios(), 0.0)
@@ -94,8 +96,8 @@ class Segments(NamedTuple):
 class Spread(NamedTuple):
     """How days of each group spread: number of `rows` and `days`, and variance `ratio`.
 
-    `ratio` is the variance of the share of hits between days, divided by that of independent rows; NaN if
-    unknown.
+    `ratio` is the variance of the share of hits between days, divided by that of independent rows;
+    NaN if unknown.
     """
 
     rows: Floats
@@ -144,14 +146,19 @@ def measure_ratio(n: npt.NDArray[Any], hits: Floats, variance: Any) -> Floats:
     return np.where(is_known, variance_ratio(n, hits, variance), np.nan)
 
 
-def effective_sizes(now: Spread, before: Spread, confidence: float) -> tuple[Floats, Floats, Floats]:
+def effective_sizes(
+    now: Spread,
+    before: Spread,
+    confidence: float,
+) -> tuple[Floats, Floats, Floats]:
     """Return as how many independent rows those of two periods count, per group.
 
-    Returns also the degrees of freedom of that. The variance between days is at least that of single
-    rows, that of both periods of the group, and that which they share with the other groups (moderated
-    variances: Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3: 3). Few days
-    widen intervals as Student's t does (Korn and Graubard 1998, Survey Methodology 24: 193-201). A
-    single day counts if other days or groups show how much days vary; otherwise its size is NaN.
+    Returns also the degrees of freedom of that. The variance between days is at least that of
+    single rows, that of both periods of the group, and that which they share with the other groups
+    (moderated variances: Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3:
+    3). Few days widen intervals as Student's t does (Korn and Graubard 1998, Survey Methodology 24:
+    193-201). A single day counts if other days or groups show how much days vary; otherwise its
+    size is NaN.
     """
     freedom = now.freedom + before.freedom
     weighted = np.nan_to_num(now.ratio) * now.freedom + np.nan_to_num(before.ratio) * before.freedom
@@ -180,7 +187,7 @@ def _effective_size(period: Spread, effect: Floats, freedom: Floats, confidence:
 
 
 def _estimate_prior(ratios: Floats, freedom: Floats) -> tuple[float, float]:
-    """Return the ratio that groups share, and how many degrees of freedom it is worth (Smyth 2004)."""
+    """Return the ratio that groups share, and its worth in degrees of freedom (Smyth 2004)."""
     from scipy.special import digamma, polygamma
 
     n_groups = len(ratios)

@@ -1,7 +1,8 @@
 """Search the commits at which a failure rate changed, for histories that are too short to compare days.
 
-Each segment of commits has a rate of its own. Two rates are compared with one, over all rates that are possible
-(Beta-binomial model; Barry, D., and Hartigan, J. A. (1993). J. of the American Statistical Association 88, 309-319).
+Each segment of commits has a rate of its own. Two rates are compared with one, over all rates that
+are possible (Beta-binomial model; Barry, D., and Hartigan, J. A. (1993). J. of the American
+Statistical Association 88, 309-319).
 """
 
 from __future__ import annotations

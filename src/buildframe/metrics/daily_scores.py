@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -34,8 +34,9 @@ FAILED = "has failed"
 class ScoredDays(NamedTuple):
     """The days of groups, ordered by group and day, and the scores of each group's days.
 
-    `days` has the columns `GROUP`, `DAY` and `ROWS`, and `HITS` if failures are counted. `codes` is the
-    row of `days` to which each row of the frame belongs, and `edges` limits the days of each group.
+    `days` has the columns `GROUP`, `DAY` and `ROWS`, and `HITS` if failures are counted. `codes` is
+    the row of `days` to which each row of the frame belongs, and `edges` limits the days of each
+    group.
     """
 
     days: pd.DataFrame
@@ -55,16 +56,17 @@ def read_known_rows(
     """Return the rows that have a time and a value, or that passed or failed.
 
     Their columns are `value` (seconds) or `FAILED`, the time `at` (microseconds), and `names`. With
-    `unit="commit"` they are the last attempts at known commits, with `retries_count` if the frame has it.
+    `unit="commit"` they are the last attempts at known commits, with `retries_count` if the frame
+    has it.
     """
     if of is not failed:
         rows = measure_rows(frame, of, by, [*dict.fromkeys([at, *names])])
         is_known = ~np.isnan(rows.columns["value"].to_numpy(np.float64))
         is_known &= rows.columns[at].to_numpy(np.int64) != NAT
         return rows if is_known.all() else rows.filter(is_known)
-    needs, wants = outcome_columns(column_names(frame))
-    needs = [*needs, at]
-    wants = [*wants, *names]
+    of_outcome, wanted = outcome_columns(column_names(frame))
+    needs = [*of_outcome, at]
+    wants = [*wanted, *names]
     if unit == "commit":
         needs += ["commit"]
         wants += ["retried", "retries_count"]
@@ -86,38 +88,42 @@ def _flag_failures(at: str, names: Sequence[str], unit: Unit, rows: pd.DataFrame
     return pd.DataFrame(columns, rows.index, copy=False)[is_known]
 
 
-def build_columns(available: Collection[str]) -> list[str]:
+def build_columns(available: Container[str]) -> list[str]:
     """Return the columns that name a build: its number, branch and commit, as far as they exist."""
     return [name for name in (number_column(available), "branch", "commit") if name in available]
 
 
-def number_column(available: Collection[str]) -> str:
+def number_column(available: Container[str]) -> str:
     """Return the name of the column with numbers of builds."""
     return "build_number" if "build_number" in available else "number"
 
 
 def score_groups(rows: RowGroups, day: Integers) -> ScoredDays:
-    """Count the rows of each day of each group, and score the days; `day` is the number of each row's day."""
+    """Count the rows of each day of each group, and score the days.
+
+    `day` is the number of each row's day.
+    """
     codes, days = number_groups(pd.DataFrame({GROUP: rows.codes, DAY: day}))
-    n = np.bincount(codes, minlength=len(days))
-    days[ROWS] = n
+    days[ROWS] = np.bincount(codes, minlength=len(days))
+    edges = np.searchsorted(days[GROUP], np.arange(len(rows.keys) + 1))
+    days_of_groups = [slice(start, stop) for start, stop in itertools.pairwise(edges)]
+    n = days[ROWS].to_numpy(np.float64)
     if FAILED in rows.columns:
         has_failed = rows.columns[FAILED].to_numpy(bool)
-        hits = np.bincount(codes[has_failed], minlength=len(days))
-        days[HITS] = hits
-        score, columns = score_failures, [n, hits]
+        days[HITS] = np.bincount(codes[has_failed], minlength=len(days))
+        hits = days[HITS].to_numpy(np.float64)
+        series = [score_failures(n[group], hits[group]) for group in days_of_groups]
     else:
         scores = _score_rows(rows)
         sums = pd.DataFrame({"sum": scores, "squares": scores**2}).groupby(codes).sum()
-        score, columns = score_days, [n, sums["sum"].to_numpy(), sums["squares"].to_numpy()]
-    edges = np.searchsorted(days[GROUP], np.arange(len(rows.keys) + 1))
-    table = np.stack(columns).astype(np.float64)
-    series = [score(*table[:, start:stop]) for start, stop in itertools.pairwise(edges)]
+        total = sums["sum"].to_numpy(np.float64)
+        squares = sums["squares"].to_numpy(np.float64)
+        series = [score_days(n[group], total[group], squares[group]) for group in days_of_groups]
     return ScoredDays(days, codes, edges, series)
 
 
 def _score_rows(rows: RowGroups) -> Floats:
-    """Return the normal quantile of each row's rank in its group; rows with equal values score equally."""
+    """Return the normal quantile of each row's rank in its group; equal values score equally."""
     from scipy.special import ndtri
 
     values = rows.columns["value"].to_numpy(np.float64)

@@ -1,4 +1,4 @@
-"""Estimate how long a change takes to show in reports that look every night, from how much days differ."""
+"""Estimate how long a change takes to show in nightly reports, from how much days differ."""
 
 from __future__ import annotations
 
@@ -32,20 +32,29 @@ _POWER = 0.8
 """Probability with which a change is marked."""
 
 _PERIODS = 4
-"""Periods that are searched for changes, and that the longer comparison compares with as many before."""
+"""Periods that are searched for changes. The longer comparison compares them with as many before."""
 
 _LEAST_DAYS = 10
 """With fewer days with rows, their spread is unknown."""
 
 _LEAST_OF_DURATIONS = 2.6e-5
-"""Orders of days as clear as this are hardly among the shuffles, so that smaller probabilities are extrapolated."""
+"""Smaller probabilities are extrapolated.
+
+Orders of days as clear as this are hardly among the shuffles.
+"""
 
 _TESTS_OF_PIPELINE = 12
-"""Half of the level is for six tests of each pipeline: of durations and of failures, two comparisons and a search."""
+"""Half of the level is for six tests of each pipeline.
+
+They are two comparisons and a search, of durations and of failures.
+"""
 
 _CHANGES = np.geomspace(0.005, 10, 400)
 _MEASURED = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Relative changes of durations whose effect on scores is measured; those between are interpolated."""
+"""Relative changes of durations whose effect on scores is measured.
+
+Those between are interpolated.
+"""
 
 _QUANTILES = 1_000
 """Quantiles that stand for the durations of a group with more rows."""
@@ -69,26 +78,28 @@ def days_to_see(
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs of some weeks: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at`
-        and the columns that `of` needs.
+        Builds or jobs of some weeks: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+        Needs the column `at` and the columns that `of` needs.
     of : row metric or str, default wall_time
-        What may change: a duration (a row metric such as `run_time`, or a column of timedeltas or of seconds, `..._s`),
-        or `metrics.failed` for the share of builds or jobs that fail.
+        What may change: a duration (a row metric such as `run_time`, or a column of timedeltas or
+        of seconds, `..._s`), or `metrics.failed` for the share of builds or jobs that fail.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     change : float, default 0.1
-        Relative size of the change, above -1 and not 0: 0.1 for durations or failure rates a tenth higher.
+        Relative size of the change, above -1 and not 0: 0.1 for durations or failure rates a tenth
+        higher.
     at : str, default "created_at"
         Column of timestamps that assigns rows to days.
     tz : str, default "UTC"
         Time zone of the days.
     days : int, default 7
-        Number of days that the report compares with as many before; at least 1. It also compares four times as many,
-        and searches these for changes.
+        Number of days that the report compares with as many before; at least 1. It also compares
+        four times as many, and searches these for changes.
     tests : int, optional
-        Number of equal tests among which the change must stand out. In the report that is the column `tests` of its
-        table `days_to_see`. By default 12 for each group, as in a report on pipelines if the store has no queues: it
-        makes six tests for each, which share half of the level. A step of a report has 16.
+        Number of equal tests among which the change must stand out. In the report that is the
+        column `tests` of its table `days_to_see`. By default 12 for each group, as in a report on
+        pipelines if the store has no queues: it makes six tests for each, which share half of the
+        level. A step of a report has 16.
 
     Returns
     -------
@@ -98,8 +109,8 @@ def days_to_see(
         =============== ======= ====================================================================
         n               Int64   rows that have a time and a value, or that passed or failed
         days            Int64   days with such rows
-        days_to_see     Int64   days after the change when four of five reports show it; null if that
-                                takes more than four periods, or with fewer than 10 days with rows
+        days_to_see     Int64   days after the change when four of five reports show it; null if
+                                that takes more than four periods, or with fewer than 10 days with rows
         smallest_change float64 smallest relative increase that is shown within one period; NaN if
                                 above 10, or with fewer than 10 days with rows
         =============== ======= ====================================================================
@@ -107,8 +118,8 @@ def days_to_see(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, a duration is infinite, or `of`, `change`, `tz`, `days` or
-        `tests` is invalid.
+        If a column is missing, a timestamp has no time zone, a duration is infinite, or `of`,
+        `change`, `tz`, `days` or `tests` is invalid.
 
     See Also
     --------
@@ -117,20 +128,22 @@ def days_to_see(
 
     Notes
     -----
-    A report shows what remains notable among all its tests, so that in 60 nights without any change at most one in ten
-    alarms: its most certain change needs a p-value below .1 / 60 / `tests`. Changes are searched for in four periods,
-    and one and four periods are compared with as many before. The chance that any of these tests shows a change follows
-    from how much days differ, by ranks as in `change_points`, and the days are those after which it reaches .8. The
-    search shows a change after five to eight days with rows at the earliest. Comparisons see most after one or four
-    periods, when none of the days before the change is left on their later side. In simulated reports with
-    as many builds on each day, the days were right within about a quarter. If the chance stays near .8 after one
-    period, the days can jump to three: with quiet weekends, steps 50 % slower had 7 or 22 days, and four of five stores
-    had a first report after 13.
+    A report shows what remains notable among all its tests, so that in 60 nights without any change
+    at most one in ten alarms: its most certain change needs a p-value below .1 / 60 / `tests`.
+    Changes are searched for in four periods, and one and four periods are compared with as many
+    before. The chance that any of these tests shows a change follows from how much days differ, by
+    ranks as in `change_points`, and the days are those after which it reaches .8. The search shows
+    a change after five to eight days with rows at the earliest. Comparisons see most after one or
+    four periods, when none of the days before the change is left on their later side. In simulated
+    reports with as many builds on each day, the days were right within about a quarter. If the
+    chance stays near .8 after one period, the days can jump to three: with quiet weekends, steps 50
+    % slower had 7 or 22 days, and four of five stores had a first report after 13.
 
-    Limits: the store is taken to hold eight periods, which the longer comparison needs; with fewer, changes that take
-    more than three periods may not show. The days in the frame are taken to have no change themselves, and not to
-    depend on each other. `smallest_change` of durations is interpolated between measured sizes, and more than 1,000
-    rows of a group are represented by 1,000 quantiles. Other changes at the same time make a change clearer.
+    Limits: the store is taken to hold eight periods, which the longer comparison needs; with fewer,
+    changes that take more than three periods may not show. The days in the frame are taken to have
+    no change themselves, and not to depend on each other. `smallest_change` of durations is
+    interpolated between measured sizes, and more than 1,000 rows of a group are represented by
+    1,000 quantiles. Other changes at the same time make a change clearer.
 
     Examples
     --------
@@ -152,7 +165,7 @@ def days_to_see(
 
 
 class _FrameFacts(NamedTuple):
-    """What a worker of Spark cannot see in its group: the numbers of days and groups of the frame."""
+    """The numbers of days and groups of the frame, which a worker of Spark cannot see."""
 
     n_days: int
     n_groups: int
@@ -161,8 +174,10 @@ class _FrameFacts(NamedTuple):
 def _read_facts(frame: Frame, of: RowMetric | str, by: By, at: str, tz: str) -> _FrameFacts:
     """Return the facts of a frame of PySpark."""
     limits = summarize_groups(frame, functools.partial(_find_limits, of, by, at), by)
-    limits_of_all = [(int(limits["first time"].min()), int(limits["last time"].max()))] if len(limits) else []
-    return _FrameFacts(len(Buckets.between(limits_of_all, "1D", tz)), len(limits))
+    if limits.empty:
+        return _FrameFacts(n_days=0, n_groups=0)
+    limits_of_all = (int(limits["first time"].min()), int(limits["last time"].max()))
+    return _FrameFacts(len(Buckets.between([limits_of_all], "1D", tz)), len(limits))
 
 
 def _find_limits(of: RowMetric | str, by: By, at: str, frame: Frame) -> pd.DataFrame:
@@ -219,8 +234,8 @@ def _summarize(
 class _Detection(NamedTuple):
     """How much the score of a day varies by chance, and how many standard errors each test needs.
 
-    `fewest` is the number of days that the search needs after a change, and `spread` by how much its standard errors
-    vary.
+    `fewest` is the number of days that the search needs after a change, and `spread` by how much
+    its standard errors vary.
     """
 
     variance: float
@@ -231,13 +246,22 @@ class _Detection(NamedTuple):
     of_comparison: float
 
     @classmethod
-    def of(cls, series: Series, n_days: int, period: int, level: float, fewest_at: float) -> _Detection:
+    def of(
+        cls,
+        series: Series,
+        n_days: int,
+        period: int,
+        level: float,
+        fewest_at: float,
+    ) -> _Detection:
         from scipy.special import ndtri
 
         score, weight = series
         active = len(score) / n_days
-        residual = (weight * (score - np.average(score, weights=weight)) ** 2).sum() / (len(score) - 1)
-        searched = series.between(max(0, len(score) - max(_LEAST_DAYS, round(_PERIODS * period * active))), len(score))
+        deviation = score - np.average(score, weights=weight)
+        residual = (weight * deviation**2).sum() / (len(score) - 1)
+        n_searched = max(_LEAST_DAYS, round(_PERIODS * period * active))
+        searched = series.between(max(0, len(score) - n_searched), len(score))
         needed = needed_distance(searched, level)
         fewest = fewest_days(len(searched.score), fewest_at) / active
         spread = np.sqrt(1 + needed**2 / (2 * (len(searched.score) - 2)))  # of a noncentral t
@@ -245,7 +269,7 @@ class _Detection(NamedTuple):
         return cls(variance, fewest, period, needed, float(spread), -float(ndtri(level / 2)))
 
     def is_seen(self, shift: float) -> Flags:
-        """Return whether a shift of scores is marked after each number of days, up to four periods."""
+        """Return whether a shift of scores is marked after each number of days of four periods."""
         from scipy.special import ndtr
 
         history = _PERIODS * self.period
@@ -260,18 +284,22 @@ class _Detection(NamedTuple):
         return np.asarray(1 - missed >= _POWER)
 
     def days(self, shift: float) -> int | None:
-        """Return the number of days after which a shift is marked; None if that takes longer than four periods."""
+        """Return after how many days a shift is marked; None if not within four periods."""
         seen = self.is_seen(shift)
         return int(seen.argmax()) + 1 if seen.any() else None
 
     def smallest(self, shift: Callable[[float], float]) -> float:
         """Return the smallest change that is marked within one period; NaN if none is."""
-        at = bisect_left(_CHANGES, True, key=lambda change: bool(self.is_seen(shift(change))[: self.period].any()))
-        return float(_CHANGES[at]) if at < len(_CHANGES) else np.nan
+
+        def is_seen_in_time(change: float) -> bool:
+            return bool(self.is_seen(shift(change))[: self.period].any())
+
+        position = bisect_left(_CHANGES, True, key=is_seen_in_time)
+        return float(_CHANGES[position]) if position < len(_CHANGES) else np.nan
 
 
 def _shift_rates(scored: ScoredDays) -> Iterator[Callable[[float], float]]:
-    """Yield for each group by how much the score of days shifts if its rate changes by a share of it."""
+    """Yield by how much the score of each group's days shifts if its rate changes by a share."""
     for start, stop in itertools.pairwise(scored.edges):
         days = scored.days.iloc[start:stop]
         yield functools.partial(_shift_rate, float(days[HITS].sum() / days[ROWS].sum()))
@@ -282,7 +310,7 @@ def _shift_rate(rate: float, change: float) -> float:
 
 
 def _shift_durations(rows: RowGroups, change: float) -> Iterator[Callable[[float], float]]:
-    """Yield for each group by how much the score of days shifts if its durations change by a share of them.
+    """Yield by how much the score of each group's days shifts if its durations change by a share.
 
     It is measured at `change` and at `_MEASURED`, and interpolated between these by the logarithm.
     """
@@ -291,7 +319,8 @@ def _shift_durations(rows: RowGroups, change: float) -> Iterator[Callable[[float
     log_sizes = np.insert(np.log1p(sizes), position_of_0, 0.0)
     for values in _find_quantiles(rows):
         measured = [_measure_shift(values, size) for size in sizes]
-        yield functools.partial(_interpolate_shift, log_sizes, np.insert(measured, position_of_0, 0.0))
+        shifts = np.insert(measured, position_of_0, 0.0)
+        yield functools.partial(_interpolate_shift, log_sizes, shifts)
 
 
 def _interpolate_shift(log_sizes: Floats, shifts: Floats, change: float) -> float:
