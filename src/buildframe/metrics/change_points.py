@@ -90,25 +90,29 @@ def change_points(
         One row per change, ordered by key and time, null keys last. Groups without a change have no
         row. After the keys:
 
-        ================================= ================== =======================================================
-        at                                datetime64[us, tz] midnight of the first new day; with `unit="commit"` the
-                                                             time of the first row of the first new
-                                                             commit
-        at_low, at_high                   datetime64[us, tz] 95 % interval of `at`
-        p50_before_s, p50_after_s         float64            medians in seconds, from the change before and up to the
-                                                             change after this one
-        p50_change_s                      float64            `p50_after_s - p50_before_s`
-        p50_change_low_s,                 float64            95 % interval of the change; NaN with too few rows
+        ================= ================== ====================================================
+        at                datetime64[us, tz] midnight of the first new day; with `unit="commit"`
+                                             the time of the first row of the first new commit
+        at_low,           datetime64[us, tz] 95 % interval of `at`
+        at_high
+        p50_before_s,     float64            medians in seconds, from the change before and up to
+        p50_after_s                          the change after this one
+        p50_change_s      float64            `p50_after_s - p50_before_s`
+        p50_change_low_s, float64            95 % interval of the change; NaN with too few rows
         p50_change_high_s
-        days_before, days_after           Int64              days with rows; `commits_...` with `unit="commit"`
-        n_before, n_after                 Int64              rows; with `unit="commit"` runs
-        p                                 float64            probability of a change as clear if nothing changed
-        notable                           boolean            the group remains significant among all groups
-        number_before, branch_before,     Int64, str, str    last build before `at_low`; null if unknown
+        days_before,      Int64              days with rows; `commits_...` with `unit="commit"`
+        days_after
+        n_before,         Int64              rows; with `unit="commit"` runs
+        n_after
+        p                 float64            probability of a change as clear if nothing changed
+        notable           boolean            the group remains significant among all groups
+        number_before     Int64              last build before `at_low`; null if unknown
+        branch_before,    str                its branch and commit
         commit_before
-        number_after, branch_after,       Int64, str, str    first build from `at_high` on; null if unknown
+        number_after      Int64              first build from `at_high` on; null if unknown
+        branch_after,     str                its branch and commit
         commit_after
-        ================================= ================== =======================================================
+        ================= ================== ====================================================
 
         For `metrics.failed` the levels are `rate_before`, `rate_after`, `rate_change`,
         `rate_change_low` and `rate_change_high`, shares between 0 and 1.
@@ -170,7 +174,8 @@ def change_points(
     Examples
     --------
     >>> timed = builds.assign(wall_s=metrics.wall_time(builds).dt.total_seconds())
-    >>> weeks = [timed.assign(created_at=timed["created_at"] + pd.Timedelta(7 * week, "D")) for week in range(4)]
+    >>> ages = [pd.Timedelta(7 * week, "D") for week in range(4)]
+    >>> weeks = [timed.assign(created_at=timed["created_at"] + age) for age in ages]
     >>> month = pd.concat(weeks)
     >>> month["wall_s"] += 600 * (month["created_at"] >= "2026-11-11")
     >>> changes = metrics.change_points(month, "wall_s")
@@ -184,7 +189,8 @@ def change_points(
     if unit not in get_args(Unit):
         raise BadInput(f"unit={show(unit)} is not a unit of change. Use 'day' or 'commit'.")
     if unit == "commit" and of is not failed:
-        raise BadInput("unit='commit' compares failure rates. Use of=metrics.failed, or unit='day'.")
+        message = "unit='commit' compares failure rates. Use of=metrics.failed, or unit='day'."
+        raise BadInput(message)
     if of is failed:
         check_states(frame, "state")
     by = spark_keys(frame, by)

@@ -356,7 +356,7 @@ def join_groups(one: pd.DataFrame, other: pd.DataFrame, by: By) -> pd.DataFrame:
 
 
 def align_groups(table: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
-    """Return the row of each group in a table with the columns of the keys; nulls if it has none."""
+    """Return the row of each group in a table with the columns of the keys; nulls without one."""
     if keys.columns.empty:
         return table.reindex(range(len(keys)))
     return keys.merge(table, how="left", on=list(keys.columns))

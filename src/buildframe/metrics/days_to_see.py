@@ -32,7 +32,7 @@ _POWER = 0.8
 """Probability with which a change is marked."""
 
 _PERIODS = 4
-"""Periods that are searched for changes. The longer comparison compares them with as many before."""
+"""Periods that are searched for changes; the longer comparison is between as many."""
 
 _LEAST_DAYS = 10
 """With fewer days with rows, their spread is unknown."""
@@ -110,7 +110,8 @@ def days_to_see(
         n               Int64   rows that have a time and a value, or that passed or failed
         days            Int64   days with such rows
         days_to_see     Int64   days after the change when four of five reports show it; null if
-                                that takes more than four periods, or with fewer than 10 days with rows
+                                that takes more than four periods, or with fewer than 10 days
+                                with rows
         smallest_change float64 smallest relative increase that is shown within one period; NaN if
                                 above 10, or with fewer than 10 days with rows
         =============== ======= ====================================================================
@@ -147,8 +148,10 @@ def days_to_see(
 
     Examples
     --------
-    >>> weeks = [builds.assign(created_at=builds["created_at"] + pd.Timedelta(7 * week, "D")) for week in range(4)]
-    >>> timed = pd.concat(weeks).assign(wall_s=pd.concat([metrics.wall_time(builds).dt.total_seconds()] * 4))
+    >>> timed = builds.assign(wall_s=metrics.wall_time(builds).dt.total_seconds())
+    >>> ages = [pd.Timedelta(7 * week, "D") for week in range(4)]
+    >>> weeks = [timed.assign(created_at=timed["created_at"] + age) for age in ages]
+    >>> timed = pd.concat(weeks)
     >>> metrics.days_to_see(timed, "wall_s", "pipeline", change=1.0).round(2).head(3)
       pipeline    n  days  days_to_see  smallest_change
     0      api  128    28            7             0.78
@@ -349,10 +352,12 @@ def _measure_shift(values: Floats, change: float) -> float:
 
 
 def _check_arguments(change: float, days: int, tests: int | None) -> None:
-    if isinstance(change, bool) or not isinstance(change, int | float) or not (change > -1 and change != 0):
+    is_number = isinstance(change, int | float) and not isinstance(change, bool)
+    if not is_number or not (change > -1 and change != 0):
         raise BadInput(
             f"change={show(change)} is not a relative size of a change. Use 0.1 for a tenth more, -0.1 for less."
         )
     for name, number in (("days", days), ("tests", tests)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if number is not None and (not is_whole or number < 1):
             raise BadInput(f"{name}={show(number)} is not a whole number of at least 1.")
