@@ -90,29 +90,31 @@ def change_points(
         One row per change, ordered by key and time, null keys last. Groups without a change have no
         row. After the keys:
 
-        ================= ================== ====================================================
+        ================= ================== ===================================================
         at                datetime64[us, tz] midnight of the first new day; with `unit="commit"`
                                              the time of the first row of the first new commit
-        at_low,           datetime64[us, tz] 95 % interval of `at`
-        at_high
-        p50_before_s,     float64            medians in seconds, from the change before and up to
-        p50_after_s                          the change after this one
+        at_low            datetime64[us, tz] lower end of the 95 % interval of `at`
+        at_high           datetime64[us, tz] upper end of the 95 % interval of `at`
+        p50_before_s      float64            median in seconds, from the change before
+        p50_after_s       float64            median in seconds, up to the change after this one
         p50_change_s      float64            `p50_after_s - p50_before_s`
-        p50_change_low_s, float64            95 % interval of the change; NaN with too few rows
-        p50_change_high_s
-        days_before,      Int64              days with rows; `commits_...` with `unit="commit"`
-        days_after
-        n_before,         Int64              rows; with `unit="commit"` runs
-        n_after
+        p50_change_low_s  float64            lower end of the 95 % interval of the change; NaN
+                                             with too few rows
+        p50_change_high_s float64            upper end of the 95 % interval of the change
+        days_before       Int64              days with rows; with `unit="commit"` the column is
+                                             `commits_before`
+        days_after        Int64              the same after the change
+        n_before          Int64              rows; with `unit="commit"` runs
+        n_after           Int64              the same after the change
         p                 float64            probability of a change as clear if nothing changed
         notable           boolean            the group remains significant among all groups
         number_before     Int64              last build before `at_low`; null if unknown
-        branch_before,    str                its branch and commit
-        commit_before
+        branch_before     str                its branch
+        commit_before     str                its commit
         number_after      Int64              first build from `at_high` on; null if unknown
-        branch_after,     str                its branch and commit
-        commit_after
-        ================= ================== ====================================================
+        branch_after      str                its branch
+        commit_after      str                its commit
+        ================= ================== ===================================================
 
         For `metrics.failed` the levels are `rate_before`, `rate_after`, `rate_change`,
         `rate_change_low` and `rate_change_high`, shares between 0 and 1.

@@ -354,9 +354,8 @@ def _measure_shift(values: Floats, change: float) -> float:
 def _check_arguments(change: float, days: int, tests: int | None) -> None:
     is_number = isinstance(change, int | float) and not isinstance(change, bool)
     if not is_number or not (change > -1 and change != 0):
-        raise BadInput(
-            f"change={show(change)} is not a relative size of a change. Use 0.1 for a tenth more, -0.1 for less."
-        )
+        hint = "Use 0.1 for a tenth more, -0.1 for less."
+        raise BadInput(f"change={show(change)} is not a relative size of a change. {hint}")
     for name, number in (("days", days), ("tests", tests)):
         is_whole = isinstance(number, int) and not isinstance(number, bool)
         if number is not None and (not is_whole or number < 1):

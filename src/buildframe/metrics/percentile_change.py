@@ -102,27 +102,31 @@ def percentile_change(
     pandas.DataFrame
         One row per group of either period, ordered by key, null keys last. After the keys:
 
-        ===================== ======= ==============================================================
-        n,                    Int64   as in `percentiles`; 0 if the group is only in `before`; these
-        n_censored,                   are the rows of `after`
-        n_negative
-        n_before,             Int64   the same for `before`
-        n_censored_before,
-        n_negative_before
-        p50_s,                float64 percentiles in seconds; NaN with too few rows, or too many
-        p50_before_s                  that are censored
-        p50_low_s,            float64 95 % interval of `p50_s`
-        p50_high_s
-        p50_at_least_s,       float64 lower bounds of the percentiles in seconds, see `percentiles`;
-        p50_before_at_least_s         NaN if the percentiles are known, or with too few rows
+        ===================== ======= ============================================================
+        n                     Int64   rows of `after` with a duration; 0 if the group is only in
+                                      `before`
+        n_censored            Int64   censored rows of `after`, as in `percentiles`
+        n_negative            Int64   durations of `after` below zero
+        n_before              Int64   the same counts of `before`
+        n_censored_before     Int64
+        n_negative_before     Int64
+        p50_s                 float64 percentile of `after` in seconds; NaN with too few rows, or
+                                      too many that are censored
+        p50_low_s             float64 lower end of its 95 % interval
+        p50_high_s            float64 upper end of its 95 % interval
+        p50_at_least_s        float64 lower bound of the percentile in seconds, see `percentiles`;
+                                      NaN if it is known, or with too few rows
+        p50_before_s          float64 percentile of `before` in seconds
+        p50_before_at_least_s float64 its lower bound
         p50_change_s          float64 `p50_s - p50_before_s`: above 0 if it became slower
-        p50_change_low_s,     float64 interval of the change; NaN with too few days or rows
-        p50_change_high_s
+        p50_change_low_s      float64 lower end of the interval of the change; NaN with too few
+                                      days or rows
+        p50_change_high_s     float64 upper end of the interval of the change
         p50_change_p          float64 two-sided p-value of the change, without regard to other
                                       groups; NaN without an interval
         p50_notable           boolean the change remains significant among all groups; False
                                       without an interval
-        ===================== ======= ==============================================================
+        ===================== ======= ============================================================
 
     Raises
     ------
