@@ -60,7 +60,9 @@ def read_known_rows(
     has it.
     """
     if of is not failed:
-        rows = measure_rows(frame, of, by, [*dict.fromkeys([at, *names])])
+        needs = [*dict.fromkeys([at, *names])]
+        rows = measure_rows(frame, of, by, needs)
+        rows = rows._replace(columns=rows.columns[["value", *needs]])
         is_known = ~np.isnan(rows.columns["value"].to_numpy(np.float64))
         is_known &= rows.columns[at].to_numpy(np.int64) != NAT
         return rows if is_known.all() else rows.filter(is_known)
