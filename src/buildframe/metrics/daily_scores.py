@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.change_search import Series, score_days, score_failures
+from buildframe.metrics.change_search import Series
 from buildframe.metrics.columns import NAT, Floats, Integers
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import By, number_groups
@@ -141,3 +141,34 @@ def _score_rows(rows: RowGroups) -> Floats:
         mean_rank = first + (n_equal + 1) / 2
         scores[ordered] = np.repeat(ndtri(mean_rank / (len(ordered) + 1)), n_equal)
     return scores
+
+
+def score_days(n: Floats, sums: Floats, squares: Floats) -> Series:
+    """Score days by the mean of the normal scores of their rows.
+
+    Parameters are the sums of these scores and of their squares.
+    """
+    return Series(sums / n, _weigh_days(n, sums, squares))
+
+
+def score_failures(n: Floats, failed: Floats) -> Series:
+    """Score days by the transformed share of failures, so that variances hardly depend on it."""
+    score = np.arcsin(np.sqrt((failed + 3 / 8) / (n + 3 / 4)))
+    return Series(score, _weigh_days(n, failed, failed))
+
+
+def _weigh_days(n: Floats, sums: Floats, squares: Floats) -> Floats:
+    """Return weights by the number of rows, and by how alike rows of a day are.
+
+    That is their intraclass correlation.
+    """
+    total = n.sum()
+    days = len(n)
+    if total <= days or days < 2:
+        return np.ones(days)
+    within = (squares - sums**2 / n).sum() / (total - days)
+    between = (n * (sums / n - sums.sum() / total) ** 2).sum() / (days - 1)
+    typical = (total - (n**2).sum() / total) / (days - 1)
+    alike = max(0.0, (between - within) / (between + (typical - 1) * within)) if within > 0 else 1.0
+    weights: Floats = n / (1 + (n - 1) * alike)
+    return weights
