@@ -333,8 +333,7 @@ def _count_intervals(
     window = Window(*(None if limit is None else limit.us for limit in limits))
     of_group = functools.partial(_compute_levels, interval, by, window)
     levels = summarize_groups(jobs, of_group, by)
-    longest = levels.pop(_LONGEST).max()
-    lasting = 0 if pd.isna(longest) else max(int(longest), 0)
+    lasting = levels.pop(_LONGEST).to_numpy(np.int64).max(initial=0)
     levels["whole"] = _is_whole(microseconds(levels["at"]), builds, lasting)
     return levels
 
@@ -342,7 +341,7 @@ def _count_intervals(
 def _compute_levels(interval: CountedInterval, by: By, window: Window, jobs: Frame) -> pd.DataFrame:
     """Count the intervals at each change, and measure the longest time since a build's creation.
 
-    Whether a change is `whole` is not known from the rows of one group, and left null.
+    Whether a change is `whole` is not known from the rows of one group, and left open.
     """
     stamps = [interval.begins, *interval.ends, "fetched_at", "build_created_at"]
     needs = ["type", *(name for name in stamps if name != SEEN_UNTIL)]
@@ -358,12 +357,12 @@ def _compute_levels(interval: CountedInterval, by: By, window: Window, jobs: Fra
     columns: dict[str, Any] = {
         "at": pd.DatetimeIndex(changes.at.view("datetime64[us]"), tz="UTC"),
         interval.name: pd.array(changes.level, "Int64"),
-        "whole": pd.array([pd.NA] * n_changes, "boolean"),
+        "whole": pd.array(np.zeros(n_changes, np.bool_), "boolean"),
         "n_negative": pd.array(negative[changes.group], "Int64"),
-        _LONGEST: pd.array([pd.NA if longest == NAT else longest] * n_changes, "Int64"),
+        _LONGEST: np.full(n_changes, longest),
     }
     keys = rows.keys.take(changes.group).reset_index(drop=True)
-    return join_keys(keys, pd.DataFrame(columns))
+    return join_keys(keys, pd.DataFrame(columns, copy=False))
 
 
 def _find_intervals(interval: CountedInterval, jobs: pd.DataFrame) -> pd.DataFrame:
@@ -380,7 +379,7 @@ def _find_intervals(interval: CountedInterval, jobs: pd.DataFrame) -> pd.DataFra
     return pd.DataFrame(columns, jobs.index, copy=False)
 
 
-def _is_whole(at: Integers, builds: tuple[int, int], lasting: int) -> Any:
+def _is_whole(at: Integers, builds: tuple[int, int], lasting: np.int64) -> Any:
     """Return whether no build outside the frame can have had a job at each time."""
     first, last = builds
     if first == NAT:
