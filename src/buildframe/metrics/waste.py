@@ -195,12 +195,13 @@ def _find_wasteful_builds(jobs: Frame) -> pd.DataFrame:
     """
     needs = (*_OF_BUILD, "state", "soft_failed", "retried", "finished_at")
     reports = _select_latest(read_rows(jobs, _report_builds, needs, END_COLUMNS).columns)
-    builds = reports.sort_values("build_state").drop_duplicates("build_id")
+    builds = reports.drop_duplicates("build_id")
 
     has_outcome = is_any_of(builds, "build_state", "passed", "failed")
     has_commit = (builds["commit"].notna() & (builds["commit"] != "HEAD")).to_numpy(np.bool_)
     is_dated = builds["created"].to_numpy() != NAT
     compared = builds[has_outcome & has_commit & is_dated]
+    compared = compared[compared.duplicated(_LINE, keep=False)]  # others have nothing to repeat
     compared = compared.sort_values(["created", "number", "build_id"])
     before = compared.groupby(_LINE, dropna=False, sort=False, observed=True)["build_state"].shift()
     repeats = compared.index[(before == compared["build_state"]).to_numpy(np.bool_)]
@@ -230,17 +231,21 @@ def _report_builds(jobs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _select_latest(reports: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each state in which a build was fetched last, and the build's first failure."""
-    build, ids = number_runs(reports["build_id"])
-    state, states = number_runs(reports["build_state"])
-    seen = reports["seen"].to_numpy(np.int64)
-    is_known = build >= 0
-    is_latest = seen[is_known] == latest_by(build[is_known], seen[is_known], len(ids))[build[is_known]]
-    rows = np.flatnonzero(is_known)[is_latest]
+    """Return a row for each state in which a build was fetched last, and the build's first failure.
 
-    n_states = len(states) + 1
-    row_of_state = np.full(len(ids) * n_states, -1)
-    row_of_state[build[rows] * n_states + state[rows] + 1] = rows  # the null state is -1
-    chosen = np.sort(row_of_state[row_of_state >= 0])
-    failed_at = earliest_by(build[is_known], reports["failed_at"].to_numpy()[is_known], len(ids))
-    return reports.take(chosen).assign(failed_at=failed_at[build[chosen]])
+    The states of a build are in order.
+    """
+    build, ids = number_runs(reports["build_id"])
+    state, states = number_runs(reports["build_state"], sort=True)
+    n_builds = len(ids) + 1  # null is -1, the last element
+    seen = reports["seen"].to_numpy(np.int64)
+    is_latest = seen == latest_by(build, seen, n_builds)[build]
+    rows = np.flatnonzero(is_latest & (build >= 0))
+    row_of_state = np.full((n_builds, len(states) + 1), -1)
+    row_of_state[build[rows], state[rows]] = rows
+    chosen = row_of_state[row_of_state >= 0]
+
+    failed_at = reports["failed_at"].to_numpy(np.int64)
+    failed = np.flatnonzero(failed_at != NAT)
+    first_failure = earliest_by(build[failed], failed_at[failed], n_builds)
+    return reports.take(chosen).assign(failed_at=first_failure[build[chosen]])
