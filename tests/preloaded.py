@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 MODULES = (
     *("buildframe.cli", "buildframe.plots", "buildframe.report.run", "buildframe.store", "buildframe.workspace"),
     *("deltalake.fs", "filelock", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.pyplot"),
-    *("narwhals._pandas_like.namespace", "narwhals.group_by", "pyarrow.dataset", "scipy.stats"),
+    *("pyarrow.dataset", "scipy.stats"),
 )
 SERVE = "import sys; from tests.preloaded import serve; exec(serve(int(sys.argv[1])), {'__name__': '__main__'})"
 

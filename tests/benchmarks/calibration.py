@@ -19,11 +19,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from buildframe import metrics
-from buildframe.metrics.columns import Floats, Integers
+from buildframe.metrics.columns import Floats
 from buildframe.metrics.confidence import size_for_interval
-from buildframe.metrics.engines.rows import RankedRows
 from buildframe.metrics.estimates import Sample
-from buildframe.metrics.percentiles import map_ranked, measure_groups
+from buildframe.metrics.measured_rows import measure_rows
+from buildframe.metrics.ranked_groups import RankedGroups
 from buildframe.plots import theme
 from tests.benchmarks import reporting
 from tests.benchmarks.calibration_cells import SEED, Cell, Table, mark
@@ -236,14 +236,10 @@ def observe_levels(n: int) -> Observed:
 
 def estimate_at_levels(frame: pd.DataFrame, p: float) -> list[Floats]:
     """Return the ends of intervals (2 x worlds) for each level, of which `percentiles` has one."""
-
-    def estimate(rows: RankedRows, _: Integers) -> Floats:
-        sample = Sample(rows)
-        found = [sample.estimate((p,), "linear", level) for level in LEVELS]
-        return np.concatenate([end for own in found for end in (own.low, own.high)], axis=1)
-
-    ends = map_ranked(measure_groups(frame, metrics.queue_time, "world"), estimate)
-    return list(ends.T.reshape(len(LEVELS), 2, -1))
+    rows = measure_rows(frame, metrics.queue_time, "world", ["runnable_at"])
+    sample = Sample(RankedGroups(rows, "runnable_at"))
+    found = [sample.estimate((p,), level) for level in LEVELS]
+    return [np.stack([estimates.low[:, 0], estimates.high[:, 0]]) for estimates in found]
 
 
 def draw(worlds: Observed) -> Figure:

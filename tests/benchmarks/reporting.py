@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PACKAGES = (
-    "pandas", "narwhals", "polars", "duckdb", "pyarrow", "deltalake",
+    "pandas", "polars", "duckdb", "pyarrow", "deltalake",
     "pyspark", "msgspec", "httpx", "orjson", "pybuildkite", "requests", "dlt",
 )  # fmt: skip
 

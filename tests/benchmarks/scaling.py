@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import narwhals as nw
-
 import buildframe as bf
 from buildframe import metrics
 from tests.benchmarks import large, memory, reporting
@@ -116,18 +114,17 @@ def _a_week(store: bf.Store, columns: list[str] | None) -> Any:
 
 
 def in_duckdb(store: bf.Store, scratch: str) -> Tables:
-    """Relations over the listed files, as a user without Delta would make them."""
+    """Relations of the store."""
     import duckdb
 
     connection = duckdb.connect()
     connection.execute(f"SET TimeZone = 'UTC'; SET temp_directory = '{scratch}'; SET enable_progress_bar = false")
     connection.execute(f"SET memory_limit = '{MEMORY}GB'")
-    tables = (store.files(name) for name in Tables._fields)
-    return Tables(*(connection.read_parquet(files, hive_partitioning=True) for files in tables))
+    return Tables(*(store.relation(name, connection) for name in Tables._fields))
 
 
 def in_polars(store: bf.Store, scratch: str) -> Tables:
-    """Lazy frames over the listed files, in the streaming engine."""
+    """Lazy frames over the listed files, in its streaming engine."""
     import polars as pl
 
     pl.Config.set_engine_affinity("streaming")
@@ -163,10 +160,22 @@ def ways(engine: str, days: int) -> dict[str, Callable[[Any], Any]]:
 
 
 def _halves(tables: Tables, days: int) -> tuple[Tables, Tables]:
-    is_new = nw.col("created_at") >= END - dt.timedelta(days=days) / 2
-    found = [nw.from_native(frame) for frame in tables]
-    new, old = ([frame.filter(those).to_native() for frame in found] for those in (is_new, ~is_new))
-    return Tables(*old), Tables(*new)
+    middle = END - dt.timedelta(days=days) / 2
+    halves = [_split(frame, middle) for frame in tables]
+    return Tables(*(old for old, _ in halves)), Tables(*(new for _, new in halves))
+
+
+def _split(frame: Any, middle: dt.datetime) -> tuple[Any, Any]:
+    """Return the rows created before a time, and the others."""
+    if hasattr(frame, "collect_schema"):
+        import polars as pl
+
+        is_new = pl.col("created_at") >= middle
+        return frame.filter(~is_new), frame.filter(is_new)
+    condition = f"created_at >= CAST('{middle.isoformat()}' AS TIMESTAMP WITH TIME ZONE)"
+    if hasattr(frame, "sparkSession"):
+        condition = f"created_at >= CAST('{middle.isoformat()}' AS TIMESTAMP)"
+    return frame.filter(f"NOT ({condition})"), frame.filter(condition)
 
 
 # --- in a process of its own

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import duckdb
-import narwhals as nw
 import pandas as pd
 import polars as pl
 
@@ -33,9 +32,13 @@ MIDDLE = rows.BEGIN + pd.Timedelta(rows.DAYS / 2, "D")
 
 def _halves(frame: Any) -> tuple[Any, Any]:
     """The rows of the first and of the second half of the time."""
-    native = nw.from_native(frame)
-    is_new = nw.col("created_at") >= MIDDLE.to_pydatetime()
-    return native.filter(~is_new).to_native(), native.filter(is_new).to_native()
+    if isinstance(frame, pl.DataFrame):
+        is_new = pl.col("created_at") >= MIDDLE.to_pydatetime()
+        return frame.filter(~is_new), frame.filter(is_new)
+    if isinstance(frame, pd.DataFrame):
+        return frame[frame["created_at"] < MIDDLE], frame[frame["created_at"] >= MIDDLE]
+    condition = f"created_at >= '{MIDDLE.isoformat()}'::TIMESTAMPTZ"
+    return frame.filter(f"NOT ({condition})"), frame.filter(condition)
 
 
 ALONE: dict[str, Callable[[Any], Any]] = {

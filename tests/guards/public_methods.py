@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 import buildframe as bf
 from buildframe.workspace import PipelineWorkspace, Workspace
 from tests.conftest import Scripted
@@ -26,6 +28,8 @@ ARGUMENTS = {
     "path": "/organizations/acme/agents",
     "query": "{ viewer { id } }",
     "events": [],
+    "table": "jobs",
+    "connection": duckdb.connect(),
 }
 """A value for each positional parameter of a public method, except `ci` of `Store.sync`."""
 

@@ -301,7 +301,6 @@ def test_a_message_does_not_contain_a_long_value() -> None:
     calls: list[Callable[[], Any]] = [
         lambda: metrics.percentiles(jobs, q=[0.5] * 5000),
         lambda: metrics.percentiles(jobs, of=LONG),
-        lambda: metrics.percentiles(jobs, method=LONG),
         lambda: metrics.trend(jobs, freq=LONG),
         lambda: metrics.survival(jobs, points=LONG),
         lambda: metrics.objective(jobs, within="5m", target=LONG),

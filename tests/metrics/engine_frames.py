@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import inspect
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import duckdb
-import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.engines.dtypes import to_typed_pandas
+from buildframe.metrics.input_frames import to_typed_pandas
 from tests import spark_session, worlds
 from tests.metrics.random_frames import builds_of, jobs_of
 
@@ -28,10 +29,19 @@ Case = tuple[str, str, str]
 
 
 def halves(frame: Any) -> tuple[Any, Any]:
-    """Split a frame of any engine into two periods, by the last character of the ids."""
-    rows = nw.from_native(frame)
-    is_later = nw.col("id").cast(nw.String).str.slice(-1).is_in(list("02468ace")).fill_null(False)
-    return rows.filter(~is_later).to_native(), rows.filter(is_later).to_native()
+    """Split a frame of any library into two periods, by the last character of the ids."""
+    later = list("02468ace")
+    if isinstance(frame, pd.DataFrame):
+        is_later = frame["id"].str[-1].isin(later).fillna(False).astype(bool)
+        return frame[~is_later], frame[is_later]
+    if isinstance(frame, pa.Table):
+        is_later = pc.fill_null(pc.is_in(pc.utf8_slice_codeunits(frame["id"], -1), pa.array(later)), False)
+        return frame.filter(pc.invert(is_later)), frame.filter(is_later)
+    if isinstance(frame, pl.DataFrame | pl.LazyFrame):
+        is_later = pl.col("id").cast(pl.String).str.slice(-1).is_in(later).fill_null(False)
+        return frame.filter(~is_later), frame.filter(is_later)
+    condition = f"coalesce(right(cast(id as string), 1) IN ({', '.join(map(repr, later))}), false)"
+    return frame.filter(f"NOT {condition}"), frame.filter(condition)
 
 
 def pipelines() -> pd.DataFrame:
@@ -45,8 +55,6 @@ OF_JOBS: dict[str, Summary] = {
     "percentiles by a null key": lambda jobs: metrics.percentiles(jobs, of=metrics.turnaround, by="queue"),
     "percentiles by day": lambda jobs: metrics.percentiles(jobs, of=metrics.run_time, by="day"),
     "percentiles of seconds": lambda jobs: metrics.percentiles(jobs, of="dependency_wait_s", by="state"),
-    "percentiles, hazen": lambda jobs: metrics.percentiles(jobs, by="queue", q=(0.1, 0.5, 0.99), method="hazen"),
-    "percentiles, averaged": lambda jobs: metrics.percentiles(jobs, by="queue", method="averaged_inverted_cdf"),
     "trend": lambda jobs: metrics.trend(jobs, of=metrics.run_time),
     "trend in Berlin": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, tz="Europe/Berlin", at="runnable_at"),
     "trend by hours": lambda jobs: metrics.trend(jobs, of=metrics.queue_time, freq="6h", tz="America/New_York"),
@@ -127,6 +135,25 @@ PER_BUILD: dict[str, Summary] = {
     )
 }  # fmt: skip
 """Metrics of builds from their jobs, whose results are Series."""
+
+
+def calls_without_options() -> Iterable[tuple[str, str, Summary]]:
+    """Yield each public function of one frame of any library that needs no option, by the kind of its rows."""
+    for name in metrics.__all__:
+        function = getattr(metrics, name)
+        frame, *options = inspect.signature(function).parameters.values()
+        needs_more = any(option.default is inspect.Parameter.empty for option in options)
+        if frame.annotation == "Frame" and not needs_more and name not in OF_OTHER_ROWS:
+            yield name, frame.name, function
+
+
+OF_OTHER_ROWS = {"flaky_board", "flaky_lifecycle", "with_seconds"}
+"""Functions of other rows than jobs and builds, or with a result for each row."""
+
+for _name, _frame, _function in calls_without_options():
+    if _name not in {**OF_JOBS, **OF_BUILDS, **PER_BUILD}:
+        (OF_BUILDS if _frame == "builds" else OF_JOBS)[_name] = _function
+
 SUMMARIES: dict[str, Summary] = {**OF_JOBS, **OF_BUILDS, **PER_BUILD}
 _KEPT: deque[duckdb.DuckDBPyConnection] = deque(maxlen=8)
 
@@ -165,11 +192,43 @@ def in_another_order(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[np.random.default_rng(3).permutation(len(frame))]
 
 
+def with_categories(frame: pd.DataFrame) -> pd.DataFrame:
+    texts = [name for name, dtype in frame.dtypes.items() if dtype == "str"]
+    return frame.astype(dict.fromkeys(texts, "category"))
+
+
+def with_objects(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return texts as Python objects, and an index that is named like a column and not in order."""
+    texts = [name for name, dtype in frame.dtypes.items() if dtype == "str"]
+    odd = frame.astype(dict.fromkeys(texts, object)).where(frame.notna(), None)
+    odd = odd.astype({name: dtype for name, dtype in frame.dtypes.items() if name not in texts})
+    return odd.set_axis(pd.Index([7] * len(frame), name="queue"), axis=0)
+
+
+def with_enums(frame: pd.DataFrame) -> Any:
+    """Return a relation of DuckDB with texts as ENUM."""
+    connection = connect_duckdb()
+    connection.execute("CREATE TABLE plain AS SELECT * FROM frame")
+    columns = []
+    for place, (name, dtype) in enumerate(frame.dtypes.items()):
+        if dtype == "str" and frame[name].notna().any():
+            connection.execute(
+                f'CREATE TYPE enum_{place} AS ENUM (SELECT DISTINCT "{name}" FROM plain WHERE "{name}" IS NOT NULL)'
+            )
+            columns.append(f'"{name}"::enum_{place} AS "{name}"')
+        else:
+            columns.append(f'"{name}"')
+    return connection.sql(f"SELECT {', '.join(columns)} FROM plain")
+
+
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {
     **ENGINES,
     "duckdb in New York": lambda frame: in_duckdb(frame, "America/New_York"),
+    "duckdb, enums": with_enums,
     "spark": in_spark,
     "arrow, in another order": lambda frame: pa.Table.from_pandas(in_another_order(frame), preserve_index=False),
+    "categories": with_categories,
+    "objects": with_objects,
     "columns without a type": lambda frame: pl.DataFrame({name: [None] * len(frame) for name in frame}),
 }
 """What makes rows from a frame of pandas, whose result has to be the same."""
@@ -181,26 +240,6 @@ def function_of(summary: str) -> str:
 
 
 FUNCTIONS = sorted({*map(function_of, SUMMARIES)})
-LIKE_OTHERS = {
-    *(
-        "percentiles by a null key",
-        "percentiles, hazen",
-        "percentiles, averaged",
-        "percentiles of wall time",
-        "survival of all",
-    ),
-    *("trend in Berlin", "trend by hours", "trend by weeks", "trend by months"),
-    *("survival of wall time", "percentile_change of waits"),
-    *("flake_score", "flake_score of a branch", "outages", "cost of all", "concurrency", "remaining_time of all"),
-    *("objective of all", "objective of seconds", "objective of wall time", "objective by weeks"),
-    *("contention of steps", "contention of builds", "change_points of wall time", "change_points of failed builds"),
-}
-"""Summaries whose queries are those of others of the same function, or of the same type of frame."""
-IN_CLUSTER = {
-    *("active_time", "contention", "outages of default branches", "remaining_time", "step_graph", "time_to_pass"),
-    *("flips", "percentiles"),
-}
-"""Summaries of which functions of this package compute groups, in workers of Spark, and two that are queries only."""
 SMALL = ("few", "one", "none", "all null", "only waiters", "only running")
 """Kinds of frames with few rows; all but one are those of builds, too."""
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -12,11 +11,6 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 
 from buildframe import metrics
-from buildframe.metrics.engines import duckdb as duckdb_engine
-from buildframe.metrics.engines import ranks
-from buildframe.metrics.estimates import Method
-from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, at, jobs, random_jobs, rows
 from tests.refusals import wrong_messages
 
@@ -134,32 +128,22 @@ def test_what_is_refused():
         ("a column 'n' of its own", {"by": "n"}), ("one value per row", {"by": lambda rows: 3}),
         ("two keys of the same name", {"by": ["queue", "queue"]}),
         ("q=1.0", {"q": (0.5, 1.0)}), ("q=0", {"q": (0,)}), ("q=95", {"q": (95,)}),
-        ("method='guess'", {"method": "guess"}),
     ]  # fmt: skip
     call = functools.partial(metrics.percentiles, waits(1, n=1, queue="a"))
     assert wrong_messages((words, functools.partial(call, **arguments)) for words, arguments in cases) == {}
 
 
-@for_each({method: method for method in get_args(Method)})
-def test_the_method_is_that_of_numpy(method):
-    minutes = np.random.default_rng(3).exponential(5, 41).round(3)
-    result = metrics.percentiles(waits(*minutes), q=(0.1, 0.62, 0.95), method=method)
-    seconds = metrics.queue_time(waits(*minutes)).dt.total_seconds()
-    names = ["p10_s", "p62_s", "p95_s"]
-    assert result.loc[0, names].tolist() == np.quantile(seconds, (0.1, 0.62, 0.95), method=method).tolist()
-
-
 @pytest.mark.long
 @settings(max_examples=60, deadline=None)
-@given(rows, st.sampled_from(get_args(Method)), st.sampled_from([0.05, 0.25, 0.5, 0.9]))
-def test_agrees_with_numpy_in_every_group_by_every_method(drawn, method, p):
+@given(rows, st.sampled_from([0.05, 0.25, 0.5, 0.9]))
+def test_agrees_with_numpy_in_every_group(drawn, p):
     frame = random_jobs(drawn)
-    result = metrics.percentiles(frame, by="queue", q=(p,), method=method)
+    result = metrics.percentiles(frame, by="queue", q=(p,))
     assert result["n"].sum() == metrics.queue_time(frame).notna().sum()
     for row in result.itertuples(index=False):
         group = frame[frame["queue"].isna() if pd.isna(row.queue) else frame["queue"] == row.queue]
         seconds = metrics.queue_time(group).dt.total_seconds().dropna()
-        wanted = np.quantile(seconds, p, method=method) if len(seconds) * min(p, 1 - p) >= 1 - 1e-9 else np.nan
+        wanted = np.quantile(seconds, p) if len(seconds) * min(p, 1 - p) >= 1 - 1e-9 else np.nan
         np.testing.assert_allclose(row[4], wanted, rtol=1e-12, atol=1e-12)
         assert row.n_negative == (seconds < 0).sum()
 
@@ -195,12 +179,8 @@ def test_one_row_that_was_seen_for_long_is_no_lower_bound_of_a_percentile():
     assert result[["p95_s", "p95_at_least_s", "p99_at_least_s"]].fillna(-1).to_numpy().tolist() == [[-1, 61, 61]]
 
 
-@pytest.mark.parametrize("most", [10_000, 2], ids=["few groups", "many groups"])
-@on_each_engine
-def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(engines: Engines, most, monkeypatch):
+def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen():
     """Waits end and are last seen at quarters of seconds, and seconds in which a row was last seen are rounded down."""
-    monkeypatch.setattr(ranks, "_MAX_COUNTED", most)
-    monkeypatch.setattr(duckdb_engine, "MAX_IN_MEMORY", 400 * (most == 2))
     random = np.random.default_rng(5)
     begun, key = pd.Series(at(*[0] * 400)), random.integers(0, 5, 400)
     wait, seen = (begun + pd.to_timedelta(random.integers(0, 80, 400) / 4, unit="s") for _ in range(2))
@@ -209,18 +189,17 @@ def test_lower_bounds_are_percentiles_if_censored_rows_had_ended_when_last_seen(
     frame = frame.astype(dict.fromkeys(["runnable_at", "started_at", "fetched_at"], "datetime64[us, UTC]"))
     seconds = (wait.where(is_over, seen.dt.floor("s")) - begun).dt.total_seconds()
     q = (0.3, 0.5, 0.75, 0.9)
-    for engine, to in engines.items():
-        n_bounds = 0
-        for row in metrics.percentiles(to(frame), by="key", q=q).to_dict("records"):
-            for p in q:
-                bound = np.quantile(seconds[key == row["key"]], p, method="inverted_cdf")
-                if np.isnan(row[f"p{100 * p:g}_s"]):
-                    assert row[f"p{100 * p:g}_at_least_s"] == bound, engine
-                    n_bounds += 1
-                else:
-                    assert np.isnan(row[f"p{100 * p:g}_at_least_s"]), engine
-                    assert row[f"p{100 * p:g}_s"] >= bound, engine
-        assert 5 < n_bounds < 18, engine
+    n_bounds = 0
+    for row in metrics.percentiles(frame, by="key", q=q).to_dict("records"):
+        for p in q:
+            bound = np.quantile(seconds[key == row["key"]], p, method="inverted_cdf")
+            if np.isnan(row[f"p{100 * p:g}_s"]):
+                assert row[f"p{100 * p:g}_at_least_s"] == bound
+                n_bounds += 1
+            else:
+                assert np.isnan(row[f"p{100 * p:g}_at_least_s"])
+                assert row[f"p{100 * p:g}_s"] >= bound
+    assert 5 < n_bounds < 18
 
 
 WEEKS = pd.Timedelta(7, "D")
@@ -236,9 +215,8 @@ def patients() -> pd.DataFrame:
     return frame.astype(dict.fromkeys(["started_at", "fetched_at"], begun.dtype))
 
 
-@for_each(LOCAL)
-def test_percentiles_of_a_published_group_with_censored_rows(to):
-    result = metrics.percentiles(to(patients()), q=(0.25, 0.5, 0.6))
+def test_percentiles_of_a_published_group_with_censored_rows():
+    result = metrics.percentiles(patients(), q=(0.25, 0.5, 0.6))
     weeks = result[["p25_s", "p50_s", "p60_s", "p60_at_least_s"]] / WEEKS.total_seconds()
     assert weeks.fillna(-1).round(6).to_numpy().tolist() == [[13, 23, -1, 19]]
 
@@ -251,11 +229,9 @@ def test_intervals_are_those_of_the_definition(share):
     frame = frame.assign(started_at=frame["started_at"].mask(random.random(len(frame)) < share))
     expected = [by_definition(group, p) for _, group in frame.groupby("key") for p in (0.5, 0.9)]
     names = [f"p{p}_{end}" for p in (50, 90) for end in ("low_s", "high_s", "n_effective")]
-    for engine, to in LOCAL.items():
-        result = metrics.percentiles(to(frame), by="key", q=(0.5, 0.9))
-        own = result[names].to_numpy().reshape(-1, 3)
-        np.testing.assert_allclose(own, expected, rtol=1e-9, err_msg=engine)
-        assert result["p50_low_s"].notna().any(), engine
+    result = metrics.percentiles(frame, by="key", q=(0.5, 0.9))
+    np.testing.assert_allclose(result[names].to_numpy().reshape(-1, 3), expected, rtol=1e-9)
+    assert result["p50_low_s"].notna().any()
 
 
 def busy_days(random, days: int) -> pd.DataFrame:
@@ -306,15 +282,14 @@ def by_definition(group: pd.DataFrame, p: float) -> list[float]:
     return [values[low - 1], values[high], min(n_effective, len(values))]
 
 
-@for_each(LOCAL)
-def test_no_interval_from_few_spans_of_time_or_without_times(to):
+def test_no_interval_from_few_spans_of_time_or_without_times():
     frame = busy_days(np.random.default_rng(1), 6)
     columns = ["p50_low_s", "p50_high_s"]
-    assert metrics.percentiles(to(frame), q=0.5)[columns].notna().all(axis=None)
+    assert metrics.percentiles(frame, q=0.5)[columns].notna().all(axis=None)
     at_once = frame.assign(started_at=frame["started_at"] - frame["runnable_at"] + START, runnable_at=START)
-    assert metrics.percentiles(to(at_once), q=0.5)[columns].isna().all(axis=None)
+    assert metrics.percentiles(at_once, q=0.5)[columns].isna().all(axis=None)
     stored = pd.DataFrame({"x_s": (frame["started_at"] - frame["runnable_at"]).dt.total_seconds()})
-    without = metrics.percentiles(to(stored), of="x_s", q=0.5)
+    without = metrics.percentiles(stored, of="x_s", q=0.5)
     assert without["p50_s"].notna().all()
     assert without[[*columns, "p50_n_effective"]].isna().all(axis=None)
     assert "created_at" in without.attrs["why_no_intervals"]

@@ -32,7 +32,6 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: metrics.concurrency(JOBS, by=[None]), "by=None: "),
     (lambda: metrics.utilization(JOBS, by=[1]), "by=1: "),
     (lambda: metrics.percentiles(JOBS.assign(odd=[[1]] * len(JOBS)), by="odd"), "'odd' cannot be grouped by"),
-    (lambda: metrics.percentiles(JOBS, method=["linear"]), "method="),
     (lambda: metrics.trend(BUILDS, freq=None), "freq=None"),
     (lambda: metrics.trend(BUILDS, freq=5), "freq=5"),
     (lambda: metrics.trend(BUILDS, freq="1us"), "buckets"),

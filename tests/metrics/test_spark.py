@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -14,17 +14,13 @@ import pytest
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.engines import group_map, ranks, spark
+from buildframe.metrics import group_summaries, spark_frames
 from tests import spark_session
 from tests.metrics.engine_frames import (
-    IN_CLUSTER,
-    LIKE_OTHERS,
     SUMMARIES,
-    as_series,
     assert_same,
     differences,
     flaky_tests,
-    halves,
     in_duckdb,
     in_spark,
     wrong_refusals,
@@ -36,14 +32,23 @@ ZONE = "spark.sql.session.timeZone"
 # --- the same results
 
 
-def test_summaries_of_many_rows_are_those_of_pandas() -> None:
-    """Those whose queries differ. Some run in the cluster below."""
-    elsewhere = LIKE_OTHERS | IN_CLUSTER
-    assert differences((name, "spark", "many") for name in SUMMARIES if name not in elsewhere) == {}
+@pytest.fixture(scope="module")
+def in_a_cluster() -> dict[str, str]:
+    """How the results of a cluster differ from those of pandas, by the name of the summary."""
+    spark_session.require_spark()
+    command = [sys.executable, "-m", "tests.metrics.spark_cluster"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert result.returncode == 0, result.stdout[-4_000:] + result.stderr[-4_000:]
+    found: dict[str, str] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("summary", SUMMARIES)
+def test_executors_in_other_processes_give_the_same_as_pandas(summary: str, in_a_cluster: dict[str, str]) -> None:
+    assert in_a_cluster[summary] == ""
 
 
 def test_summaries_of_no_values_are_those_of_pandas() -> None:
-    """One summary for each operation of the engine. What few rows mean is decided alike for all engines."""
     kinds = {
         "none": ("percentiles", "trend", "flips", "contention", "percentile_change", "waste", "time_to_pass"),
         "all null": ("survival", "outcomes_by_commit", "concurrency", "utilization", "change_points", "outages"),
@@ -51,42 +56,17 @@ def test_summaries_of_no_values_are_those_of_pandas() -> None:
     assert differences((name, "spark", kind) for kind, names in kinds.items() for name in names) == {}
 
 
-def test_two_executors_in_two_processes_give_the_same() -> None:
-    spark_session.require_spark()
-    command = [sys.executable, "-m", "tests.metrics.spark_cluster"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert result.returncode == 0, result.stdout[-4_000:] + result.stderr[-4_000:]
-
-
 def test_the_board_of_flaky_tests_is_that_of_pandas() -> None:
     before, after = flaky_tests()
     assert_same(metrics.flaky_board(in_spark(after), in_spark(before)), metrics.flaky_board(after, before))
 
 
-def test_many_groups_are_ranked_and_compared_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_MAX_COUNTED", 0)
-    jobs = metrics.with_seconds(jobs_of("many"))
-    rows = in_spark(jobs)
-    for by in (None, ["pipeline", metrics.step], "build_id"):
-        assert_same(metrics.percentiles(rows, metrics.run_time, by), metrics.percentiles(jobs, metrics.run_time, by))
-    result, expected = (
-        metrics.percentile_change(*halves(frame), metrics.queue_time, "build_id", q=0.9, allow_reversed=True)
-        for frame in (rows, jobs)
-    )
-    assert_same(result, expected)
-    nothing = metrics.with_seconds(jobs_of("all null"))
-    result = metrics.percentiles(in_spark(nothing), metrics.run_time, "build_id")
-    assert_same(result, metrics.percentiles(nothing, metrics.run_time, "build_id"))
-
-
-def test_a_frame_that_draws_again_is_refused() -> None:
-    from pyspark.sql import functions
-
-    numbers = pd.DataFrame({"x_s": [float(i) for i in range(20_000)], "key": [i % 7 for i in range(20_000)]})
-    frame = spark_session.get_session().createDataFrame(numbers)
-    drawn = functions.udf(lambda: __import__("random").random() < 0.3, "boolean").asNondeterministic()
-    with pytest.raises(BadInput, match=r"cache\(\) in Spark"):
-        metrics.percentiles(frame.filter(drawn()), of="x_s", by="key")
+def test_a_group_that_does_not_fit_a_worker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_summaries, "MAX_GROUP_ROWS", 1_500)
+    rows = in_spark(metrics.with_seconds(jobs_of("many")))
+    assert len(metrics.percentiles(rows, by="build_id")) > 100
+    with pytest.raises(BadInput, match=r"The frame.* has 3,000 rows.* at most 1,500.* by=\['step'\]"):
+        metrics.percentiles(rows)
 
 
 def test_jobs_that_do_not_queue_are_no_group() -> None:
@@ -106,33 +86,6 @@ def test_a_new_state_counts_for_neither() -> None:
 # --- groups in workers
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Spark's workers get rows in small batches, of which each makes groups."""
-
-    def few_at_once(*given: Any) -> Iterator[pa.RecordBatch]:  # in here, so that workers need not find this module
-        from buildframe.metrics.engines import group_map
-
-        before, group_map.MAX_ROWS = group_map.MAX_ROWS, 7
-        try:
-            yield from group_map.map_to_arrow(*given)
-        finally:
-            group_map.MAX_ROWS = before  # as workers are used again
-
-    monkeypatch.setattr(group_map, "map_to_arrow", few_at_once)
-    conf = spark_session.get_session().conf
-    conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 5)
-    yield
-    conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-def test_groups_come_whole_in_workers(small: None) -> None:
-    jobs = metrics.with_seconds(jobs_of("many"))
-    rows = in_spark(jobs)
-    for of in (metrics.active_time, metrics.time_to_pass):
-        pd.testing.assert_series_equal(as_series(of(rows)), of(jobs))
-
-
 def test_an_error_in_a_worker_is_the_same_as_on_other_engines() -> None:
     jobs = jobs_of("few").assign(retried=False)
     jobs["started_at"] = pd.Timestamp("0001-01-01", tz="UTC").as_unit("us")
@@ -146,10 +99,10 @@ def test_an_error_in_a_worker_is_the_same_as_on_other_engines() -> None:
                 ("pandas", lambda: metrics.active_time(jobs), r"years apart\. Correct them"),
                 (
                     "times",
-                    lambda: spark.collect_table(metrics.active_time(in_spark(jobs))),
+                    lambda: spark_frames.collect_table(metrics.active_time(in_spark(jobs))),
                     r"years apart\. Correct them",
                 ),
-                ("states", lambda: spark.collect_table(metrics.time_to_pass(in_spark(wrong))), "not a state"),
+                ("states", lambda: spark_frames.collect_table(metrics.time_to_pass(in_spark(wrong))), "not a state"),
             ]
         )
         == []

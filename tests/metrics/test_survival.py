@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,15 +11,13 @@ from scipy.stats import CensoredData, ecdf
 
 from buildframe import metrics
 from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL
 from tests.metrics.test_percentiles import WEEKS, busy_days, patients
 from tests.refusals import refusal, wrong_messages
 
 
-@for_each(LOCAL)
-def test_a_published_curve(to: Any) -> None:
+def test_a_published_curve() -> None:
     """Freireich, E. J., et al. (1963). Blood 21, 699-716: 21 patients with 6-MP."""
-    curve = metrics.survival(to(patients()))
+    curve = metrics.survival(patients())
     curve = curve.assign(week=(curve["after_s"] // WEEKS.total_seconds()).astype(int)).set_index("week")
     ended = curve[curve["n_ended"] > 0]
     assert ended["share"].round(3).tolist() == [0.857, 0.807, 0.753, 0.690, 0.627, 0.538, 0.448]
@@ -84,13 +81,12 @@ def test_the_interval_covers_the_true_share() -> None:
     assert ((curves["low"] <= truth) & (truth <= curves["high"])).mean() > 0.92
 
 
-@for_each(LOCAL)
-def test_frames_without_rows_times_or_intervals(to: Any) -> None:
-    full = metrics.survival(to(patients()))
-    empty = metrics.survival(to(patients().iloc[:0]))
+def test_frames_without_rows_times_or_intervals() -> None:
+    full = metrics.survival(patients())
+    empty = metrics.survival(patients().iloc[:0])
     assert empty.empty
     assert empty.dtypes.equals(full.dtypes)
-    stored = metrics.survival(to(pd.DataFrame({"x_s": [1.0, 2.0, 3.5]})), of="x_s")
+    stored = metrics.survival(pd.DataFrame({"x_s": [1.0, 2.0, 3.5]}), of="x_s")
     assert stored[["after_s", "n_at_risk"]].to_numpy().tolist() == [[2, 2], [3, 1], [4, 0]]
     assert stored[["low", "high"]].isna().all(axis=None)
     assert "no column 'created_at'" in stored.attrs["why_no_intervals"]
@@ -104,11 +100,10 @@ def test_points_are_a_whole_number_of_at_least_2() -> None:
     ) == {}  # fmt: skip
 
 
-@for_each(LOCAL)
-def test_infinite_durations_are_refused(to: Any) -> None:
+def test_infinite_durations_are_refused() -> None:
     created = pd.date_range("2026-10-01", periods=20, freq="D", tz="UTC").astype("datetime64[us, UTC]")
     frame = pd.DataFrame({"created_at": created, "fetched_at": created, "taken_s": np.r_[np.inf, np.arange(19.0)]})
     finite = frame.assign(taken_s=frame["taken_s"].replace(np.inf, np.nan))
     for summary in (metrics.survival, metrics.percentiles, metrics.trend):
-        assert "infinite values" in refusal(summary, to(frame), "taken_s"), summary
-        assert len(summary(to(finite), "taken_s"))
+        assert "infinite values" in refusal(summary, frame, "taken_s"), summary
+        assert len(summary(finite, "taken_s"))

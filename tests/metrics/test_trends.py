@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe import metrics
-from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import UTC, at
 from tests.refusals import columns_not_named, wrong_messages
 
@@ -97,22 +95,20 @@ def test_by_another_time_and_metric():
     assert metrics.trend(frame.assign(started_at=at(None)), of=metrics.queue_time, at="started_at").empty
 
 
-@for_each(LOCAL)
-def test_of_a_column_whose_censoring_is_unknown(to):
+def test_of_a_column_whose_censoring_is_unknown():
     frame = builds(["2026-03-01", "2026-03-01", "2026-03-03"]).assign(some_s=[1.0, None, 3.0])
-    result = metrics.trend(to(frame), of="some_s")
+    result = metrics.trend(frame, of="some_s")
     assert result["n"].tolist() == [1, 0, 1]
     assert result["n_negative"].tolist() == [0, 0, 0]
     assert result["n_censored"].isna().all()
     assert str(result["n_censored"].dtype) == "Int64"
-    assert metrics.trend(to(frame.iloc[:0]), of="some_s").dtypes.equals(result.dtypes)
+    assert metrics.trend(frame.iloc[:0], of="some_s").dtypes.equals(result.dtypes)
 
 
-@for_each(LOCAL)
-def test_groups_have_the_buckets_of_all_rows(to):
+def test_groups_have_the_buckets_of_all_rows():
     frame = builds(["2026-03-01", "2026-03-01T12:00", "2026-03-03", "2026-03-02"], fetched="2026-03-03T12:00")
     frame = frame.assign(pipeline=["web", "web", "web", None])
-    result = metrics.trend(to(frame), by="pipeline", q=0.5)
+    result = metrics.trend(frame, by="pipeline", q=0.5)
     assert result.columns[:3].tolist() == ["pipeline", "bucket", "n"]
     assert result["pipeline"].fillna("none").tolist() == ["web"] * 3 + ["none"] * 3
     assert result["bucket"].dt.day.tolist() == [1, 2, 3] * 2

@@ -1,4 +1,4 @@
-"""Read frames of any library through the Arrow PyCapsule interface."""
+"""Read frames of any library as pandas frames: texts as `str`, times in UTC, nothing encoded."""
 
 from __future__ import annotations
 
@@ -7,39 +7,101 @@ from typing import TYPE_CHECKING, Any, get_args
 from buildframe.spec.arrow_types import pandas_types
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-_ENGINES = ("polars", "duckdb", "_duckdb")
-"""Libraries whose frames metrics compute on without a copy. The last is that of DuckDB 1."""
-_OTHER = ("pandas", "pyspark")
-"""Their frames are never read here: those of pandas need not be, and a frame of PySpark may not fit into memory."""
+_STREAMED = ("polars", "duckdb", "_duckdb")
+"""Libraries of which metrics read only the columns that they need. The last is that of DuckDB 1."""
 
 
 def as_pandas(value: Any, hint: Any) -> Any:
-    """Return what the interface gives, such as a `pyarrow.Table`, as a DataFrame with the dtypes that the library uses.
+    """Return a frame as a DataFrame if the parameter is annotated as one; any other value as it is.
 
-    A frame of an engine stays what it is unless the parameter is annotated as a DataFrame. So does any other value.
+    Other parameters get frames of Polars and DuckDB and Arrow tables unchanged. Frames of other
+    libraries may be readable only once, so these become DataFrames, too. A frame of PySpark may not
+    fit into memory, so it is never read here.
     """
     import pandas as pd
     import pyarrow as pa
 
     library = type(value).__module__.partition(".")[0]
-    if library in _OTHER or (
-        (library in _ENGINES or isinstance(value, pa.Table)) and pd.DataFrame not in (hint, *get_args(hint))
-    ):
+    takes_pandas = pd.DataFrame in (hint, *get_args(hint))
+    if isinstance(value, pd.DataFrame):
+        return plain_frame(value) if takes_pandas else value
+    if library == "pyspark" or (not takes_pandas and (library in _STREAMED or isinstance(value, pa.Table))):
         return value
     try:
-        return _in_utc(pa.table(value)).to_pandas(types_mapper=pandas_types().get)
+        return arrow_to_pandas(pa.table(value))
     except (TypeError, ValueError, pa.ArrowInvalid):  # a single column
         return value
 
 
-def _in_utc(table: pa.Table) -> pa.Table:
-    """Return a table with the same moments in UTC: DuckDB, for example, calls it Etc/UTC."""
+def arrow_to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Convert a table to pandas with the dtypes of fetched frames; other integers can be null, too."""
+    import pandas as pd
     import pyarrow as pa
 
-    for place, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type) and field.type.tz is not None:
-            type_in_utc = pa.timestamp(field.type.unit, "UTC")
-            table = table.set_column(place, field.name, table.column(place).cast(type_in_utc))
-    return table
+    dtypes = pandas_types()
+    columns = [_plain_column(table.column(place)) for place in range(table.num_columns)]
+    return pa.table(columns, table.column_names).to_pandas(
+        types_mapper=lambda kind: pd.Int64Dtype() if pa.types.is_integer(kind) else dtypes.get(kind)
+    )
+
+
+def _plain_column(column: Any) -> Any:
+    """Return a column without dictionaries and decimals, and with times in UTC, which DuckDB calls Etc/UTC."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        texts = pa.large_string() if pa.types.is_string_view(kind.value_type) else kind.value_type
+        column = pa.chunked_array([chunk.dictionary.cast(texts).take(chunk.indices) for chunk in column.chunks], texts)
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    elif pa.types.is_nested(kind) and "string_view" in str(kind):  # which pandas cannot read
+        column = pa.chunked_array([pa.array(column.to_pylist())])
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame of a user with plain texts, and an index without names: the same frame if it is so already.
+
+    An index that is named like a column would be ambiguous in `groupby`.
+    """
+    if not frame.columns.is_unique:  # an error names the column when it is used
+        return frame
+    changed = {}
+    for place, name in enumerate(frame.columns):
+        values = frame.iloc[:, place]
+        plain = plain_texts(values)
+        if plain is not values:
+            changed[name] = plain
+    result = frame.assign(**changed) if changed else frame
+    if not any(name is not None for name in result.index.names):
+        return result
+    without_names = result.index.rename([None] * result.index.nlevels)
+    return result.set_axis(without_names)
+
+
+def plain_texts(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Return categories as their values, and texts in any form as `str`; other values as they are."""
+    import numpy as np
+    import pandas as pd
+    import pyarrow as pa
+
+    text, dtype = pd.StringDtype(na_value=np.nan), values.dtype
+    if dtype == text:
+        return values
+    if isinstance(dtype, pd.CategoricalDtype):
+        return plain_texts(
+            values.astype(text) if dtype.categories.dtype == text else values.astype(object).infer_objects()
+        )
+    is_text = isinstance(dtype, pd.StringDtype) or (
+        isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype)
+    )
+    is_object = pd.api.types.is_object_dtype(dtype)
+    if is_text or (is_object and pd.api.types.infer_dtype(values, skipna=True) == "string"):
+        return values.astype(text)
+    return values

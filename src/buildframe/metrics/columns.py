@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
+from buildframe.guards.arrow_frames import plain_texts
 from buildframe.spec import TABLES
 
 TIMESTAMP = "datetime64[us, UTC]"
@@ -116,7 +117,7 @@ def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     values = column(frame, name)
     if kind == "timestamp" or _is_of_times(values.dtype):
         return timestamps(frame, name)
-    values = _as_plain_text(values)
+    values = plain_texts(values)
     dtype = _DTYPES.get(kind or "")
     if dtype is None or values.dtype == dtype:
         return values
@@ -124,22 +125,6 @@ def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
         return values.astype(dtype)
     except (TypeError, ValueError):
         raise BadInput(f"The column {name!r} holds {values.dtype}, not {dtype}. Convert it first.") from None
-
-
-def _as_plain_text(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Return categories as their values, and texts in any form as `str`; other values as they are."""
-    dtype = values.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        plain = values.astype(object) if dtype.categories.dtype != TEXT else values.astype(TEXT)
-        return _as_plain_text(plain.infer_objects())
-    if dtype == TEXT:
-        return values
-    is_text = isinstance(dtype, pd.StringDtype) or (
-        isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype)
-    )
-    if is_text or (pd.api.types.is_object_dtype(dtype) and pd.api.types.infer_dtype(values, skipna=True) == "string"):
-        return values.astype(TEXT)
-    return values
 
 
 def encoded_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
@@ -196,7 +181,9 @@ def first_and_last(times: Integers) -> tuple[int, int]:
 
 def seconds_between(begin: Integers, end: Integers) -> Floats:
     """Return the seconds from times to others, both in whole microseconds; NaN if one is missing."""
-    return np.where((begin == NAT) | (end == NAT), np.nan, (end - begin) / 1e6)
+    seconds: Floats = (end - begin) / 1e6
+    seconds[(begin == NAT) | (end == NAT)] = np.nan
+    return seconds
 
 
 def seconds(durations: pd.Series[Any], name: str) -> pd.Series[float]:

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from buildframe.errors import BadInput
+from buildframe.guards.arrow_frames import arrow_to_pandas
 from buildframe.metrics import spark_frames
 from buildframe.metrics.columns import (
     TEXT,
@@ -29,7 +30,7 @@ from buildframe.metrics.columns import (
 )
 from buildframe.metrics.grouping import By, Key, as_key_list, compute_keys, key_name, number_groups
 from buildframe.metrics.steps import step
-from buildframe.spec.arrow_types import arrow_types, pandas_types
+from buildframe.spec.arrow_types import arrow_types
 
 Frame = Any
 """A frame of pandas, Polars (eager or lazy), Arrow, DuckDB (a relation) or PySpark."""
@@ -54,11 +55,8 @@ class RowGroups(NamedTuple):
 
     def filter(self, chosen: Flags) -> RowGroups:
         """Return the chosen rows, and only the groups that have some of them."""
-        codes = self.codes[chosen]
-        is_present = np.bincount(codes, minlength=len(self.keys)) > 0
-        keys = self.keys[is_present].reset_index(drop=True)
-        columns = self.columns[chosen].reset_index(drop=True)
-        return RowGroups(columns, (np.cumsum(is_present) - 1)[codes], keys)
+        codes, keys = _drop_groups(self.codes[chosen], self.keys)
+        return RowGroups(self.columns[chosen].reset_index(drop=True), codes, keys)
 
 
 def is_spark(frame: Frame) -> bool:
@@ -143,11 +141,19 @@ def read_rows(
         return _read_batches(frame, of_rows, names, keys)
     source = frame if isinstance(frame, pd.DataFrame) else read_columns(frame, [*names, *key_names])
     columns = of_rows(read_columns(source, names))
-    key_columns = compute_keys(source, keys)
-    if len(columns) < len(key_columns):
-        key_columns = key_columns.loc[columns.index].reset_index(drop=True)
-    codes, distinct = number_groups(key_columns)
+    codes, distinct = number_groups(compute_keys(source, keys))
+    if len(columns) == len(codes):
+        return RowGroups(columns, codes, distinct)
+    codes, distinct = _drop_groups(codes[columns.index.to_numpy()], distinct)
     return RowGroups(columns.reset_index(drop=True), codes, distinct)
+
+
+def _drop_groups(codes: Integers, keys: pd.DataFrame) -> tuple[Integers, pd.DataFrame]:
+    """Return the codes and keys without groups that have no rows."""
+    is_present = np.bincount(codes, minlength=len(keys)) > 0
+    if is_present.all():
+        return codes, keys
+    return (np.cumsum(is_present) - 1)[codes], keys[is_present].reset_index(drop=True)
 
 
 def _read_batches(
@@ -158,8 +164,10 @@ def _read_batches(
     tables = []
     for batch in _batches(relation, [*dict.fromkeys([*names, *key_names])]):
         columns = of_rows(batch[names])
-        key_columns = compute_keys(batch, keys).loc[columns.index]
-        numbered = {f"key {i}": key_columns[name] for i, name in enumerate(key_columns)}
+        key_columns = compute_keys(batch, keys)
+        if len(columns) < len(batch):
+            key_columns = key_columns.take(columns.index.to_numpy())
+        numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
         tables.append(_encode_texts(columns.assign(**numbered)))
     rows = _to_categories(tables)
     key_columns = pd.DataFrame(index=rows.index)
@@ -274,13 +282,15 @@ def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
     selected = relation.select(*(ColumnExpression(name) for name in names))
     read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before DuckDB 1.5
     reader = read(_BATCH_ROWS)
+    held: list[pa.RecordBatch] = []
     is_empty = True
-    for batch in reader:
-        if batch.num_rows:
-            is_empty = False
-            yield to_typed_pandas(pa.Table.from_batches([batch]))
-    if is_empty:
-        yield to_typed_pandas(reader.schema.empty_table())
+    for batch in reader:  # DuckDB's are as small as the row groups of files
+        held.append(batch)
+        if sum(part.num_rows for part in held) >= _BATCH_ROWS:
+            yield to_typed_pandas(pa.Table.from_batches(held))
+            held, is_empty = [], False
+    if held or is_empty:
+        yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
 
 
 def _to_arrow(frame: Frame, names: Sequence[str]) -> pa.Table:
@@ -303,27 +313,17 @@ def to_typed_pandas(table: pa.Table) -> pd.DataFrame:
 
     Raise BadInput if a column of a known name holds values of another type.
     """
-    dtypes = pandas_types()
-    plain = pa.table([_plain(name, table[i]) for i, name in enumerate(table.column_names)], table.column_names)
-    frame = plain.to_pandas(
-        types_mapper=lambda kind: pd.Int64Dtype() if pa.types.is_integer(kind) else dtypes.get(kind)
-    )
-    return pd.DataFrame({name: typed_column(frame, str(name)) for name in frame}, copy=False)
+    names = list(table.column_names)
+    typed = arrow_to_pandas(pa.table([_with_type(table[i], name) for i, name in enumerate(names)], names))
+    return pd.DataFrame({name: typed_column(typed, name) for name in names}, copy=False)
 
 
-def _plain(name: str, column: Any) -> Any:
-    """Return a column without dictionaries, decimals and types of nulls alone, and with times in UTC."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-    elif pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    elif pa.types.is_null(kind):
-        types: Mapping[Any, pa.DataType] = arrow_types(large=True)
-        column = column.cast(types.get(kind_of(name), pa.float64()))
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+def _with_type(column: Any, name: str) -> Any:
+    """Return a column of nulls alone, which has no type, with the type of its name."""
+    if not pa.types.is_null(column.type):
+        return column
+    types: Mapping[Any, pa.DataType] = arrow_types(large=True)
+    return column.cast(types.get(kind_of(name), pa.float64()))
 
 
 def _encode_texts(rows: pd.DataFrame) -> pa.Table:

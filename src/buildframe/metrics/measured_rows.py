@@ -107,8 +107,6 @@ def limits_in_spark(frame: Frame, of: RowMetric | str, names: Sequence[str]) -> 
 def _measure(
     span: Span | None, stored: str | None, needs: Sequence[str], has_times: bool, rows: pd.DataFrame
 ) -> pd.DataFrame:
-    if span is not None and span.scripts_only and has_times:
-        rows = rows[is_script(rows).to_numpy()]
     measured: dict[str, Floats | Flags] = {}
     if span is not None and has_times:
         measured = _measure_span(rows, span)
@@ -117,20 +115,18 @@ def _measure(
         value = seconds(rows[stored], name).to_numpy(np.float64, na_value=np.nan)
         blocked = is_blocked(rows).to_numpy() if span is not None and span.unless_blocked else False
         measured["value"] = np.where(blocked, np.nan, value)
-    if "seen" in measured:  # an ended row counts for its value
-        is_open = measured["censored"] & np.isnan(measured["value"])
-        measured["seen"] = np.where(is_open, measured["seen"], np.nan)
-    return pd.DataFrame({name: to_numbers(rows[name]) for name in needs} | measured, rows.index, copy=False)
+    if "seen" in measured and stored is not None:  # an ended row counts for its value
+        measured["seen"] = np.where(np.isnan(measured["value"]), measured["seen"], np.nan)
+    columns = pd.DataFrame({name: to_numbers(rows[name]) for name in needs} | measured, copy=False)
+    return columns[is_script(rows).to_numpy()] if span is not None and span.scripts_only and has_times else columns
 
 
 def _measure_span(rows: pd.DataFrame, span: Span) -> dict[str, Any]:
     """Return the seconds of a row metric, which rows are censored, and for how long these were seen."""
     if span.is_of_builds:
-        is_open = is_blocked(rows).to_numpy()
-        start, end = timestamp_micros(rows, span.start), timestamp_micros(rows, span.end)
-        end = np.where(is_open, NAT, end)
-        fetched = timestamp_micros(rows, "fetched_at") if "fetched_at" in rows else NAT
-        seen_until = np.where(end == NAT, fetched, end)
+        start = timestamp_micros(rows, span.start)
+        end = np.where(is_blocked(rows).to_numpy(), NAT, timestamp_micros(rows, span.end))
+        seen_until = timestamp_micros(rows, "fetched_at") if "fetched_at" in rows else np.full(len(rows), NAT)
     else:
         rows = with_ends(rows)
         start, end = timestamp_micros(rows, span.start), timestamp_micros(rows, span.end)
@@ -138,11 +134,10 @@ def _measure_span(rows: pd.DataFrame, span: Span) -> dict[str, Any]:
     censored = (start != NAT) & (end == NAT)
     if span.end == "runnable_at" and "state" in rows:
         censored = censored & ~is_any_of(rows, "state", *NEVER_RUNNABLE)
-    return {
-        "value": seconds_between(start, end),
-        "censored": censored,
-        "seen": seconds_between(start, seen_until),
-    }
+    seen = np.full(len(rows), np.nan)
+    few = np.flatnonzero(censored)
+    seen[few] = seconds_between(start[few], seen_until[few])
+    return {"value": seconds_between(start, end), "censored": censored, "seen": seen}
 
 
 def to_numbers(values: pd.Series[Any]) -> Any:

@@ -16,9 +16,8 @@ from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import RowMetric
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.rows import GROUP as NUMBER
 from buildframe.metrics.grouping import Key
+from buildframe.metrics.measured_rows import measure_rows
 from buildframe.plots import theme
 from buildframe.plots.groups import GROUP, GroupStyle, by_phrase, choose_groups, measured_rows
 from buildframe.plots.header import mark_label
@@ -27,6 +26,7 @@ from buildframe.plots.trend import describe_metric
 from buildframe.plots.units import show_durations
 from buildframe.spec.times import When, when
 
+_NUMBER = "number of the group"
 _CHARACTERS = 30
 _MOST_POINTS = 2000  # more than a screen can show
 _SHORT = 6.0  # seconds; the logarithmic scale is linear below, so that it can show zeros
@@ -123,8 +123,8 @@ def distribution(
     def summarize(rows: pd.DataFrame) -> _Distributions:
         lasting = metrics.survival(rows, of=of, by=GROUP, points=_MOST_POINTS)
         counts = metrics.percentiles(rows, of=of, by=GROUP, q=[0.5])  # also validates the frame
-        engine = engine_of(rows)
-        durations, _ = engine.number_groups(engine.measure(rows, of, GROUP), "value")
+        measured = measure_rows(rows, of, GROUP)
+        durations = measured.columns[["value"]].assign(**{_NUMBER: measured.codes})
         return _Distributions(durations, lasting, counts)
 
     def paint(one: _Distributions, panel: Panel[_Distributions]) -> None:
@@ -133,7 +133,7 @@ def distribution(
             panel.show_message("No row has finished, so there is no duration.")
             return
         for i, (_, group) in enumerate(one.counts.iterrows()):
-            own = seconds[one.durations[NUMBER].eq(i).to_numpy(bool)]
+            own = seconds[one.durations[_NUMBER].eq(i).to_numpy(bool)]
             style, name = groups.styles[group[GROUP]], groups.labels[group[GROUP]]
             numbers = () if panel.is_cell else _numbers(group, name)
             curve = _draw_curve(ax, own, one.lasting[one.lasting[GROUP] == group[GROUP]], group, style)

@@ -24,7 +24,7 @@ from buildframe.errors import BadInput, StoreFailed
 from buildframe.fetching.control_characters import replace_controls
 from buildframe.formatting import format_count
 from buildframe.guards.extras import needs_extra
-from buildframe.metrics.engines.spark import check_session
+from buildframe.metrics.spark_frames import check_session
 from buildframe.spec import TABLES, Moment
 from buildframe.spec.arrow_types import pandas_types
 from buildframe.store import computed_columns, duplicates
@@ -335,20 +335,8 @@ class _OpenedTable:
         if not by_duckdb or not files or not table.location.is_local or any(map(_GLOB_CHARACTER.search, files)):
             connection.register(table.name, self._dataset())
             return False
-        empty = connection.from_arrow(_schema(table).empty_table())
-        types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
-        # Old files can lack columns. Without a schema, DuckDB would open all files to find out,
-        # before it runs the query.
-        schema = ", ".join(
-            f"{_quoted(name)}: {{name: {_quoted(name)}, type: '{kind}', default_value: NULL}}"
-            for name, kind in types.items()
-        )
-        day = f", {_DAY_OF_FILE} AS day" if "day" in empty.columns else ""
-        condition = duplicates.sql_condition(self._outdated, table)
         connection.execute(
-            f"CREATE VIEW {table.name} AS SELECT * FROM (SELECT *{day} "  # noqa: S608
-            f"FROM read_parquet({_literal(files)}, schema = MAP {{{schema}}}, hive_partitioning = false))"
-            f"{f' WHERE {condition}' if condition else ''}"
+            f"CREATE VIEW {table.name} AS {_select_from_files(table, files, self._outdated, connection)}"
         )
         return True
 
@@ -364,6 +352,69 @@ class _OpenedTable:
             whole = ds.dataset(schema.empty_table())
         condition = duplicates.condition(self._outdated, self.table)
         return whole if condition is None else whole.filter(condition)
+
+
+def _select_from_files(
+    table: TableVersion, files: Sequence[str], outdated: OutdatedRows, connection: duckdb.DuckDBPyConnection
+) -> str:
+    """Return the query that reads local files of a table, without the rows that do not count."""
+    empty = connection.from_arrow(_schema(table).empty_table())
+    types = {name: kind for name, kind in zip(empty.columns, empty.types, strict=True) if name != "day"}
+    # Old files can lack columns. Without a schema, DuckDB would open all files to find out, before
+    # it runs the query.
+    schema = ", ".join(
+        f"{_quoted(name)}: {{name: {_quoted(name)}, type: '{kind}', default_value: NULL}}"
+        for name, kind in types.items()
+    )
+    day = f", {_DAY_OF_FILE} AS day" if "day" in empty.columns else ""
+    condition = duplicates.sql_condition(outdated, table)
+    return (
+        f"SELECT * FROM (SELECT *{day} "  # noqa: S608
+        f"FROM read_parquet({_literal(files)}, schema = MAP {{{schema}}}, hive_partitioning = false))"
+        f"{f' WHERE {condition}' if condition else ''}"
+    )
+
+
+def open_relation(
+    table: TableVersion,
+    builds: TableVersion,
+    outdated: OutdatedRows,
+    connection: duckdb.DuckDBPyConnection,
+    columns: Sequence[str] | None,
+) -> duckdb.DuckDBPyRelation:
+    """Open columns of a table as a relation, without the rows that do not count.
+
+    Rows of older files, whose computed columns have to be recomputed, are read into memory.
+    """
+    from duckdb import ColumnExpression
+
+    names = _default_columns(table) if columns is None else _checked(columns, table)
+    table.check_local_files()
+    older = {file.path: file for file in _outdated_files(table)}
+    current = [file.path for file in table.files() if file.path not in older]
+    of_days = outdated if "day" in table.schema.names else {}
+    urls = [f"{table.location.table_url(table.name)}/{path}" for path in current]
+    can_read = table.location.is_local and not any(map(_GLOB_CHARACTER.search, urls))
+    if urls and can_read and not older:
+        relation = connection.sql(_select_from_files(table, urls, of_days, connection))
+    else:
+        dataset = _dataset_with_recomputed(table, current, older, builds)
+        condition = duplicates.condition(of_days, table)
+        relation = connection.from_arrow(dataset if condition is None else dataset.filter(condition))
+    return relation.select(*map(ColumnExpression, names))
+
+
+def _dataset_with_recomputed(
+    table: TableVersion, current: Iterable[str], older: Mapping[str, DataFile], builds: TableVersion
+) -> ds.Dataset:
+    schema = _schema(table)
+    parts: list[Any] = []
+    if current:
+        parts.append(of_files(table.dataset(), set(current)))
+    for path, file in older.items():
+        rows = _recomputed(of_files(table.dataset(file.day, file.day), {path}), file, table, pc.scalar(True), builds)
+        parts.append(ds.dataset(rows.select(schema.names).cast(schema)))
+    return ds.dataset(parts, schema) if parts else ds.dataset(schema.empty_table())
 
 
 def _literal(texts: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from buildframe.errors import BadInput, StoreFailed
 from buildframe.guards.arguments import checked, checked_names
+from buildframe.guards.extras import needs_extra
 from buildframe.guards.secrets import confined
 from buildframe.spec import Moment, When, when
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD
@@ -24,6 +25,7 @@ from buildframe.store.sync_state import NEVER, SyncState
 from buildframe.terminal import nearest, show
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["StoreReader"]
@@ -293,6 +295,62 @@ class StoreReader:
         with store_errors("read", self._location):
             tables, outdated = self._tables()
             return frames.query(tables, query, outdated)
+
+    def relation(
+        self, table: str, connection: DuckDBPyConnection, *, columns: Sequence[str] | None = None
+    ) -> DuckDBPyRelation:
+        """
+        Open a table as a DuckDB relation of one version, for more rows than memory holds.
+
+        Every summary of `buildframe.metrics` reads a relation in batches and keeps a few numbers of
+        each row. Later syncs do not change what the relation reads. Its rows are read when you use
+        it.
+
+        Parameters
+        ----------
+        table : str
+            Name of a table, such as "jobs".
+        connection : duckdb.DuckDBPyConnection
+            Your connection, which has to stay open.
+        columns : sequence of str, optional
+            Columns of the relation. By default those that the method of the table's name returns.
+
+        Returns
+        -------
+        duckdb.DuckDBPyRelation
+            The rows, in no order. Lists have one row per state; `valid_to` is null for current rows.
+
+        Raises
+        ------
+        BadInput
+            If the store has no such table or column, or `connection` is none of DuckDB.
+        StoreFailed
+            If the store cannot be read.
+        MissingExtra
+            If DuckDB is not installed.
+
+        See Also
+        --------
+        sql : Run a query on all tables.
+        spark : The tables for more than one machine.
+
+        Examples
+        --------
+        >>> connection = duckdb.connect()
+        >>> waits = metrics.percentiles(store.relation("jobs", connection), by="queue")
+        >>> waits.equals(metrics.percentiles(store.jobs(), by="queue"))
+        True
+        """
+        with needs_extra("store.relation()", "store"):
+            import duckdb
+        if not isinstance(connection, duckdb.DuckDBPyConnection):
+            raise BadInput(f"connection={show(connection)} is not a DuckDB connection. Pass duckdb.connect().")
+        state, newest = self._open()
+        opened = self._table(table, state, newest)
+        with store_errors("read", self._location):
+            outdated = self._outdated_rows(state, newest) if "day" in opened.schema.names else {}
+            builds = self._table("builds", state, newest)
+            return frames.open_relation(opened, builds, outdated, connection, columns)
 
     def spark(self, session: SparkSession) -> dict[str, DataFrame]:
         """
