@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,14 @@ from buildframe.errors import BadInput
 from buildframe.metrics import spark_frames
 from buildframe.metrics.columns import require_columns
 from buildframe.metrics.grouping import By, Key, as_key_list, key_name
-from buildframe.metrics.input_frames import Frame, column_names, is_spark, recorded_columns
+from buildframe.metrics.input_frames import (
+    Frame,
+    column_names,
+    is_spark,
+    join_groups,
+    recorded_columns,
+    to_typed_pandas,
+)
 
 FrameSummary = Callable[[Frame], pd.DataFrame]
 """A function of a frame that is not of PySpark; for no rows it returns the same columns and no rows."""
@@ -74,6 +81,31 @@ def summarize_lazily(frame: Any, of: FrameSummary, together: Sequence[Key]) -> A
     return _group(frame, names, columns, functools.partial(_summarize, of, schema), schema)
 
 
+def summarize_batches_lazily(frame: Any, of: FrameSummary, together: Sequence[Key]) -> Any:
+    """Return a lazy frame of PySpark with the results of a summary of many small groups, such as builds.
+
+    Each call of the summary gets the rows of many whole groups.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    empty, columns = _try_out(frame, of)
+    schema = _schema_of(empty)
+    names = [key_name(key) for key in together]
+    selected = frame.select(*dict.fromkeys([*names, *columns]))
+    partitions = selected.repartition(*names).sortWithinPartitions(*names)
+    of_batches = functools.partial(_summarize_batches, of, names, schema)
+    return partitions.mapInArrow(of_batches, from_arrow_schema(schema))
+
+
+def _summarize_batches(
+    of: FrameSummary, keys: list[str], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Compute the results of the groups of a partition; runs in a worker."""
+    rows = (to_typed_pandas(pa.Table.from_batches([batch])) for batch in batches if batch.num_rows)
+    for whole_groups in join_groups(rows, keys):
+        yield from _summarize(of, schema, whole_groups).to_batches()
+
+
 def _try_out(frame: Any, of: FrameSummary) -> tuple[pd.DataFrame, list[str]]:
     """Return the result of a summary for no rows, and which columns of the frame it reads."""
     names = column_names(frame)
@@ -109,7 +141,7 @@ def _group(
     return selected.groupBy(*keys).applyInArrow(of_group, from_arrow_schema(schema))
 
 
-def _summarize(of: FrameSummary, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+def _summarize(of: FrameSummary, schema: pa.Schema, rows: Frame) -> pa.Table:
     """Compute the results of one group; runs in a worker."""
     return pa.Table.from_pandas(of(rows), schema, preserve_index=False).replace_schema_metadata()
 

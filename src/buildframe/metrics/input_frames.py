@@ -205,9 +205,17 @@ def read_whole_groups(
         yield read_columns(frame, names)
         return
     order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
+    yield from join_groups(_batches(frame if is_ordered else frame.order(order), names), keys)
+
+
+def join_groups(batches: Iterable[pd.DataFrame], keys: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of batches again, many at a time, and whole groups of rows with equal keys.
+
+    Rows with equal keys have to follow each other.
+    """
     held: list[pd.DataFrame] = []
     n_complete = 0
-    for batch in _batches(frame if is_ordered else frame.order(order), names):
+    for batch in batches:
         start = _start_of_last_group(batch, keys)
         n_complete = sum(map(len, held)) + start if start else n_complete
         held.append(batch)
@@ -215,13 +223,14 @@ def read_whole_groups(
             rows = pd.concat(held, ignore_index=True)
             yield rows.iloc[:n_complete]
             held, n_complete = [rows.iloc[n_complete:].reset_index(drop=True)], 0
-    yield pd.concat(held, ignore_index=True)
+    if held:
+        yield pd.concat(held, ignore_index=True)
 
 
 def _start_of_last_group(batch: pd.DataFrame, keys: Sequence[str]) -> int:
     """Return the first row of the last run of rows with equal keys."""
     is_other = np.zeros(len(batch), bool)
-    for name in keys:
+    for name in keys if len(batch) else ():
         values = batch[name]
         is_equal = values.isna() if pd.isna(values.iloc[-1:]).all() else values.eq(values.iloc[-1])
         is_other |= ~is_equal.to_numpy(bool, na_value=False)
