@@ -212,14 +212,10 @@ def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Queu
     model = prepared.model
     times = simulate(model, Changes(fleets))
     is_in_queue = (model.jobs.queue == number) & (model.jobs.kind == AGENT)
-    return QueueWaits(
-        times.ready[is_in_queue], times.started[is_in_queue], times.ended[is_in_queue], model.end
-    )
+    return QueueWaits(times.ready[is_in_queue], times.started[is_in_queue], times.ended[is_in_queue], model.end)
 
 
-def _measure(
-    prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float
-) -> dict[str, float]:
+def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float) -> dict[str, float]:
     """Return the row of a fleet."""
     waits = _simulate_waits(prepared, number, fleet)
     agents = mean_number(prepared, fleet)
@@ -285,9 +281,7 @@ def _first_row(summary: pd.DataFrame, names: Mapping[str, str]) -> dict[str, flo
     return {name: float(summary[column].iloc[0]) for column, name in names.items()}
 
 
-def try_numbers(
-    least: int, most: int, today: int, tests: Sequence[Callable[[int], bool]]
-) -> list[int | None]:
+def try_numbers(least: int, most: int, today: int, tests: Sequence[Callable[[int], bool]]) -> list[int | None]:
     """Try numbers of agents from `least` to `most`, and return the smallest that passes each test.
 
     A number passes only if all larger ones that were tried pass, too. None if the largest one fails.

@@ -23,7 +23,7 @@ from buildframe.metrics.input_frames import Frame, is_spark, read_whole_groups
 from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
 from buildframe.metrics.job_ends import SEEN_UNTIL, with_ends
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
-from buildframe.metrics.row_flags import equals, has_failed_hard, is_held, is_set
+from buildframe.metrics.row_flags import has_failed_hard, is_held, is_set
 from buildframe.metrics.states import check_spellings
 
 
@@ -410,9 +410,7 @@ PerBuild = Callable[[BuildJobs], "pd.Series[Any]"]
 def _measure_builds(jobs: Frame, needs: Sequence[str], metric: PerBuild) -> Any:
     """Apply a metric to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
     if is_spark(jobs):
-        return summarize_batches_lazily(
-            jobs, functools.partial(_measure_in_seconds, metric, needs), ["build_id"]
-        )
+        return summarize_batches_lazily(jobs, functools.partial(_measure_in_seconds, metric, needs), ["build_id"])
     return _measure(metric, needs, jobs)
 
 
@@ -423,9 +421,7 @@ def _measure(metric: PerBuild, needs: Sequence[str], jobs: Frame) -> pd.Series[A
     return result.sort_index()
 
 
-def _measure_batches(
-    metric: PerBuild, needs: Sequence[str], jobs: Frame, *, is_ordered: bool
-) -> pd.Series[Any]:
+def _measure_batches(metric: PerBuild, needs: Sequence[str], jobs: Frame, *, is_ordered: bool) -> pd.Series[Any]:
     batches = read_whole_groups(jobs, ["build_id"], needs, END_COLUMNS, is_ordered=is_ordered)
     return pd.concat([metric(_number_builds(batch)) for batch in batches])
 

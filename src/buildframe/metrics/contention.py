@@ -303,9 +303,7 @@ def _known_agents(at: Integers, weight: Integers, n_holding: Integers) -> Intege
     return -most[day]
 
 
-def _sum_pairs(
-    time_of_holder: Floats, times: Integers, waits: JobSpans, holds: JobSpans, n_groups: int
-) -> SharedTime:
+def _sum_pairs(time_of_holder: Floats, times: Integers, waits: JobSpans, holds: JobSpans, n_groups: int) -> SharedTime:
     """Return the sum over segments of this time, for each pair of a waiting and a holding job, by groups."""
     starts = np.arange(0, len(time_of_holder), _SEGMENTS)
     is_needed = np.zeros(0, np.bool_)

@@ -387,9 +387,7 @@ def _is_whole(at: Integers, builds: tuple[int, int], lasting: np.int64) -> Any:
     return pd.array((at >= first + lasting) & (at <= last), "boolean")
 
 
-def _count_at_once(
-    codes: Integers, begin: Integers, finish: Integers, n_groups: int, window: Window
-) -> LevelChanges:
+def _count_at_once(codes: Integers, begin: Integers, finish: Integers, n_groups: int, window: Window) -> LevelChanges:
     """Return the changes of the level of each group within the window, and rows at its limits."""
     for limit in window:
         if limit is not None:  # an empty interval makes a row at the limit

@@ -144,15 +144,10 @@ def _check_zones(frame: Any, names: list[str]) -> None:
     for field in frame.schema.fields:
         kind = field.dataType.typeName()
         if field.name in names and kind not in ("timestamp", "void"):
-            raise BadInput(
-                f"The column {field.name!r} holds {kind}, not timestamps with a time zone. "
-                "Add the zone."
-            )
+            raise BadInput(f"The column {field.name!r} holds {kind}, not timestamps with a time zone. Add the zone.")
 
 
-def _add_columns(
-    columns: list[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _add_columns(columns: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add the computed columns to batches; runs in a worker."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
