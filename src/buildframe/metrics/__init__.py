@@ -19,7 +19,7 @@ from buildframe.metrics.build_times import (
     time_to_pass,
 )
 from buildframe.metrics.change_points import change_points
-from buildframe.metrics.comparison import build_success_change, job_failure_change, percentile_change
+from buildframe.metrics.comparison import build_success_change, job_failure_change
 from buildframe.metrics.contention import contention
 from buildframe.metrics.cost import cost
 from buildframe.metrics.days_to_see import days_to_see
@@ -32,6 +32,7 @@ from buildframe.metrics.leverage import leverage
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.objective import objective
 from buildframe.metrics.outcomes import failed, outcome
+from buildframe.metrics.percentile_change import percentile_change
 from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.preparation import latest, with_seconds
 from buildframe.metrics.rates import success_rate, success_trend, throughput
