@@ -286,9 +286,7 @@ def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
     sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
     rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
 
-    steps = join_keys(
-        attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1)
-    )
+    steps = join_keys(attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1))
     has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
     return steps[has_attempts].reset_index(drop=True)
 
@@ -319,9 +317,7 @@ def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
     return find_storms(_read_jobs(jobs)[0])
 
 
-def read_attempts(
-    jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None
-) -> Attempts:
+def read_attempts(jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None) -> Attempts:
     """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
 
     Pass the `storms` of a whole frame if the jobs are only a part of it.
@@ -343,9 +339,7 @@ def read_attempts(
     return Attempts(attempts, groups, steps, commits, variants)
 
 
-def _read_jobs(
-    jobs: Frame, needs: Sequence[str] = ()
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _read_jobs(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return jobs as `find_storms` needs them, with numbers of steps, commits and variants.
 
     And the keys that have these numbers.
@@ -437,10 +431,7 @@ def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd
     is_worse = verdict > PASSED  # few are
     np.maximum.at(worst, commit_of_group[is_worse], verdict[is_worse])
     commit_of_attempt = commit_of_group[attempts.rows["group"]]
-    earliest = {
-        name: earliest_by(commit_of_attempt, of_attempts, len(commits))
-        for name, of_attempts in times.items()
-    }
+    earliest = {name: earliest_by(commit_of_attempt, of_attempts, len(commits)) for name, of_attempts in times.items()}
     return commits.assign(verdict=worst, has_passed=has_passed, **earliest)
 
 

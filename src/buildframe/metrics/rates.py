@@ -123,7 +123,7 @@ def _flag_settled(builds: pd.DataFrame) -> pd.DataFrame:
     is_final = ~is_set(builds, "blocked")  # a blocked build only has the last state it had
     rows = {state: is_final & equals(builds, "state", state) for state in _SETTLED}
     times = {name: to_numbers(builds[name]) for name in ("created_at", "fetched_at") if name in builds}
-    return pd.DataFrame(rows | times, builds.index)
+    return pd.DataFrame(rows | times, builds.index, copy=False)
 
 
 def _settled_flags(rows: RowGroups) -> dict[str, Flags]:
@@ -264,7 +264,7 @@ def _find_times(builds: pd.DataFrame) -> pd.DataFrame:
     """Return the times of builds in microseconds; blocked ones have not finished."""
     times = {name: to_numbers(builds[name]) for name in _THROUGHPUT_NEEDS}
     times["finished_at"] = np.where(is_blocked(builds), NAT, times["finished_at"])
-    return pd.DataFrame(times, builds.index)
+    return pd.DataFrame(times, builds.index, copy=False)
 
 
 def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFrame:

@@ -146,18 +146,19 @@ def _retry_rate(by: By, kinds: KindsByJob, jobs: Frame) -> pd.DataFrame:
 
 def _flag_scripts(kinds: KindsByJob, jobs: pd.DataFrame) -> pd.DataFrame:
     """Return which script jobs started, which of these were retried, and by which kind of retry."""
-    scripts = jobs[is_script(jobs)]
-    executions = scripts["started_at"].notna().to_numpy()
-    retried = executions & is_set(scripts, "retried")
-    kind = np.full(len(scripts), _UNKNOWN)
-    kind[retried] = _find_kinds(kinds, scripts[retried])
+    scripts = is_script(jobs)
+    executions = scripts.to_numpy() & jobs["started_at"].notna().to_numpy()
+    retried = executions & is_set(jobs, "retried")
+    kind = np.full(len(jobs), _UNKNOWN)
+    kind[retried] = _find_kinds(kinds, jobs.take(np.flatnonzero(retried)))
     flags = {
         "executions": executions,
         "retried": retried,
-        "retried_passed": retried & equals(scripts, "state", "passed"),
+        "retried_passed": retried & equals(jobs, "state", "passed"),
     }
     flags |= {name: kind == number for number, name in enumerate(KINDS)}
-    return pd.DataFrame(flags | {"started_at": to_numbers(scripts["started_at"])}, scripts.index)
+    times = {"started_at": to_numbers(jobs["started_at"])}
+    return pd.DataFrame(flags | times, jobs.index)[scripts]
 
 
 def _find_kinds(kinds: KindsByJob, retried: pd.DataFrame) -> Integers:
@@ -187,14 +188,15 @@ def _read_kinds(jobs: Frame) -> KindsByJob:
 
 
 def _kinds_by(attempts: pd.DataFrame, name: str) -> pd.Series[int]:
-    kinds = attempts.groupby(name, observed=True)[_NUMBER].max()
+    kinds = attempts.groupby(name, observed=True, sort=False)[_NUMBER].max()
     return kinds.set_axis(kinds.index.astype(TEXT))
 
 
 def _select_new_attempts(jobs: pd.DataFrame) -> pd.DataFrame:
     """Return the attempts that state which kind of retry made them, with its number."""
     sources = [name for name in _SOURCES if name in jobs]
-    attempts = jobs[jobs[sources].notna().any(axis=1)]
+    is_stated = np.logical_or.reduce([jobs[name].notna().to_numpy() for name in sources])
+    attempts = jobs.take(np.flatnonzero(is_stated))
     numbers = np.full(len(attempts), _UNKNOWN)
     if KIND in attempts:
         numbers = _number_kinds(attempts[KIND])
@@ -203,7 +205,7 @@ def _select_new_attempts(jobs: pd.DataFrame) -> pd.DataFrame:
         numbers = np.where(numbers == _UNKNOWN, _number_kinds(kinds), numbers)
     ids = [name for name in ("id", ATTEMPT) if name in attempts]
     numbered: pd.DataFrame = attempts[ids].assign(**{_NUMBER: numbers})
-    return numbered[numbers != _UNKNOWN]
+    return numbered.take(np.flatnonzero(numbers != _UNKNOWN))
 
 
 def _number_kinds(kinds: pd.Series[str]) -> Integers:

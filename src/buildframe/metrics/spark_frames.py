@@ -60,10 +60,24 @@ def read_limits(frame: Any, names: Sequence[str]) -> pa.Table:
     return pa.concat_tables(ends)
 
 
-def read_distinct(frame: Any, name: str) -> pa.Table:
-    """Return each value of a column once."""
-    check_names([name])
-    return collect_table(frame.select(name).distinct())
+def read_distinct(frame: Any, names: Sequence[str]) -> pa.Table:
+    """Return each combination of values of columns once."""
+    check_names(names)
+    return collect_table(frame.select(*names).distinct())
+
+
+def read_matching(frame: Any, names: Sequence[str], key: str, values: Sequence[str], condition: str) -> pa.Table:
+    """Return columns of the rows that meet a condition, and whose key is one of the values."""
+    require_columns(check_frame(frame), names)
+    keys = pa.table({key: pa.array(values, pa.string())})
+    chosen = frame.sparkSession.createDataFrame(keys)
+    return collect_table(frame.select(*names).filter(condition).join(chosen, key, "leftsemi"))
+
+
+def read_repeated(frame: Any, name: str) -> pa.Table:
+    """Return a value that a column has several times, or no row."""
+    counts = frame.select(name).dropna().groupBy(name).count()
+    return collect_table(counts.filter("count > 1").limit(1).select(name))
 
 
 def with_days(frame: Any, name: str, times: Sequence[str]) -> Any:

@@ -51,9 +51,7 @@ def flag_storms(jobs: pd.DataFrame, storms: pd.DataFrame) -> Flags:
         return is_stormy
     period = _number_periods(jobs)
     for kind, of_kind in storms.groupby("kind"):
-        rows = np.flatnonzero(
-            np.isin(period, of_kind["period"])
-        )  # few, so that few texts are compared
+        rows = np.flatnonzero(np.isin(period, of_kind["period"]))  # few, so that few texts are compared
         places = jobs[kind].take(rows).astype(TEXT)
         candidates = pd.MultiIndex.from_arrays([places, period[rows]])
         is_stormy[rows] |= candidates.isin(pd.MultiIndex.from_frame(of_kind[["place", "period"]]))
