@@ -6,8 +6,8 @@ metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -162,13 +162,14 @@ def _read_batches(
     key_names = [key_name(key) for key in keys]
     require_columns(relation.columns, key_names)
     tables = []
-    for batch in _batches(relation, [*dict.fromkeys([*names, *key_names])]):
-        columns = of_rows(batch[names])
-        key_columns = compute_keys(batch, keys)
-        if len(columns) < len(batch):
-            key_columns = key_columns.take(columns.index.to_numpy())
-        numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
-        tables.append(_encode_texts(columns.assign(**numbered)))
+    with closing(_batches(relation, [*dict.fromkeys([*names, *key_names])])) as batches:
+        for batch in batches:
+            columns = of_rows(batch[names])
+            key_columns = compute_keys(batch, keys)
+            if len(columns) < len(batch):
+                key_columns = key_columns.take(columns.index.to_numpy())
+            numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
+            tables.append(_encode_texts(columns.assign(**numbered)))
     rows = _to_categories(tables)
     key_columns = pd.DataFrame(index=rows.index)
     for i, name in enumerate(key_names):
@@ -288,22 +289,22 @@ def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = (
     return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
 
 
-def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _batches(relation: Any, names: Sequence[str]) -> Generator[pd.DataFrame]:
     """Yield the rows of columns, some at a time; no rows at least once."""
     from duckdb import ColumnExpression
 
     selected = relation.select(*(ColumnExpression(name) for name in names))
     read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before DuckDB 1.5
-    reader = read(_BATCH_ROWS)
     held: list[pa.RecordBatch] = []
     is_empty = True
-    for batch in reader:  # DuckDB's are as small as the row groups of files
-        held.append(batch)
-        if sum(part.num_rows for part in held) >= _BATCH_ROWS:
-            yield to_typed_pandas(pa.Table.from_batches(held))
-            held, is_empty = [], False
-    if held or is_empty:
-        yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
+    with read(_BATCH_ROWS) as reader:  # an open one blocks the connection
+        for batch in reader:  # DuckDB's are as small as the row groups of files
+            held.append(batch)
+            if sum(part.num_rows for part in held) >= _BATCH_ROWS:
+                yield to_typed_pandas(pa.Table.from_batches(held))
+                held, is_empty = [], False
+        if held or is_empty:
+            yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
 
 
 def _to_arrow(frame: Frame, names: Sequence[str]) -> pa.Table:
