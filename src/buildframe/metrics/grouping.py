@@ -68,7 +68,9 @@ def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[n
 
 
 def number_runs(
-    values: pd.Series[Any], *, sort: bool = False
+    values: pd.Series[Any],
+    *,
+    sort: bool = False,
 ) -> tuple[npt.NDArray[np.intp], pd.Index[Any]]:
     """Number values as `pd.factorize` does, in less time if equal values mostly follow each other.
 
