@@ -263,16 +263,29 @@ def _read_limits(relation: Any, names: Sequence[str]) -> pd.DataFrame:
 
 def distinct_values(frame: Frame, name: str) -> list[Any]:
     """Return each value of a column once, and null if it occurs, in no order."""
-    _existing_names(frame, [name], ())
+    return list(distinct_rows(frame, [name])[name].unique())
+
+
+def distinct_rows(frame: Frame, names: Sequence[str]) -> pd.DataFrame:
+    """Return each combination of values of columns at least once, in no order."""
+    _existing_names(frame, names, ())
     if is_spark(frame):
-        values = to_typed_pandas(spark_frames.read_distinct(frame, name))
-    elif is_relation(frame):
+        return to_typed_pandas(spark_frames.read_distinct(frame, names))
+    if is_relation(frame):
         from duckdb import ColumnExpression
 
-        values = to_typed_pandas(_to_arrow(frame.select(ColumnExpression(name)).distinct(), [name]))
-    else:
-        values = read_columns(frame, [name])
-    return list(values[name].unique())
+        combinations = frame.select(*(ColumnExpression(name) for name in names)).distinct()
+        return to_typed_pandas(_to_arrow(combinations, names))
+    return read_columns(frame, names)
+
+
+def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = ()) -> pd.DataFrame:
+    """Return columns as `read_columns` does, also of PySpark: only for frames that are small."""
+    if not is_spark(frame):
+        return read_columns(frame, needs, wants)
+    names = _existing_names(frame, needs, wants)
+    spark_frames.check_names(names)
+    return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
 
 
 def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
