@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
-from buildframe.metrics import predecessors
-from buildframe.metrics.engines.rows import GROUP
+from buildframe.metrics.pipeline_jobs import GROUP, read_jobs
+from buildframe.metrics.step_graph import find_predecessors
 from tests.metrics import true_dependencies
 from tests.metrics.test_time_ledger import block, frames, job
 
@@ -121,8 +121,8 @@ def test_predecessors_in_random_graphs_of_twenty_runs_are_right():
     random, right = np.random.default_rng(7), []
     for _ in range(40):
         frame, truth = random_graph(random)
-        read = predecessors.read_jobs(frame)
-        row = predecessors.find_predecessors(read)[0].row
+        read = read_jobs(frame)
+        row = find_predecessors(read)[0].row
         found = np.where(row >= 0, read.steps.to_numpy(object)[read.step[row]], "")
         right += [*(found == truth.reindex(read.rows["id"]).to_numpy())]
     assert len(right) > 5_000

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from buildframe import metrics
-from buildframe.metrics import predecessors
-from buildframe.metrics.engines.rows import GROUP
+from buildframe.metrics.pipeline_jobs import GROUP, read_jobs
+from buildframe.metrics.step_graph import find_predecessors
 from buildframe.sandbox_server.world.model import ORGANIZATIONS
 from buildframe.sandbox_server.world.steps import Plan
 from tests import worlds
@@ -105,8 +105,8 @@ def true_predecessors(jobs: pd.DataFrame) -> pd.Series[str]:
 def compare(jobs: pd.DataFrame, truth: pd.Series[str]) -> Agreement:
     """Compare what is inferred from these jobs with their true predecessors."""
     codes, _ = pd.factorize(jobs["organization"] + "/" + jobs["pipeline"])
-    read = predecessors.read_jobs(jobs.assign(step=metrics.step, **{GROUP: codes}))
-    before, _ = predecessors.find_predecessors(read)
+    read = read_jobs(jobs.assign(step=metrics.step, **{GROUP: codes}))
+    before, _ = find_predecessors(read)
     steps = read.steps.take(np.where(before.row >= 0, read.step[before.row], 0)).to_numpy(object)
     found = pd.Series(np.where(before.row >= 0, steps, ""), index=read.rows["id"]).reindex(truth.index)
     pairs = {tuple(pair) for pair in jobs.merge(truth.rename("before"), left_on="id", right_index=True)

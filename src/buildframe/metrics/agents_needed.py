@@ -5,20 +5,25 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import math
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT
+from buildframe.metrics.columns import NAT, TIMESTAMP, Integers
+from buildframe.metrics.durations import queue_time
+from buildframe.metrics.numbered import peak
+from buildframe.metrics.objective import objective
+from buildframe.metrics.percentiles import percentiles
 from buildframe.metrics.queues import find_queues
 from buildframe.metrics.replaying.description import describe_replay, mean_number
 from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
 from buildframe.metrics.replaying.prepared import PreparedReplay, prepare
 from buildframe.metrics.replaying.record import AGENT
-from buildframe.metrics.waits_by_agents import Waits, busy_hours, most_at_once, summarize_waits, try_numbers
 from buildframe.spec.times import seconds_of
 from buildframe.terminal import show
 
@@ -27,6 +32,12 @@ _COLUMNS = {
     "wait_p95_s": "float64", "share_within": "float64", "utilization": "float64", "agent_hours": "float64",
     "low": "float64", "high": "float64",
 }  # fmt: skip
+
+_FEW = 10
+"""Numbers of agents that are all tried."""
+
+_STEPS = 8
+"""Numbers of agents that are tried of a longer range, besides those around today's and those of the search."""
 
 
 @checked_names
@@ -179,13 +190,29 @@ def _try_fleets(
     return rows, {"today": recorded, "smallest": smallest, "smallest_with_margin": careful}
 
 
-def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Waits:
+class QueueWaits(NamedTuple):
+    """When the script jobs of one queue were runnable, started and finished, in microseconds, seen until `end`."""
+
+    runnable: Integers
+    started: Integers
+    finished: Integers
+    end: int
+
+    def find_runs(self) -> tuple[Integers, Integers]:
+        """Return when jobs started and stopped to hold an agent."""
+        ran = (self.started != NAT) & (self.started <= self.end)
+        until = np.where(self.finished == NAT, self.end, np.minimum(self.finished, self.end))
+        return self.started[ran], np.maximum(until, self.started)[ran]
+
+
+def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> QueueWaits:
     """Return the waits in a queue if it has this fleet, and all others theirs."""
     fleets = [*prepared.fleets]
     fleets[number] = fleet
-    times, model = simulate(prepared.model, Changes(fleets)), prepared.model
-    own = (model.jobs.queue == number) & (model.jobs.kind == AGENT)
-    return Waits(times.ready[own], times.started[own], times.ended[own], model.end)
+    model = prepared.model
+    times = simulate(model, Changes(fleets))
+    is_in_queue = (model.jobs.queue == number) & (model.jobs.kind == AGENT)
+    return QueueWaits(times.ready[is_in_queue], times.started[is_in_queue], times.ended[is_in_queue], model.end)
 
 
 def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float) -> dict[str, float]:
@@ -194,8 +221,88 @@ def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, 
     agents = mean_number(prepared, fleet)
     agent_hours = agents * _hours(prepared)
     used = busy_hours(waits) / agent_hours if agent_hours else math.nan
-    return {"agents": agents, "utilization": used, "agent_hours": agent_hours} | summarize_waits(waits, limit, target)
+    row = {"agents": agents, "utilization": used, "agent_hours": agent_hours}
+    return row | summarize_waits(waits, limit, target)
 
 
 def _hours(prepared: PreparedReplay) -> float:
     return (prepared.model.end - prepared.model.start) / HOUR
+
+
+def busy_hours(waits: QueueWaits) -> float:
+    """Return the hours in which agents ran these jobs."""
+    started, ended = waits.find_runs()
+    return float((ended - started).sum()) / 3.6e9
+
+
+def most_at_once(waits: QueueWaits) -> int:
+    """Return the largest number of jobs that ran at once."""
+    return peak(*waits.find_runs())
+
+
+def summarize_waits(waits: QueueWaits, limit: float, target: float) -> dict[str, float]:
+    """Return counts, percentiles, and the share of jobs that started within `limit` seconds, with its interval.
+
+    A wait that was canceled, or is open for longer than the limit, missed it. A shorter open one is undecided.
+    """
+    is_known = waits.runnable != NAT
+    runnable = waits.runnable[is_known]
+    started = waits.started[is_known]
+    finished = waits.finished[is_known]
+    has_started = started != NAT
+    was_canceled = ~has_started & (finished != NAT)
+    seen_until = np.where(has_started, started, np.where(was_canceled, finished, waits.end))
+    seen = seen_until - runnable
+    is_undecided = ~has_started & ~was_canceled & (seen <= limit * 1e6)
+    times = {
+        "runnable_at": runnable,
+        "started_at": started,
+        "finished_at": finished,
+        "fetched_at": np.full(len(runnable), waits.end),
+    }
+    rows = pd.DataFrame({name: pd.Series(us, dtype=TIMESTAMP) for name, us in times.items()})
+    rows = rows.assign(type="script", wait_s=np.where(has_started, seen / 1e6, limit + 1))
+    within = dt.timedelta(seconds=limit)
+    share = objective(rows[~is_undecided], "wait_s", within, target, at="runnable_at")
+    summary = {
+        "started": int(has_started.sum()),
+        "canceled_waiting": int(was_canceled.sum()),
+        "undecided": int(is_undecided.sum()),
+    }
+    names = {"p50_s": "wait_p50_s", "p95_s": "wait_p95_s"}
+    summary |= _first_row(percentiles(rows, of=queue_time), names)
+    return summary | _first_row(share, {"share": "share_within", "low": "low", "high": "high"})
+
+
+def _first_row(summary: pd.DataFrame, names: Mapping[str, str]) -> dict[str, float]:
+    """Return values of the only row under other names; NaN if there is no row."""
+    if summary.empty:
+        return dict.fromkeys(names.values(), math.nan)
+    return {name: float(summary[column].iloc[0]) for column, name in names.items()}
+
+
+def try_numbers(least: int, most: int, today: int, tests: Sequence[Callable[[int], bool]]) -> list[int | None]:
+    """Try numbers of agents from `least` to `most`, and return the smallest that passes each test.
+
+    A number passes only if all larger ones that were tried pass, too. None if the largest one fails.
+    """
+    if most - least >= _FEW:
+        spread = np.geomspace(least, most, _STEPS).round().astype(int)
+    else:
+        spread = np.arange(least, most + 1)
+    around_today = [n for n in range(today - 1, today + 3) if n > 0]
+    numbers = sorted({*spread.tolist(), *around_today})
+    return [_find_smallest({n: test(n) for n in numbers}, test) for test in tests]
+
+
+def _find_smallest(passes: dict[int, bool], test: Callable[[int], bool]) -> int | None:
+    """Search between the largest number that fails and the next larger one that was tried."""
+    low = max((n for n, passed in passes.items() if not passed), default=0)
+    high = min((n for n in passes if n > low), default=None)
+    while high is not None and high - low > 1:
+        middle = (low + high) // 2
+        if test(middle):
+            high = middle
+        else:
+            low = middle
+    return high

@@ -1,42 +1,83 @@
-"""Find steps that both failed and passed at one commit, and compute how often jobs are retried.
+"""Find steps that both failed and passed at one commit.
 
 Knows outcomes of attempts, not the tests inside a job.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics import failure_causes
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums, Rows
-from buildframe.metrics.engines.storms import PLACES, STORM
-from buildframe.metrics.grouping import By, Key, join_keys
-from buildframe.metrics.rates import rate_columns, shares
-from buildframe.metrics.retries import COLUMNS as RETRY_COLUMNS
-from buildframe.metrics.retries import KINDS, check_have_kinds, with_kinds_performed
+from buildframe.metrics import spark_frames
+from buildframe.metrics.columns import TEXT, Flags, Integers, require_columns
+from buildframe.metrics.group_summaries import FrameSummary, summarize_groups, summarize_lazily
+from buildframe.metrics.grouping import Key, join_keys, number_groups
+from buildframe.metrics.input_frames import Frame, RowGroups, column_names, is_spark, read_rows
+from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
+from buildframe.metrics.job_ends import with_ends
+from buildframe.metrics.measured_rows import to_numbers
+from buildframe.metrics.numbered import earliest_by, latest_by
+from buildframe.metrics.outcomes import (
+    CAUSE_NEEDS,
+    CAUSE_WANTS,
+    INFRASTRUCTURE,
+    KILLED,
+    PERSON,
+    number_causes,
+)
+from buildframe.metrics.queues import queue_identities
+from buildframe.metrics.rates import rate_columns
+from buildframe.metrics.row_flags import equals, has_failed_hard, is_any_of
+from buildframe.metrics.span_sums import sum_by_span
 from buildframe.metrics.steps import step
-from buildframe.metrics.time_spans import sum_by_span
+from buildframe.metrics.storms import PLACES, find_storms, flag_storms
 from buildframe.metrics.validation import check_states
 
-STEP: list[Key] = ["organization", "pipeline", step]
-COMMIT: list[Key] = ["commit"]
-VARIANT: list[Key] = ["matrix", "parallel_group_index"]
-_NEEDS = ("commit", "type", *failure_causes.NEEDS, "soft_failed", "finished_at", *PLACES)
-_OUTCOMES = ["passes", "failures", "lost", "killed"]
-_COUNTS = [*_OUTCOMES, STORM]
+STEP = ["organization", "pipeline", "step"]
+"""Columns that identify a step."""
 
-HAS_OUTCOME = nw.col("passes") + nw.col("failures") + nw.col("lost") + nw.col("killed") > 0
-"""Whether sums of outcomes contain attempts that are not left out."""
+_VARIANT = ["matrix", "parallel_group_index"]
+_NEEDS = ["commit", *_VARIANT, "type", *CAUSE_NEEDS, "soft_failed", "finished_at", *PLACES]
+_WANTS = [*CAUSE_WANTS, *END_COLUMNS, "queue_id"]
+_END_OF_ATTEMPT = ["finished_at", "expired_at", "build_finished_at"]
+_NUMBERS = ["step", "commit", "variant"]
+_DAY = "day of the end"
+_SHARD = "shard of steps"
 
 VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""
+
+PASSED, LOST, WAS_KILLED, UNDECIDED, DETERMINISTIC, FLAKY = range(len(VERDICTS))
+
+
+OUTCOMES = ("passes", "failures", "lost", "killed", "n_storm")
+"""What an attempt counts as; the index is the number of an outcome."""
+
+PASS, FAILURE, LOSS, KILL, STORM = range(len(OUTCOMES))
+_NO_ATTEMPT = -1
+
+
+class Attempts(NamedTuple):
+    """Attempts of steps: script jobs that passed or failed hard.
+
+    `rows` has a row per attempt: the number of its `group` and of its `outcome`, `finished_at` in
+    microseconds (`NAT` if missing), and further columns.
+
+    `groups` has a row per matrix value and parallel job of a step at a commit, in order of keys:
+    `step`, `commit` and `variant` are the numbers of rows of the other frames, which have the keys.
+    `is_known` is whether it has a commit.
+    """
+
+    rows: pd.DataFrame
+    groups: pd.DataFrame
+    steps: pd.DataFrame
+    commits: pd.DataFrame
+    variants: pd.DataFrame
 
 
 @checked_names
@@ -125,13 +166,37 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     deterministic        4
     Name: count, dtype: int64
     """
-    attempts = select_attempts(jobs)
-    known = attempts.frame.filter(nw.col("unknown") == 0)
-    counted = known.with_columns(finished_at=nw.when(nw.col(STORM) == 0).then(nw.col("finished_at")))
-    ends = {"first_at": nw.col("finished_at").min(), "last_at": nw.col("finished_at").max()}
-    outcomes = sum_outcomes(replace(attempts, frame=counted), **ends)
-    outcomes = replace(outcomes, frame=outcomes.frame.filter(HAS_OUTCOME))
-    return outcomes.engine.deliver(outcomes, [*_COUNTS, *ends, "verdict"], {"verdict": VERDICTS})
+    check_states(jobs, "state")
+    storms = prepare_storms(jobs)
+    summary = functools.partial(_outcomes_by_commit, storms)
+    if not is_spark(jobs):
+        return summary(jobs)
+    return summarize_lazily(spark_frames.with_shards(jobs, _SHARD, STEP), summary, [_SHARD])
+
+
+def _outcomes_by_commit(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
+    attempts = read_attempts(jobs, storms=storms)
+    outcomes = sum_outcomes(attempts)
+    counted = attempts.rows[attempts.rows["outcome"] != STORM]
+    group = counted["group"].to_numpy()
+    ended_at = counted["finished_at"].to_numpy()
+    outcomes["first_at"] = _to_timestamps(earliest_by(group, ended_at, len(outcomes)))
+    outcomes["last_at"] = _to_timestamps(latest_by(group, ended_at, len(outcomes)))
+    outcomes = outcomes[outcomes["is_known"] & (outcomes["n_outcomes"] > 0)]
+
+    keys = [
+        attempts.steps.take(outcomes["step"].to_numpy()),
+        attempts.commits.take(outcomes["commit"].to_numpy()),
+        attempts.variants.take(outcomes["variant"].to_numpy()),
+    ]
+    summary = outcomes[[*OUTCOMES]].astype("Int64")
+    summary[["first_at", "last_at"]] = outcomes[["first_at", "last_at"]]
+    summary["verdict"] = pd.array(VERDICTS, dtype=TEXT).take(outcomes["verdict"].to_numpy())
+    return pd.concat([part.reset_index(drop=True) for part in (*keys, summary)], axis=1)
+
+
+def _to_timestamps(times: Integers) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(times.view("M8[us]"), tz="UTC")
 
 
 @checked_names
@@ -199,194 +264,184 @@ def flips(jobs: Frame) -> pd.DataFrame:
     0       web        e2e              36      5       0.139  0.050
     1  platform  test-http              19      1       0.053  0.007
     """
-    attempts = select_attempts(jobs)
-    attempts = attempts.engine.gather(attempts.engine.encode_keys(attempts), len([*STEP, *COMMIT]))
-    first = nw.col("finished_at").min()
-    variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), finished_at=first)
-    engine = variants.engine
-    commits = engine.without_level(variants, VARIANT)
-    each = _with_floats(commits.frame, STORM, "unknown")
-    worst = each.group_by(*commits.by).agg(nw.col("verdict", "passes").max(), nw.col(STORM, "unknown").sum(), first)
-    is_known = (nw.col("unknown") == 0) & ((nw.col("verdict") > 0) | (nw.col("passes") > 0))
+    check_states(jobs, "state")
+    summary = functools.partial(_flips, prepare_storms(jobs))
+    steps = summarize_steps(jobs, summary)
+    ranks = steps.assign(low=steps["low"].fillna(0))
+    order = ranks.sort_values(["low", "flake_rate"], ascending=False, kind="stable").index
+    return steps.loc[order].reset_index(drop=True)
+
+
+def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
+    attempts = read_attempts(jobs, storms=storms)
+    times = {"finished_at": attempts.rows["finished_at"].to_numpy()}
+    commits = find_worst_verdicts(attempts, times)
+    verdict = commits["verdict"].to_numpy()
+    has_passed = commits["has_passed"].to_numpy()
+    is_known = commits["is_known"].to_numpy() & (has_passed | (verdict > PASSED))
+    counts = {"commits": is_known, "commits_passed": is_known & has_passed}
+    for name in VERDICTS[:PASSED:-1]:
+        counts[name] = is_known & (verdict == VERDICTS.index(name))
+    commits_by_step = RowGroups(commits, commits["step"].to_numpy(), attempts.steps)
+    sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
+    rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
+
+    steps = join_keys(attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1))
+    has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
+    return steps[has_attempts].reset_index(drop=True)
+
+
+def prepare_storms(jobs: Frame) -> pd.DataFrame | None:
+    """Return the storms of a frame of PySpark, whose workers see only one step; else None.
+
+    Whether there is a storm shows in the attempts of its half hour alone, and so of its day.
+    """
+    if not is_spark(jobs):
+        return None
+    available = column_names(jobs)
+    require_columns(available, [*STEP, *_NEEDS])
+    ends = [name for name in _END_OF_ATTEMPT if name in available]
+    by_day = spark_frames.with_days(jobs, _DAY, ends)
+    return summarize_groups(by_day, _find_storms_of_jobs, [_DAY])
+
+
+def summarize_steps(jobs: Frame, of: FrameSummary) -> pd.DataFrame:
+    """Apply a function whose result has a row per step; on Spark to all jobs of some steps."""
+    if not is_spark(jobs):
+        return of(jobs)
+    sharded = spark_frames.with_shards(jobs, _SHARD, STEP)
+    return summarize_groups(sharded, of, [_SHARD]).sort_values(STEP, ignore_index=True)
+
+
+def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
+    return find_storms(_read_jobs(jobs)[0])
+
+
+def read_attempts(jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None) -> Attempts:
+    """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
+
+    Pass the `storms` of a whole frame if the jobs are only a part of it.
+    """
+    numbered, steps, commits, variants = _read_jobs(jobs, needs)
+    is_stormy = flag_storms(numbered, find_storms(numbered) if storms is None else storms)
+    outcome = np.where(is_stormy, STORM, numbered["outcome"])
+    rows = np.flatnonzero(outcome != _NO_ATTEMPT)
+    step, commit, variant = (numbered[name].to_numpy()[rows] for name in _NUMBERS)
+    codes = (step * len(commits) + commit) * len(variants) + variant
+    codes, group = np.unique(codes, return_inverse=True)
+    columns = {name: numbered[name].array.take(rows) for name in ("finished_at", *needs)}
+    attempts = pd.DataFrame({"group": group, "outcome": outcome[rows]} | columns, copy=False)
+
+    step_and_commit, variant = np.divmod(codes, max(len(variants), 1))
+    step, commit = np.divmod(step_and_commit, max(len(commits), 1))
+    groups = pd.DataFrame({"step": step, "commit": commit, "variant": variant})
+    groups["is_known"] = _are_known(commits)[commit]
+    return Attempts(attempts, groups, steps, commits, variants)
+
+
+def _read_jobs(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return jobs as `find_storms` needs them, with numbers of steps, commits and variants.
+
+    And the keys that have these numbers.
+    """
+    steps: list[Key] = [*STEP]
+    if isinstance(jobs, pd.DataFrame):
+        steps[-1] = step  # computes the step if the frame lacks it
+    of_jobs = functools.partial(_find_outcomes, needs)
+    jobs_by_step = read_rows(jobs, of_jobs, [*_NEEDS, *needs], _WANTS, steps)
+    rows = jobs_by_step.columns
+    commits = number_groups(rows[["commit"]])
+    variants = number_groups(rows[_VARIANT].astype({"parallel_group_index": "Int64"}))
+    numbers = {
+        "step": jobs_by_step.codes,
+        "commit": commits.codes,
+        "variant": variants.codes,
+        "is_known": _are_known(commits.keys)[commits.codes],
+    }
+    numbered = rows.drop(columns=["commit", *_VARIANT]).assign(**numbers)
+    return numbered, jobs_by_step.keys, commits.keys, variants.keys
+
+
+def _are_known(commits: pd.DataFrame) -> Flags:
+    return ~is_any_of(commits, "commit", "HEAD") & commits["commit"].notna().to_numpy(bool)
+
+
+def _find_outcomes(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return the outcome of each job, and the columns with which attempts are counted."""
+    causes = number_causes(jobs[[name for name in (*CAUSE_NEEDS, *CAUSE_WANTS) if name in jobs]])
+    has_failed = has_failed_hard(jobs) & (causes != PERSON)
+    outcome = np.full(len(jobs), _NO_ATTEMPT, np.int8)
+    outcome[equals(jobs, "state", "passed")] = PASS
+    outcome[has_failed] = FAILURE
+    outcome[has_failed & (causes == INFRASTRUCTURE)] = LOSS
+    outcome[has_failed & (causes == KILLED)] = KILL
+    outcome[~equals(jobs, "type", "script")] = _NO_ATTEMPT
+    queue = queue_identities(jobs) if "queue_id" in jobs else jobs["queue"]
+    columns = {"outcome": outcome, "queue": queue.array, "agent_id": jobs["agent_id"].array}
+    jobs = with_ends(jobs)
+    for name in ("commit", *_VARIANT, "finished_at", *needs):
+        columns[name] = to_numbers(jobs[name])
+    return pd.DataFrame(columns, jobs.index, copy=False)
+
+
+def sum_outcomes(attempts: Attempts) -> pd.DataFrame:
+    """Return the groups of attempts with their sums of each of `OUTCOMES`, and their verdicts.
+
+    `n_outcomes` counts the attempts that are not in a storm, and `verdict` is a number.
+    """
+    n_groups = len(attempts.groups)
+    outcome = attempts.rows["outcome"].to_numpy(np.int64)
+    cells = outcome * n_groups + attempts.rows["group"].to_numpy()
+    sums = np.bincount(cells, minlength=len(OUTCOMES) * n_groups).reshape(len(OUTCOMES), n_groups)
+    outcomes = attempts.groups.assign(**dict(zip(OUTCOMES, sums, strict=True)))
+    outcomes["n_outcomes"] = sums[:STORM].sum(axis=0)
+    outcomes["verdict"] = _decide(outcomes)
+    return outcomes
+
+
+def _decide(outcomes: pd.DataFrame) -> Integers:
+    """Return the numbers of the verdicts, from the weakest to the strongest rule."""
+    failures = outcomes["failures"].to_numpy()
+    verdict = np.full(len(outcomes), PASSED)
+    verdict[outcomes["lost"] > 0] = LOST
+    verdict[outcomes["killed"] > 0] = WAS_KILLED
+    verdict[failures > 0] = UNDECIDED
+    verdict[failures > 1] = DETERMINISTIC
+    verdict[(failures > 0) & (outcomes["passes"] > 0)] = FLAKY
+    return verdict
+
+
+def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd.DataFrame:
+    """Return a row for each step and commit, with the worst verdict of its groups.
+
+    Also whether the step `has_passed` and the commit `is_known`, and the earliest of `times`, which
+    are those of attempts.
+    """
+    outcomes = sum_outcomes(attempts)
+    verdict = outcomes["verdict"].to_numpy()
+    # groups of one step and commit follow each other
+    step_and_commit = outcomes["step"] * len(attempts.commits) + outcomes["commit"]
+    is_first = np.diff(step_and_commit, prepend=-1) != 0
+    commit_of_group = np.cumsum(is_first) - 1
+    commits: pd.DataFrame = outcomes.loc[is_first, ["step", "is_known"]].reset_index(drop=True)
+
+    has_passed = np.zeros(len(commits), bool)
+    has_passed[commit_of_group[outcomes["passes"] > 0]] = True
+    worst = np.full(len(commits), PASSED)
+    is_worse = verdict > PASSED  # few are
+    np.maximum.at(worst, commit_of_group[is_worse], verdict[is_worse])
+    commit_of_attempt = commit_of_group[attempts.rows["group"]]
+    earliest = {name: earliest_by(commit_of_attempt, of_attempts, len(commits)) for name, of_attempts in times.items()}
+    return commits.assign(verdict=worst, has_passed=has_passed, **earliest)
+
+
+def count_left_out(attempts: Attempts) -> pd.DataFrame:
+    """Count the attempts of each step in a storm (`n_storm`), and those `n_without_commit`."""
+    n_steps = len(attempts.steps)
+    step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
+    is_known = attempts.groups["is_known"].to_numpy()[attempts.rows["group"]]
     counts = {
-        "commits": is_known,
-        "commits_passed": is_known & (nw.col("passes") > 0),
-        **{name: is_known & (nw.col("verdict") == i) for i, name in reversed([*enumerate(VERDICTS)][1:])},
-        "n_storm": nw.col(STORM),
-        "n_without_commit": nw.col("unknown"),
+        "n_storm": np.bincount(step[attempts.rows["outcome"] == STORM], minlength=n_steps),
+        "n_without_commit": np.bincount(step[~is_known], minlength=n_steps),
     }
-    steps = engine.without_level(replace(commits, frame=worst), COMMIT)
-    source = engine.select_columns(jobs, ["finished_at"])
-    counted = sum_by_span(steps, "finished_at", counts, ["commits_passed"], source)
-    rates = rate_columns(counted, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
-    ranked = join_keys(counted.groups.keys, pd.concat([counted.groups.sums, rates], axis=1))
-    ranked = ranked[ranked[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
-    known = ranked.assign(low=ranked["low"].fillna(0))
-    order = known.sort_values(["low", "flake_rate"], ascending=False, kind="stable").index
-    return ranked.loc[order].reset_index(drop=True)
-
-
-def select_attempts(jobs: Frame, *needs: str) -> GroupedRows:
-    """Return script jobs with an outcome (1 or 0 in _COUNTS; `unknown` is 1 without a commit).
-
-    Attempts in storms have no other outcome. `needs` are further columns of the result. Computes flags first, because
-    texts are slow to filter.
-    """
-    engine = engine_of(jobs)
-    jobs = engine.with_queue_identities(engine.with_ends(jobs))
-    check_states(jobs, "state")
-    wants = [name for name in failure_causes.WANTS if name in engine.column_names(jobs)]
-    groups = engine.nested_groups(jobs, [*_NEEDS, *wants, *needs], [STEP, COMMIT, VARIANT])
-    groups = engine.with_causes(groups)
-    cause = nw.col(failure_causes.CAUSE)
-    flags = {
-        "is_attempt": expressions.IS_ATTEMPT & (cause != failure_causes.PERSON),
-        "passes": nw.col("state") == "passed",  # of attempts it is known
-        "lost": cause == failure_causes.INFRASTRUCTURE,
-        "killed": cause == failure_causes.KILLED,
-        "unknown": nw.col("commit").is_null() | (nw.col("commit") == "HEAD"),
-    }
-    rows = groups.frame.select(*groups.by, "finished_at", *PLACES, *needs, **flags).filter(nw.col("is_attempt"))
-    outcomes = {name: nw.col(name) for name in ("passes", "lost", "killed", "unknown")}
-    outcomes["failures"] = ~nw.col("passes") & ~nw.col("lost") & ~nw.col("killed")
-    rows = rows.with_columns(**{name: flag.cast(nw.Int64) for name, flag in outcomes.items()})
-    return _without_storms(replace(groups, frame=rows))
-
-
-def _without_storms(attempts: GroupedRows) -> GroupedRows:
-    """Return the attempts with the flag `STORM`, and without other outcomes in storms."""
-    marked = attempts.engine.mark_storms(attempts, len(STEP))
-    if marked is None:
-        return attempts.with_columns(**{STORM: nw.lit(0)})
-    return marked.with_columns(**{name: nw.col(name) * (1 - nw.col(STORM)) for name in _OUTCOMES})
-
-
-def sum_outcomes(attempts: GroupedRows, **more: nw.Expr) -> GroupedRows:
-    """Sum the outcomes of each group, and add its verdict."""
-    counted = _with_floats(attempts.frame, *_COUNTS, "unknown")
-    sums = counted.group_by(*attempts.by).agg(nw.col(*_COUNTS).sum(), **more)
-    whole = sums.with_columns(nw.col(*_COUNTS).cast(nw.Int64))
-    return replace(attempts, frame=whole.with_columns(verdict=_express_verdict()))
-
-
-def count_red_builds(attempts: GroupedRows) -> GroupSums:
-    """Count the builds of each step with a failure that was not retried, at a commit that passed otherwise."""
-    engine, is_known = attempts.engine, nw.col("unknown") == 0
-    failed = attempts.frame.filter(is_known & (nw.col("failures") > 0) & ~expressions.IS_SUPERSEDED)
-    passed = attempts.frame.filter(is_known & (nw.col("passes") > 0)).select(*attempts.by)
-    names = {name: f"{name} that passed" for name in attempts.by}
-    red = engine.join_nulls_equal(failed.select(*attempts.by, "build_id").unique(), passed.rename(names), names)
-    steps = engine.without_level(engine.without_level(replace(attempts, frame=red), VARIANT), COMMIT)
-    builds = replace(steps, frame=steps.select("build_id").frame.unique())
-    return engine.group_sums(builds, builds=~nw.col("build_id").is_null())
-
-
-def _with_floats(rows: Rows, *counts: str) -> Rows:
-    """Return counts as floats, whose sums take DuckDB half the time of those of integers."""
-    return rows.with_columns(nw.col(*counts).cast(nw.Float64))
-
-
-def _express_verdict() -> nw.Expr:
-    """Return the index of the verdict in VERDICTS."""
-    passes, failures, lost, killed = (nw.col(name) for name in _OUTCOMES)
-    numbers = {name: nw.lit(number) for number, name in enumerate(VERDICTS)}
-    failed = nw.when(failures > 1).then(numbers["deterministic"]).otherwise(numbers["undecided"])
-    failed = nw.when(passes > 0).then(numbers["flaky"]).otherwise(failed)
-    others = nw.when(lost > 0).then(numbers["infrastructure"]).otherwise(numbers["passed"])
-    others = nw.when(killed > 0).then(numbers["killed"]).otherwise(others)
-    return nw.when(failures > 0).then(failed).otherwise(others)
-
-
-@checked_names
-def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
-    """
-    Compute the share of executions that were retried, with a 95 % interval.
-
-    An execution is a script job that started. A running one counts, because it can still be retried. Jobs that were
-    retried without having started, such as expired ones, do not count.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark, fetched with
-        `include_retried_jobs=True` and with unique ids. Needs the columns `id`, `type`, `state`,
-        `started_at`, `retried` and `retried_in_job_id`, and at least one of `retry_of_type`,
-        `retry_source` and `retry_type`. Uses `retry_of_job_id`.
-    by : str, function or list of these, optional
-        Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
-        default all rows form one group.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per group with script jobs, ordered by key. An empty frame gives no rows. After the keys:
-
-        =============== ======= ==================================================================
-        executions      Int64   script jobs that started
-        retried         Int64   executions that another attempt replaced
-        retried_passed  Int64   retried executions that had passed
-        automatic       Int64   retried executions whose replacement was automatic
-        manual          Int64   retried executions whose replacement was started manually
-        of_unknown_kind Int64   retried executions of which no column says the kind of retry
-        rate            float64 `retried / executions`; NaN without executions
-        low, high       float64 95 % interval of `rate`; NaN if too little is known, see `success_rate`
-        n_effective     float64 number of independent executions with the same information; NaN as
-                                the interval
-        automatic_rate  float64 `automatic / executions`; NaN without executions
-        manual_rate     float64 `manual / executions`; NaN without executions
-        =============== ======= ==================================================================
-
-    Raises
-    ------
-    BadInput
-        If a column is missing, or `state` holds states in an unknown spelling.
-
-    See Also
-    --------
-    flips : Steps that both failed and passed at one commit.
-    success_rate : How intervals are computed.
-
-    Notes
-    -----
-    The retry rate is not a failure rate, because a job that passed can be retried, too.
-
-    The new attempt says which kind of retry made it: in `retry_of_type`, or in the JSON of
-    `retry_source`. It is the job whose `id` equals `retried_in_job_id`, or whose `retry_of_job_id`
-    equals `id`. If it is not in the frame or says nothing, the kind is the `retry_type` of the
-    execution that was retried.
-
-    Examples
-    --------
-    >>> metrics.retry_rate(jobs, by="queue")[["queue", "executions", "retried", "rate"]].round(3)
-         queue  executions  retried   rate
-    0  default        2270       26  0.011
-    1   deploy          46        1  0.022
-    2   docker         151        3  0.020
-    3    macos         161        0  0.000
-    """
-    check_states(jobs, "state")
-    engine = engine_of(jobs)
-    check_have_kinds(engine.column_names(jobs))
-    needs = ("id", "type", "state", "started_at", "retried", "retried_in_job_id")
-    rows = engine.group_rows(jobs, needs, by, ["retry_type"])
-    rows = rows.with_columns(scripts=expressions.IS_SCRIPT)
-    rows = rows.with_columns(executions=nw.col("scripts") & ~nw.col("started_at").is_null())
-    retried = nw.col("executions") & expressions.IS_SUPERSEDED
-    flags = {name: nw.col(name) for name in ("scripts", "executions")} | {"retried": retried}
-    flags["retried_passed"] = retried & expressions.HAS_PASSED
-    counted = sum_by_span(rows, "started_at", flags, ["executions"])
-    spans = counted.filter(counted.groups.sums["scripts"].to_numpy(np.int64) > 0)
-    counts = spans.groups
-    kinds = _count_kinds(replace(rows, frame=rows.frame.filter(retried)), jobs)
-    sums = pd.concat([counts.sums.drop(columns="scripts"), counts.align(kinds)], axis=1)
-    unknown = sums["retried"] - sums["automatic"] - sums["manual"]
-    parts = {f"{kind}_rate": shares(sums[kind], sums["executions"]) for kind in KINDS}
-    rates = [sums.assign(of_unknown_kind=unknown), rate_columns(spans, "retried", ["executions"])]
-    return join_keys(counts.keys, pd.concat(rates, axis=1).assign(**parts))
-
-
-def _count_kinds(retried: GroupedRows, jobs: Frame) -> GroupSums:
-    """Count retried executions by kind of retry."""
-    all_jobs = retried.engine.select_columns(jobs, ["id"], RETRY_COLUMNS)
-    counted = with_kinds_performed(retried, all_jobs)
-    return retried.engine.group_sums(counted, **{kind: nw.col(kind) for kind in KINDS})
+    return pd.DataFrame(counts, dtype="Int64")

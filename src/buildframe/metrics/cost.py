@@ -12,9 +12,8 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.rows import Frame
-from buildframe.metrics.grouping import By, as_key_list
+from buildframe.metrics.grouping import By, as_key_list, key_name
+from buildframe.metrics.input_frames import Frame, column_names
 from buildframe.metrics.queues import KnownQueue, find_queues, list_queues
 from buildframe.metrics.waste import waste
 from buildframe.terminal import show
@@ -98,10 +97,12 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     0      api   71575.51   11.93         1.03          0.09
     """
     prices = _check_rates(rates)
-    keys = [key if isinstance(key, str) else getattr(key, "__name__", "group") for key in as_key_list(by)]
-    columns = engine_of(jobs).column_names(jobs)
-    of_queue = ["organization", "queue", *(name for name in ("queue_id", "cluster_id") if name in columns)]
-    spent = waste(jobs, [*as_key_list(by), *(name for name in of_queue if name not in keys)])
+    keys = as_key_list(by)
+    key_names = [key_name(key) for key in keys]
+    available = column_names(jobs)
+    optional = [name for name in ("queue_id", "cluster_id") if name in available]
+    of_queue = [name for name in ("organization", "queue", *optional) if name not in key_names]
+    spent = waste(jobs, [*keys, *of_queue])
     names = [str(name) for name in spent][: len(keys)]
     queues = list_queues(spent)
     rate_of = _find_rates(list(dict.fromkeys(queues)), prices)

@@ -10,11 +10,11 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers, timestamps
-from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds
+from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds, read_compared_builds
 from buildframe.metrics.discoveries import RATE, adjust
-from buildframe.metrics.engines.rows import Frame
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.predecessors import pipeline_keys
+from buildframe.metrics.input_frames import Frame, read_columns
+from buildframe.metrics.pipeline_jobs import pipeline_keys
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.validation import check_order
 from buildframe.terminal import show
@@ -42,23 +42,26 @@ def explain(
     allow_reversed: bool = False,
 ) -> pd.DataFrame:
     """
-    Explain the difference in mean wall time between two ledgers: how much each kind of segment, step and queue adds.
+    Explain the difference in mean wall time between two ledgers: how much each kind of segment,
+    step and queue adds.
 
     The contributions add up to the difference.
 
     Parameters
     ----------
     before : DataFrame
-        Segments of the earlier builds, from `time_ledger`: pandas, Polars (eager or lazy), DuckDB or PySpark. Pass
-        whole builds: a segment that is left out is missing from the wall time, and a build without any is not counted.
+        Segments of the earlier builds, from `time_ledger`: pandas, Polars (eager or lazy), DuckDB
+        or PySpark. Pass whole builds: a segment that is left out is missing from the wall time, and
+        a build without any is not counted.
     after : DataFrame
         Segments of the later builds. No build may be in both.
     by : str or list of str, optional
-        Columns that builds have, such as `"pipeline"` or `"branch"`. Separates changes within their groups from
-        changes of the groups' shares among all builds. By default all builds form one group.
+        Columns that builds have, such as `"pipeline"` or `"branch"`. Separates changes within their
+        groups from changes of the groups' shares among all builds. By default all builds form one
+        group.
     tail : float, optional
-        Explain the mean wall time of this share of the slowest builds, as a fraction in (0, 1]. By default all builds
-        count.
+        Explain the mean wall time of this share of the slowest builds, as a fraction in (0, 1]. By
+        default all builds count.
     tz : str, default "UTC"
         Time zone of the days on which builds were created.
     allow_reversed : bool, default False
@@ -70,27 +73,33 @@ def explain(
     pandas.DataFrame
         One row per kind, pipeline, step and queue that occurs, largest change first:
 
-        ============================ ======= ==========================================================================
-        kind, pipeline, step, queue, str     what the time was spent on, as in `time_ledger`; `queue_id` only
-        queue_id                             if both ledgers have it
+        ============================ ======= =======================================================
+        kind, pipeline, step, queue, str     what the time was spent on, as in `time_ledger`;
+        queue_id                             `queue_id` only if both ledgers have it
         before_s, after_s            float64 mean seconds per build; with `by`, see Notes
         change_s                     float64 `after_s - before_s`
-        low_s, high_s                float64 95 % interval of `change_s`; NaN with too few builds or days
-        p                            float64 two-sided p-value, without regard to other rows; NaN without an interval
-        q                            float64 smallest rate of false discoveries at which the row is significant
+        low_s, high_s                float64 95 % interval of `change_s`; NaN with too few builds or
+                                             days
+        p                            float64 two-sided p-value, without regard to other rows; NaN
+                                             without an interval
+        q                            float64 smallest rate of false discoveries at which the row is
+                                             significant
         notable                      boolean `q` is at most 0.05; False without an interval
         builds_before, builds_after  Int64   builds that have such a segment
-        ============================ ======= ==========================================================================
+        ============================ ======= =======================================================
 
-        If both ledgers have `organization`, it is the column before `pipeline`, and identifies pipelines, too.
+        If both ledgers have `organization`, it is the column before `pipeline`, and identifies
+        pipelines, too.
 
-        With `by`, its columns come first and then `effect`: `time` for changes within a group, weighted by the mean of
-        its shares, and `mix` for the change of its share, whose `kind`, `step` and `queue` are null.
+        With `by`, its columns come first and then `effect`: `time` for changes within a group,
+        weighted by the mean of its shares, and `mix` for the change of its share, whose `kind`,
+        `step` and `queue` are null.
 
-        Its `attrs` have the mean wall times `before_s` and `after_s`, and `n_open_before` and `n_open_after`: builds
-        that ran or were blocked, so that no side has their time. They count for a side if they were created between its
-        first and last day, and are of a pipeline of the ledgers; for both if these days overlap, as when branches are
-        compared. None if a ledger has lost its `attrs`.
+        Its `attrs` have the mean wall times `before_s` and `after_s`, and `n_open_before` and
+        `n_open_after`: builds that ran or were blocked, so that no side has their time. They count
+        for a side if they were created between its first and last day, and are of a pipeline of the
+        ledgers; for both if these days overlap, as when branches are compared. None if a ledger has
+        lost its `attrs`.
 
     Raises
     ------
@@ -107,39 +116,44 @@ def explain(
 
     Notes
     -----
-    The squared error of a change is the sum over both sides of ``v / n + d * sum(m ** 2) / n ** 2``, where a side has
-    `n` builds, and `m` of these on each day. The variance `v` between builds of a day and the variance `d` between
-    days are those of an analysis of variance by day, pooled over both sides, so that a single day can be compared with
-    weeks; this assumes that they have not changed. For the effect of a share, `v` of a side is at least its own.
-    Intervals and p-values are those of the t distribution with as many degrees of freedom as both sides have days,
-    less 2.
+    The squared error of a change is the sum over both sides of ``v / n + d * sum(m ** 2) / n **
+    2``, where a side has `n` builds, and `m` of these on each day. The variance `v` between builds
+    of a day and the variance `d` between days are those of an analysis of variance by day, pooled
+    over both sides, so that a single day can be compared with weeks; this assumes that they have
+    not changed. For the effect of a share, `v` of a side is at least its own. Intervals and
+    p-values are those of the t distribution with as many degrees of freedom as both sides have
+    days, less 2.
 
-    A row has no interval if a side has fewer than five builds (with `by`, of its group), or if fewer than five builds
-    of a side have such a segment, unless none has it: then it is new or gone. If the durations do not vary at all, the
-    error is 0, and any change is notable. A change of less than half a microsecond is none.
+    A row has no interval if a side has fewer than five builds (with `by`, of its group), or if
+    fewer than five builds of a side have such a segment, unless none has it: then it is new or
+    gone. If the durations do not vary at all, the error is 0, and any change is notable. A change
+    of less than half a microsecond is none.
 
-    Of the rows marked as `notable`, about 5 % are there by chance [1]_. The largest change need not be one of them: a
-    person who repeats a job hours later changes a mean, too.
+    Of the rows marked as `notable`, about 5 % are there by chance [1]_. The largest change need not
+    be one of them: a person who repeats a job hours later changes a mean, too.
 
-    Ledgers of several pipelines need `by="pipeline"`. Without it, the number of builds of each pipeline differs from
-    day to day, which hides changes of single steps. Compute one ledger of all builds and divide it by
-    `build_created_at`, because chains follow from all builds of a pipeline.
+    Ledgers of several pipelines need `by="pipeline"`. Without it, the number of builds of each
+    pipeline differs from day to day, which hides changes of single steps. Compute one ledger of all
+    builds and divide it by `build_created_at`, because chains follow from all builds of a pipeline.
 
-    With `by`, the symmetrical decomposition of Kitagawa [2]_: a group gained or lost share, at the mean of its wall
-    times relative to that of all builds, or its builds took longer, at the mean of its shares. A group that only one
-    ledger has differs by its share alone. The interval of a share's effect includes the error of these means.
+    With `by`, the symmetrical decomposition of Kitagawa [2]_: a group gained or lost share, at the
+    mean of its wall times relative to that of all builds, or its builds took longer, at the mean of
+    its shares. A group that only one ledger has differs by its share alone. The interval of a
+    share's effect includes the error of these means.
 
-    So `before_s` of a `time` row is the mean per build of its group before, times the mean of the group's shares before
-    and after. That of a `mix` row is the group's share before, times the mean over both sides of its mean wall time
-    less that of all builds. `after_s` is the same for after. The changes of all rows add up to the difference of the
-    mean wall times; their `before_s` and `after_s` do not add up to these.
+    So `before_s` of a `time` row is the mean per build of its group before, times the mean of the
+    group's shares before and after. That of a `mix` row is the group's share before, times the mean
+    over both sides of its mean wall time less that of all builds. `after_s` is the same for after.
+    The changes of all rows add up to the difference of the mean wall times; their `before_s` and
+    `after_s` do not add up to these.
 
-    With `tail`, the build at the boundary counts as the fraction that lies within the tail, and errors come from
-    resampled days. Fewer than eight days on a side give no interval.
+    With `tail`, the build at the boundary counts as the fraction that lies within the tail, and
+    errors come from resampled days. Fewer than eight days on a side give no interval.
 
     References
     ----------
-    .. [1] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57, 289-300.
+    .. [1] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57,
+           289-300.
     .. [2] Kitagawa, E. M. (1955). Journal of the American Statistical Association 50, 1168-1194.
 
     Examples
@@ -157,42 +171,52 @@ def explain(
     """
     if tail is not None and (isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 < tail <= 1):
         raise BadInput(
-            f"tail={show(tail)} is not a fraction in (0, 1]. Use such as 0.1 for the slowest tenth of builds."
+            f"tail={show(tail)} is not a fraction in (0, 1]. Use such as 0.1 for the slowest tenth of builds.",
         )
     if tail is not None and by is not None:
         raise BadInput(
-            "by and tail cannot be combined. Filter both ledgers to one group to explain its slowest builds."
+            "by and tail cannot be combined. Filter both ledgers to one group to explain its slowest builds.",
         )
-    builds = ComparedBuilds.read(before, after, by, tz)
+    builds = read_compared_builds(before, after, by, tz)
     check_order(before, after, "build_created_at", allow_reversed=allow_reversed)
     estimates = _estimate_means(builds) if tail is None else _estimate_tails(builds, tail)
     result = _tabulate(builds, estimates)
-    result.attrs |= _count_open(before, after, tz=tz)
+    result.attrs |= _count_open(before, after, tz)
     return result
 
 
-def _count_open(*ledgers: Frame, tz: str) -> dict[str, int | None]:
+def _count_open(before: Frame, after: Frame, tz: str) -> dict[str, int | None]:
     """Count the builds that had not ended, of the days of each ledger and the pipelines of both."""
-    known = [one if "open" in getattr(one, "attrs", {}) else None for one in ledgers]
-    own = [one for one in known if one is not None]
-    pipelines = pd.concat([one[pipeline_keys(*own)] for one in own]).drop_duplicates() if own else pd.DataFrame()
-    counts = (None if one is None else _count_open_of(one, pipelines, tz) for one in known)
-    return dict(zip(("n_open_before", "n_open_after"), counts, strict=True))
+    ledgers = {"n_open_before": before, "n_open_after": after}
+    known = {name: one for name, one in ledgers.items() if "open" in getattr(one, "attrs", {})}
+    counts: dict[str, int | None] = dict.fromkeys(ledgers)
+    if known:
+        keys = pipeline_keys(*known.values())
+        columns = [read_columns(ledger, keys) for ledger in known.values()]
+        pipelines = pd.concat(columns).drop_duplicates()
+        for name, ledger in known.items():
+            counts[name] = _count_open_of(ledger, pipelines, tz)
+    return counts
 
 
 def _count_open_of(ledger: pd.DataFrame, pipelines: pd.DataFrame, tz: str) -> int:
+    """Count the listed builds that were created between the first and the last day of a ledger."""
     listed = pd.DataFrame(ledger.attrs["open"])
     keys = [name for name in pipelines if name in listed]
-    is_known = pd.MultiIndex.from_frame(listed[keys]).isin(pd.MultiIndex.from_frame(pipelines[keys]))
-    opened = pd.to_datetime(listed.loc[is_known, "build_created_at"], utc=True, format="ISO8601").dropna()
-    own, days = (to_zone(at, tz).dt.date for at in (timestamps(ledger, "build_created_at"), opened))
-    return int(days.between(own.min(), own.max()).sum())
+    of_ledgers = pd.MultiIndex.from_frame(pipelines[keys])
+    is_known = pd.MultiIndex.from_frame(listed[keys]).isin(of_ledgers)
+    texts = listed.loc[is_known, "build_created_at"]
+    opened = pd.to_datetime(texts, utc=True, format="ISO8601").dropna()
+    open_days = to_zone(opened, tz).dt.date
+    days = to_zone(timestamps(ledger, "build_created_at"), tz).dt.date
+    return int(open_days.between(days.min(), days.max()).sum())
 
 
 class _Means(NamedTuple):
-    """Mean wall time of both sides, means of rows (sides x rows), the standard error of changes, and its freedom.
+    """Mean wall time of both sides, and means of rows (sides x rows).
 
-    Times are microseconds.
+    `error` is the standard error of the change of each row, `freedom` its degrees of freedom. Times
+    are microseconds.
     """
 
     walls: Floats
@@ -202,68 +226,91 @@ class _Means(NamedTuple):
 
 
 def _estimate_means(builds: ComparedBuilds) -> _Means:
-    """Estimate means per build, with errors from the variances between and within days, pooled over both sides."""
+    """Estimate means per build, with errors from the variances between and within days.
+
+    Variances are pooled over both sides. Matrices are days or sides x rows.
+    """
     n_days = int(builds.day.max()) + 1
-    day_side = np.zeros(n_days, np.int64)
-    day_side[builds.day] = builds.side
-    by_day, n = builds.sums(builds.day, n_days), builds.counts(builds.day, n_days)
-    sums, sizes = builds.sums(builds.side, N_SIDES), builds.counts(builds.side, N_SIDES)
-    squares, is_side = builds.squares(), np.equal.outer(np.arange(N_SIDES), day_side).astype(np.float64)
+    side_of_day = np.zeros(n_days, np.int64)
+    side_of_day[builds.day] = builds.side
+    is_side = np.equal.outer(np.arange(N_SIDES), side_of_day).astype(np.float64)
+    day_sums = builds.sums(builds.day, n_days)
+    day_sizes = builds.counts(builds.day, n_days)
+    sums = builds.sums(builds.side, N_SIDES)
+    sizes = builds.counts(builds.side, N_SIDES)
     with np.errstate(invalid="ignore", divide="ignore"):
-        of_days, days = is_side @ np.nan_to_num(by_day**2 / n), is_side @ (n > 0)
-        rests, freedoms = squares - of_days, sizes - days
-        within = rests.sum(axis=0) / np.maximum(freedoms.sum(axis=0), 1)
-        between = (of_days - sums**2 / sizes).sum(axis=0) / (days.sum(axis=0) - 2)
-        clumps = is_side @ n**2
-        usual = (sizes - clumps / sizes).sum(axis=0) / (days.sum(axis=0) - 2)
-        of_day = np.maximum((between - within) / usual, 0)
-        # A side on which builds of a group are rare has a larger error of its mean, but may have none of them.
-        own = np.where(builds.slope == 0, 0, rests / np.maximum(freedoms, 1))
-        of_build = np.maximum(within, own)
-        variance = (of_build / sizes + of_day * clumps / sizes**2).sum(axis=0)
+        squares_between = is_side @ np.nan_to_num(day_sums**2 / day_sizes)
+        days = is_side @ (day_sizes > 0)
+        squares_within = builds.squares() - squares_between
+        freedom_within = sizes - days
+        freedom = days.sum(axis=0) - 2
+        pooled = squares_within.sum(axis=0) / np.maximum(freedom_within.sum(axis=0), 1)
+        between = (squares_between - sums**2 / sizes).sum(axis=0) / freedom
+        clumps = is_side @ day_sizes**2
+        usual_size = (sizes - clumps / sizes).sum(axis=0) / freedom
+        variance_of_days = np.maximum((between - pooled) / usual_size, 0)
+        # A side on which builds of a group are rare has a larger error of its mean, but may have
+        # none of them.
+        variance_of_side = squares_within / np.maximum(freedom_within, 1)
+        variance_of_builds = np.maximum(pooled, np.where(builds.slope == 0, 0, variance_of_side))
+        variance = variance_of_builds / sizes + variance_of_days * clumps / sizes**2
+        error = np.sqrt(np.maximum(variance.sum(axis=0), 0))
         means = sums / sizes * builds.weight
-    return _Means(builds.mean_walls(), means, np.sqrt(np.maximum(variance, 0)) * builds.weight, days.sum(axis=0) - 2)
+    return _Means(builds.mean_walls(), means, error * builds.weight, freedom)
 
 
 def _estimate_tails(builds: ComparedBuilds, tail: float) -> _Means:
     """Estimate means of the slowest builds, with errors from resampled days."""
     random = np.random.default_rng(0)
-    means, errors, freedom = [], [], -2.0
+    means = []
+    errors = []
+    freedom = -2.0
     for side in range(N_SIDES):
-        own = np.flatnonzero(builds.side == side)
-        slowest_first = own[np.argsort(-builds.wall[own], kind="stable")]
+        of_side = np.flatnonzero(builds.side == side)
+        slowest_first = of_side[np.argsort(-builds.wall[of_side], kind="stable")]
         days, day = np.unique(builds.day[slowest_first], return_inverse=True)
-        means.append(_tail_mean(builds, slowest_first, np.ones(len(own)), tail))
-        resampled = random.multinomial(len(days), np.full(len(days), 1 / len(days)), _RESAMPLES)
+        n_days = len(days)
+        means.append(_tail_mean(builds, slowest_first, np.ones(len(of_side)), tail))
+        resampled = random.multinomial(n_days, np.full(n_days, 1 / n_days), _RESAMPLES)
         tails = [_tail_mean(builds, slowest_first, times[day].astype(np.float64), tail) for times in resampled]
-        errors.append(np.std(tails, axis=0, ddof=1) if len(days) >= _MIN_TAIL_DAYS else np.full(len(builds.of), np.nan))
-        freedom += len(days)
-    return _Means(np.sum(means, axis=1), np.stack(means), np.hypot(*errors), np.full(len(builds.of), freedom))
+        is_known = n_days >= _MIN_TAIL_DAYS
+        errors.append(np.std(tails, axis=0, ddof=1) if is_known else np.full(builds.n_rows, np.nan))
+        freedom += n_days
+    freedoms = np.full(builds.n_rows, freedom)
+    return _Means(np.sum(means, axis=1), np.stack(means), np.hypot(*errors), freedoms)
 
 
-def _tail_mean(builds: ComparedBuilds, slowest_first: Integers, times: Floats, tail: float) -> Floats:
-    """Return the mean of each row over this share of the builds, each of which counts so many times."""
+def _tail_mean(
+    builds: ComparedBuilds,
+    slowest_first: Integers,
+    times: Floats,
+    tail: float,
+) -> Floats:
+    """Return the mean of each row over this share of the builds.
+
+    Each of the builds counts so many times.
+    """
     size = tail * times.sum()
-    share = np.clip(size - (np.cumsum(times) - times), 0, times) / size
+    n_slower = np.cumsum(times) - times
     weights = np.zeros(len(builds.side))
-    weights[slowest_first] = share
-    means = np.bincount(builds.row, builds.micros * weights[builds.build], minlength=len(builds.of))
-    return np.asarray(means, np.float64)
+    weights[slowest_first] = np.clip(size - n_slower, 0, times) / size
+    weighted = builds.micros * weights[builds.build]
+    return np.asarray(np.bincount(builds.row, weighted, minlength=builds.n_rows), np.float64)
 
 
 def _tabulate(builds: ComparedBuilds, estimates: _Means) -> pd.DataFrame:
     """Return the explanation, the largest changes first."""
     from scipy.special import stdtr, stdtrit
 
-    walls, (before, after), error, freedom = estimates
-    place = builds.side[builds.build] * len(builds.of) + builds.row
-    occurs = np.bincount(place, minlength=N_SIDES * len(builds.of)).reshape(N_SIDES, -1)
+    before, after = estimates.means
     change = after - before
-    fewest, most = occurs.min(axis=0), occurs.max(axis=0)
-    is_frequent = (fewest >= _MIN_BUILDS) | ((fewest == 0) & (most >= _MIN_BUILDS))
+    builds_before, builds_after = builds.occurrences()
+    fewest = np.minimum(builds_before, builds_after)
+    is_new_or_gone = (fewest == 0) & (np.maximum(builds_before, builds_after) >= _MIN_BUILDS)
+    is_frequent = (fewest >= _MIN_BUILDS) | is_new_or_gone
     is_frequent &= builds.counts(builds.side, N_SIDES).min(axis=0) >= _MIN_BUILDS
-    error = np.where(is_frequent & (freedom > 0), error, np.nan)
-    freedom = np.maximum(freedom, 1)
+    error = np.where(is_frequent & (estimates.freedom > 0), estimates.error, np.nan)
+    freedom = np.maximum(estimates.freedom, 1)
     margin = stdtrit(freedom, 0.975) * error
     with np.errstate(invalid="ignore", divide="ignore"):
         p = 2 * stdtr(freedom, -np.abs(change) / error)
@@ -278,10 +325,12 @@ def _tabulate(builds: ComparedBuilds, estimates: _Means) -> pd.DataFrame:
         "p": p,
         "q": q,
         "notable": pd.array(q <= RATE, "boolean"),
-        "builds_before": pd.array(occurs[0], "Int64"),
-        "builds_after": pd.array(occurs[1], "Int64"),
+        "builds_before": pd.array(builds_before, "Int64"),
+        "builds_after": pd.array(builds_after, "Int64"),
     }
-    largest = np.argsort(-np.abs(change), kind="stable")
-    result = join_keys(builds.keys, pd.DataFrame(columns)).iloc[largest].reset_index(drop=True)
-    result.attrs = {"before_s": float(walls[0]) / 1e6, "after_s": float(walls[1]) / 1e6}
+    largest_first = np.argsort(-np.abs(change), kind="stable")
+    result = join_keys(builds.keys, pd.DataFrame(columns))
+    result = result.iloc[largest_first].reset_index(drop=True)
+    before_s, after_s = estimates.walls / 1e6
+    result.attrs = {"before_s": float(before_s), "after_s": float(after_s)}
     return result

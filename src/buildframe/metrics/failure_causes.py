@@ -12,23 +12,24 @@ from collections.abc import Collection
 
 import narwhals as nw
 
-COMMAND, INFRASTRUCTURE, KILLED, PERSON = range(4)
-"""Causes.
+from buildframe.metrics.outcomes import CAUSE_NEEDS as NEEDS
+from buildframe.metrics.outcomes import CAUSE_WANTS as WANTS
+from buildframe.metrics.outcomes import COMMAND, INFRASTRUCTURE, KILLED, LOST, PERSON, number_causes
 
-A command that crashes or whose signature is rejected fails like others. Nobody knows who killed
-`KILLED`.
-"""
+__all__ = [
+    "CAUSE",
+    "COMMAND",
+    "INFRASTRUCTURE",
+    "KILLED",
+    "LOST",
+    "NEEDS",
+    "PERSON",
+    "WANTS",
+    "number_cause",
+    "number_causes",
+]
 
 CAUSE = "cause of the failure"
-
-NEEDS = ("state", "exit_status", "signal")
-"""Columns that the rule reads."""
-
-WANTS = ("signal_reason",)
-"""Columns that it reads if the frame has them."""
-
-LOST = -1
-"""Exit status of a job whose agent was lost or killed."""
 
 _BY_INFRASTRUCTURE = ("agent_stop", "agent_refused", "agent_incompatible", "stack_error", "process_run_error")
 _BY_PERSON = ("cancel",)

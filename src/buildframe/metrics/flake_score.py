@@ -5,32 +5,38 @@ Knows outcomes of attempts, not the tests inside a job.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import functools
 
-import narwhals as nw
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
+from buildframe.metrics import spark_frames
 from buildframe.metrics.attempts import (
-    COMMIT,
-    HAS_OUTCOME,
-    VARIANT,
+    DETERMINISTIC,
+    FAILURE,
+    FLAKY,
+    PASS,
+    STEP,
+    UNDECIDED,
     VERDICTS,
-    count_red_builds,
-    select_attempts,
+    Attempts,
+    count_left_out,
+    find_worst_verdicts,
+    prepare_storms,
+    read_attempts,
     sum_outcomes,
+    summarize_steps,
 )
-from buildframe.metrics.columns import Floats
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.dtypes import micros_column
-from buildframe.metrics.engines.rows import Frame, GroupedRows, GroupSums
-from buildframe.metrics.engines.storms import STORM
+from buildframe.metrics.columns import NAT, TEXT, Flags, Floats, Integers
 from buildframe.metrics.flake_rates import MAX_FAILURES, AttemptCounts, estimate_rates
 from buildframe.metrics.grouping import join_keys
+from buildframe.metrics.input_frames import Frame, is_spark, read_columns
+from buildframe.metrics.numbered import earliest_by, sum_by
+from buildframe.metrics.row_flags import equals, is_set
+from buildframe.metrics.span_sums import sum_flags
+from buildframe.metrics.validation import check_states
 from buildframe.terminal import show
 
 _CONFIDENCE = 0.9
@@ -40,11 +46,15 @@ _MAX_ATTEMPTS = 5
 _PARTS = 100
 """Attempts are counted in hundredths."""
 
-_NEVER = 2**60
-"""A time later than all others, in microseconds."""
-
-_VERDICTS = VERDICTS[:0:-1]
-_FLAKY, _UNDECIDED = VERDICTS.index("flaky"), VERDICTS.index("undecided")
+_SHOWN_VERDICTS = VERDICTS[:0:-1]
+_FAILURE_COUNTS = range(1, MAX_FAILURES + 1)
+_ATTEMPT_COUNTS = range(2, _MAX_ATTEMPTS + 1)
+_NEEDS = ["retried", "started_at", "build_id"]
+_NEEDS_OF_BRANCHES = ["branch", "build_created_at", "build_number"]
+_COLUMNS = [
+    "rate", "low", "high", "p_above", "outcomes", *_SHOWN_VERDICTS, "suspected", "power_planned", "power_retried",
+    "red_builds", "machine_s", "waiting_s", "n_storm", "n_without_commit",
+]  # fmt: skip
 
 
 @checked_names
@@ -121,7 +131,6 @@ def flake_score(
     --------
     flips : The commits at which a step both failed and passed.
     outcomes_by_commit : The evidence, with the definition of verdicts.
-    detection_power : How many runs show a flaky step.
 
     Notes
     -----
@@ -165,250 +174,206 @@ def flake_score(
     2       web  unit-checkout  0.002  0.000  0.002    0.025          1
     """
     _check_arguments(threshold, retries, branch, pipelines)
-    needs = [] if branch is None and pipelines is None else ["branch", "build_created_at", "build_number"]
-    needs += [] if pipelines is None else ["organization", "pipeline"]
-    attempts = select_attempts(jobs, "retried", "started_at", "build_id", *needs)
-    counted = _sum_steps(_sum_commits(attempts))
-    scores = _rates(counted.sums, threshold).join(_powers(counted.sums, threshold, retries)).join(_prices(counted.sums))
-    scores["red_builds"] = counted.align(count_red_builds(attempts))["builds"]
-    scores["suspected"] = pd.array([pd.NA] * len(scores), "Int64")
-    if needs:
-        suspected = counted.align(_count_suspected(_select_branch(attempts, branch, pipelines)))["suspected"]
-        if pipelines is not None:
-            suspected = suspected.where(counted.keys["pipeline"].isin(_list_branches(pipelines)["slug"]))
-        scores["suspected"] = suspected
-    counts = counted.sums[["outcomes", *_VERDICTS, "n_storm", "n_without_commit"]]
-    result = join_keys(counted.keys, counts.join(scores))[[*counted.keys, *_COLUMNS]]
-    result = result[result[["outcomes", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
-    ranks = result[["low", "rate"]].round(12)  # equal steps differ in the last digits, depending on the machine's sums
+    check_states(jobs, "state")
+    branches = None if pipelines is None else _list_branches(pipelines)
+    storms = prepare_storms(jobs)
+    summary = functools.partial(_sum_steps, branch, branches, storms)
+    steps = summarize_steps(jobs, summary)
+    scores = pd.concat([steps, _rates(steps, threshold), _powers(steps, threshold, retries)], axis=1)
+    scores["machine_s"] = steps["machine_us"].to_numpy(np.float64) / 1e6
+    scores["waiting_s"] = steps["waiting_us"].to_numpy(np.float64) / 1e6
+    scores = scores[[*STEP, *_COLUMNS]]
+    scores = scores[scores[["outcomes", "n_storm", "n_without_commit"]].sum(axis=1) > 0]
+    ranks = scores[["low", "rate"]].round(12)  # the last digits depend on the machine's sums
     order = ranks.sort_values(["low", "rate"], ascending=False, kind="stable").index
-    return result.loc[order].reset_index(drop=True)
+    return scores.loc[order].reset_index(drop=True)
 
 
-_COLUMNS = [
-    "rate", "low", "high", "p_above", "outcomes", *_VERDICTS, "suspected", "power_planned", "power_retried",
-    "red_builds", "machine_s", "waiting_s", "n_storm", "n_without_commit",
-]  # fmt: skip
+def _sum_steps(
+    branch: str | None,
+    branches: pd.DataFrame | None,
+    storms: pd.DataFrame | None,
+    jobs: Frame,
+) -> pd.DataFrame:
+    """Return what the score of each step is computed from: counts, and times in microseconds."""
+    has_branches = branch is not None or branches is not None
+    needs = [*_NEEDS, *_NEEDS_OF_BRANCHES] if has_branches else _NEEDS
+    attempts = read_attempts(jobs, needs, storms)
+    outcomes = sum_outcomes(attempts)
+    is_flaky = (outcomes["is_known"] & (outcomes["verdict"] == FLAKY)).to_numpy()
+    counts = _count_commits(outcomes) | _sum_prices(attempts, is_flaky)
+
+    n_steps = len(attempts.steps)
+    step = outcomes["step"].to_numpy()
+    sums = {name: sum_flags(step, values, n_steps) for name, values in counts.items()}
+    sums["red_builds"] = _count_red_builds(attempts, is_flaky)
+    summary = pd.concat([pd.DataFrame(sums, dtype="Int64"), count_left_out(attempts)], axis=1)
+    summary["suspected"] = pd.array([pd.NA] * n_steps, "Int64")
+    if branches is not None:
+        suspected = _count_suspected(attempts, _are_on_default_branch(attempts, branches))
+        is_listed = attempts.steps["pipeline"].isin(branches["slug"])
+        summary["suspected"] = pd.Series(suspected, dtype="Int64").where(is_listed)
+    elif branch is not None:
+        suspected = _count_suspected(attempts, equals(attempts.rows, "branch", branch))
+        summary["suspected"] = pd.array(suspected, "Int64")
+    return join_keys(attempts.steps, summary)
 
 
-@checked_names
-def detection_power(
-    rate: npt.ArrayLike,
-    runs: npt.ArrayLike | None = None,
-    *,
-    commits: npt.ArrayLike | None = None,
-    retries: int | None = None,
-) -> Floats:
+def _count_commits(outcomes: pd.DataFrame) -> dict[str, Flags | Integers]:
+    """Return what counts of each variant of a step at a commit."""
+    passes = outcomes["passes"].to_numpy()
+    failures = outcomes["failures"].to_numpy()
+    verdict = outcomes["verdict"].to_numpy()
+    attempts = passes + failures
+    is_known = (outcomes["is_known"] & (outcomes["n_outcomes"] > 0)).to_numpy()
+    passed = is_known & (passes > 0)
+    never_passed = is_known & (passes == 0)
+    weight = _PARTS * _MAX_ATTEMPTS / np.maximum(attempts, _MAX_ATTEMPTS)
+    return {
+        "outcomes": is_known,
+        **{name: is_known & (verdict == VERDICTS.index(name)) for name in _SHOWN_VERDICTS},
+        "passed": passed,
+        "passes": np.where(passed, np.floor(passes * weight), 0).astype(np.int64),
+        "failures": np.where(passed, np.floor(failures * weight), 0).astype(np.int64),
+        **{f"failed_{k}": never_passed & _is_or_more(failures, k, MAX_FAILURES) for k in _FAILURE_COUNTS},
+        "tried_again": is_known & (attempts > 1),
+        **{f"tried_{k}": passed & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _ATTEMPT_COUNTS},
+    }
+
+
+def _is_or_more(count: Integers, k: int, most: int) -> Flags:
+    return count == k if k < most else count >= k
+
+
+def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
+    """Return the run time of failures, and the time from the first failure to the first pass.
+
+    In microseconds, of each variant of a step at a commit; 0 unless it is flaky.
     """
-    Compute the chance that a step which fails at random shows both outcomes at one commit.
+    n_groups = len(attempts.groups)
+    group, outcome, started, ended = (
+        attempts.rows[name].to_numpy(np.int64) for name in ("group", "outcome", "started_at", "finished_at")
+    )
+    has_failed = np.flatnonzero((outcome == FAILURE) & is_flaky[group])
+    has_passed = np.flatnonzero((outcome == PASS) & is_flaky[group])
+    has_run = has_failed[(started[has_failed] != NAT) & (ended[has_failed] != NAT)]
+    run_time = sum_by(group[has_run], (ended - started)[has_run], n_groups)
 
-    Pass `runs` for a plan that runs each commit so many times, or `commits` if only failures are tried again.
+    first_failure = earliest_by(group[has_failed], ended[has_failed], n_groups)
+    first_pass = earliest_by(group[has_passed], ended[has_passed], n_groups)
+    has_waited = (first_failure != NAT) & (first_pass > first_failure)
+    return {
+        "machine_us": run_time,
+        "waiting_us": np.where(has_waited, first_pass - first_failure, 0),
+    }
 
-    Parameters
-    ----------
-    rate : array_like of float
-        Chance that an attempt at a good commit fails, from 0 to 1.
-    runs : array_like of int, optional
-        Number of runs at each commit: one number per commit, for all rates.
-    commits : array_like of int, optional
-        Number of good commits, one number or one for each rate.
-    retries : int, optional
-        How often a failure is tried again until it passes, at least 1; only with `commits`. The default is 1.
 
-    Returns
-    -------
-    numpy.ndarray of float64
-        Chance for each rate.
+def _count_red_builds(attempts: Attempts, is_flaky: Flags) -> Integers:
+    """Count the builds of each step with a failure that was not retried, at a commit that passed."""
+    rows = attempts.rows
+    turns_red = (rows["outcome"] == FAILURE).to_numpy() & is_flaky[rows["group"]]
+    turns_red &= ~is_set(rows, "retried")
+    red = rows.loc[turns_red, ["group", "build_id"]].dropna()
+    red["step"] = attempts.groups["step"].to_numpy()[red["group"]]
+    red = red[["step", "build_id"]].drop_duplicates()
+    return np.bincount(red["step"], minlength=len(attempts.steps))
 
-    Raises
-    ------
-    BadInput
-        If a rate lies outside 0 to 1, `runs` or `commits` has a number that is negative or not whole, `rate` and
-        `commits` have shapes that do not fit, `runs` is not one list, not exactly one of `runs` and `commits` is given,
-        or `retries` is given beside `runs`.
 
-    See Also
-    --------
-    flake_score : The power of the attempts in a frame.
+def _are_on_default_branch(attempts: Attempts, branches: pd.DataFrame) -> Flags:
+    """Return which attempts are on the default branch of their pipeline."""
+    keys = {"pipeline": "slug"}
+    if "organization" in branches:
+        keys["organization"] = "organization"
+    steps = attempts.steps[[*keys]].assign(number=range(len(attempts.steps)))
+    of_steps = steps.merge(branches, left_on=[*keys], right_on=[*keys.values()])
+    codes, names = pd.factorize(attempts.rows["branch"].astype(TEXT))
+    chosen = pd.Index(names).get_indexer(of_steps["default_branch"])
+    # a number for each step and branch, as -1 stands for branches without attempts
+    n_codes = len(names) + 1
+    step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
+    is_chosen = np.isin(step * n_codes + codes, of_steps["number"] * n_codes + chosen)
+    return is_chosen & (codes >= 0)
 
-    Notes
-    -----
-    For runs n_c at each commit c it is 1 − ∏ (p^n_c + (1 − p)^n_c). With r retries at C commits it is
-    1 − (1 − p (1 − p^r))^C. Only runs at the same commit are compared, so the total number of runs does not decide: 50
-    commits that run once show nothing.
 
-    Examples
-    --------
-    >>> metrics.detection_power(0.02, runs=[1] * 50).item()
-    0.0
-    >>> round(metrics.detection_power(0.02, runs=[50]).item(), 2)
-    0.64
-    >>> metrics.detection_power([0.01, 0.05], commits=100).round(2).tolist()
-    [0.63, 0.99]
+def _count_suspected(attempts: Attempts, is_on_branch: Flags) -> Integers:
+    """Count the commits at which each step failed once, between two at which it passed."""
+    rows = attempts.rows[is_on_branch]
+    order = {
+        "created_at": rows["build_created_at"].to_numpy(np.int64),
+        "build_number": rows["build_number"].to_numpy(np.int64, na_value=NAT),
+    }
+    commits = find_worst_verdicts(attempts._replace(rows=rows), order)
+    has_verdict = commits["has_passed"] | (commits["verdict"] >= UNDECIDED)
+    commits = commits[commits["is_known"] & has_verdict]
+    commits = commits.sort_values(["step", *order], kind="stable")
+
+    is_suspected = commits["verdict"] == UNDECIDED
+    has_passed = commits["has_passed"] & ~commits["verdict"].isin([UNDECIDED, DETERMINISTIC])
+    by_step = has_passed.groupby(commits["step"])
+    is_suspected &= by_step.shift(1, fill_value=False) & by_step.shift(-1, fill_value=False)
+    return np.bincount(commits["step"][is_suspected], minlength=len(attempts.steps))
+
+
+def _rates(steps: pd.DataFrame, threshold: float) -> pd.DataFrame:
+    """Estimate the rates of all steps together."""
+    passed = steps["passed"].to_numpy(np.int64)
+    failed = steps[[f"failed_{k}" for k in _FAILURE_COUNTS]].to_numpy(np.int64)
+    failed = failed * (passed > 0)[:, None]
+    counts = AttemptCounts(
+        failures=steps["failures"].to_numpy(np.float64) / _PARTS,
+        passes=steps["passes"].to_numpy(np.float64) / _PARTS,
+        passed=passed,
+        failed=failed,
+    )
+    posterior = estimate_rates(counts)
+    low, high = posterior.interval(_CONFIDENCE)
+    rates = {
+        "rate": posterior.mean(),
+        "low": low,
+        "high": high,
+        "p_above": posterior.above(threshold),
+    }
+    is_known = (passed > 0) & bool(steps["tried_again"].any())
+    return pd.DataFrame(rates, steps.index).where(pd.Series(is_known, steps.index), axis=0)
+
+
+def _powers(steps: pd.DataFrame, threshold: float, retries: int) -> pd.DataFrame:
+    """Return the chance that a step with the rate `threshold` shows both outcomes at one commit.
+
+    With n attempts at a commit that is 1 - p^n - (1 - p)^n.
     """
-    p = _numbers("rate", rate)
-    if not np.all((p >= 0) & (p <= 1)):
-        raise BadInput(
-            f"rate={show(rate)} is not between 0 and 1. Pass the chance that an attempt fails, such as 0.02."
-        )
-    if (runs is None) == (commits is None):
-        raise BadInput("Pass either runs=[3, 3, 2], the runs at each commit, or commits=100 if failures are retried.")
-    if commits is not None:
-        return _power_of_retries(p, _whole_numbers("commits", commits), 1 if retries is None else retries)
-    if retries is not None:
-        raise BadInput(
-            f"retries={show(retries)} has no meaning beside runs. Leave it out, or pass commits=100 for runs."
-        )
-    each = _whole_numbers("runs", runs)
-    if each.ndim > 1:
-        raise BadInput(f"runs={show(runs)} is not one list. Pass the number of runs at each commit, such as [3, 3, 2].")
-    n, times = np.unique(each, return_counts=True)
-    n, times = n[n > 0], times[n > 0]
-    return np.asarray(1 - np.prod((p[..., None] ** n + (1 - p[..., None]) ** n) ** times, axis=-1))
+    n_attempts = np.array(_ATTEMPT_COUNTS)
+    missed = np.log(threshold**n_attempts + (1 - threshold) ** n_attempts)
+    n_commits = steps[[f"tried_{k}" for k in _ATTEMPT_COUNTS]].to_numpy(np.float64)
+    planned = -np.expm1(n_commits @ missed) + 0.0  # not -0.0
+    retried = _power_of_retries(threshold, steps["passed"].to_numpy(np.float64), retries)
+    powers = {"power_planned": planned, "power_retried": retried}
+    return pd.DataFrame(powers, steps.index, dtype=np.float64)
 
 
-def _power_of_retries(p: Floats, commits: Floats, retries: int) -> Floats:
-    _check_retries(retries)
-    if commits.ndim and p.ndim and commits.shape != p.shape:
-        shapes = f"rate has the shape {p.shape}, and commits has {commits.shape}"
-        raise BadInput(f"{shapes}. Pass one number of commits, or one for each rate.")
-    return np.asarray(1 - (1 - p * (1 - p**retries)) ** commits)
+def _power_of_retries(rate: float, n_commits: Floats, retries: int) -> Floats:
+    """Return the chance that a step shows both outcomes at one of n good commits.
+
+    Each failure is tried again, so many times.
+    """
+    power: Floats = 1 - (1 - rate * (1 - rate**retries)) ** n_commits
+    return power
 
 
-def _numbers(name: str, values: Any) -> Floats:
-    try:
-        return np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise BadInput(f"{name}={show(values)} is not a number or a list of numbers.") from None
-
-
-def _whole_numbers(name: str, values: Any) -> Floats:
-    numbers = _numbers(name, values)
-    if not np.all((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers < np.inf)):
-        raise BadInput(
-            f"{name}={show(values)} has a value that is not a whole number of at least 0. Pass counts such as 3."
-        )
-    return numbers
-
-
-def _check_retries(retries: int) -> None:
-    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:
-        raise BadInput(f"retries={show(retries)} is not a whole number of at least 1.")
+def _list_branches(pipelines: Frame) -> pd.DataFrame:
+    """Return the default branches of pipelines, with their organization if it is known."""
+    if is_spark(pipelines):
+        pipelines = spark_frames.collect_table(pipelines)
+    listed = read_columns(pipelines, ["slug", "default_branch"], ["organization"])
+    return listed.dropna().drop_duplicates()
 
 
 def _check_arguments(threshold: float, retries: int, branch: str | None, pipelines: Frame | None) -> None:
     if not isinstance(threshold, float) or not 0 < threshold < 1:
         raise BadInput(f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01.")
-    _check_retries(retries)
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:
+        raise BadInput(f"retries={show(retries)} is not a whole number of at least 1.")
     if not isinstance(branch, str | None) or (branch is not None and pipelines is not None):
         raise BadInput(
             'Pass branch="main" for all pipelines, pipelines=ws.pipelines() for the default branch of each, or neither.'
         )
-
-
-def _sum_commits(attempts: GroupedRows) -> GroupedRows:
-    """Sum the outcomes of each step at each commit, of each matrix value and shard, and what failures cost."""
-    passes, failures = nw.col("passes"), nw.col("failures")
-    begin, end = (nw.col(micros_column(name)) for name in ("started_at", "finished_at"))
-    ended = end.fill_null(_NEVER)
-    timed = attempts.with_micros(["started_at", "finished_at"]).with_columns(
-        machine=failures * (end - begin).fill_null(0),
-        passed_at=ended + (1 - passes) * _NEVER,
-        failed_at=ended + (1 - failures) * _NEVER,
-    )
-    sums = {name: nw.col(name).sum() for name in ("machine", "unknown")}
-    return sum_outcomes(timed, **sums, **{name: nw.col(name).min() for name in ("passed_at", "failed_at")})
-
-
-def _sum_steps(commits: GroupedRows) -> GroupSums:
-    """Count the commits of each step, and sum what `estimate_rates` needs and what flaky commits cost."""
-    passes, failures, verdict = nw.col("passes"), nw.col("failures"), nw.col("verdict")
-    is_known = (nw.col("unknown") == 0) & HAS_OUTCOME
-    flags = {"known": is_known, "passed": is_known & (passes > 0), "is_flaky": is_known & (verdict == _FLAKY)}
-    commits = commits.with_columns(**flags, attempts=passes + failures)  # pandas would compute them for each sum
-    known, passed, is_flaky, attempts = (nw.col(name) for name in (*flags, "attempts"))
-    waited = nw.col("passed_at") - nw.col("failed_at")
-    scaled = (_PARTS * _MAX_ATTEMPTS) / attempts.clip(_MAX_ATTEMPTS)
-    late = is_flaky & (waited > 0) & (waited < _NEVER // 2)
-    steps = commits.engine.without_level(commits.engine.without_level(commits, VARIANT), COMMIT)
-    return commits.engine.group_sums(
-        steps,
-        outcomes=known,
-        **{name: known & (verdict == VERDICTS.index(name)) for name in _VERDICTS},
-        passed=passed,
-        **{f"parts {name}": _if(passed, (nw.col(name) * scaled).floor()) for name in ("passes", "failures")},
-        **{f"failed {k}": known & (passes == 0) & _is_or_more(failures, k, MAX_FAILURES) for k in _up_to(MAX_FAILURES)},
-        tried_again=known & (attempts > 1),
-        **{f"tried {k}": passed & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _up_to(_MAX_ATTEMPTS)[1:]},
-        machine=_if(is_flaky, nw.col("machine")),
-        waited=_if(late, waited),
-        n_storm=nw.col(STORM),
-        n_without_commit=nw.col("unknown"),
-    )
-
-
-def _up_to(most: int) -> list[int]:
-    return list(range(1, most + 1))
-
-
-def _is_or_more(count: nw.Expr, k: int, most: int) -> nw.Expr:
-    return count == k if k < most else count >= k
-
-
-def _if(flag: nw.Expr, value: nw.Expr) -> nw.Expr:
-    """Return the value where the flag is set, else 0; a product takes a fifth of the time of a condition in pandas."""
-    return flag.cast(nw.Int64) * value.cast(nw.Int64)
-
-
-def _rates(sums: pd.DataFrame, threshold: float) -> pd.DataFrame:
-    passed = sums["passed"].to_numpy(np.int64)
-    failed = sums[[f"failed {k}" for k in _up_to(MAX_FAILURES)]].to_numpy(np.int64) * (passed > 0)[:, None]
-    parts = {name: sums[f"parts {name}"].to_numpy(np.float64) / _PARTS for name in ("failures", "passes")}
-    posterior = estimate_rates(AttemptCounts(**parts, passed=passed, failed=failed))
-    low, high = posterior.interval(_CONFIDENCE)
-    rates = {"rate": posterior.mean(), "low": low, "high": high, "p_above": posterior.above(threshold)}
-    is_known = (passed > 0) & bool(sums["tried_again"].any())
-    return pd.DataFrame({name: np.where(is_known, own, np.nan) for name, own in rates.items()}, sums.index)
-
-
-def _powers(sums: pd.DataFrame, threshold: float, retries: int) -> pd.DataFrame:
-    runs = np.array(_up_to(_MAX_ATTEMPTS)[1:])
-    missed = np.log(threshold**runs + (1 - threshold) ** runs)
-    planned = -np.expm1(sums[[f"tried {k}" for k in runs]].to_numpy(np.float64) @ missed)
-    retried = detection_power(threshold, commits=sums["passed"].to_numpy(np.float64), retries=retries)
-    return pd.DataFrame({"power_planned": planned + 0.0, "power_retried": retried}, sums.index, dtype=np.float64)
-
-
-def _prices(sums: pd.DataFrame) -> pd.DataFrame:
-    machine_s, waiting_s = (sums[name].to_numpy(np.float64) / 1e6 for name in ("machine", "waited"))
-    return pd.DataFrame({"machine_s": machine_s, "waiting_s": waiting_s}, sums.index)
-
-
-def _select_branch(attempts: GroupedRows, branch: str | None, pipelines: Frame | None) -> GroupedRows:
-    """Return the attempts on the default branch of their pipeline."""
-    if pipelines is None:
-        return replace(attempts, frame=attempts.frame.filter((nw.col("branch") == branch).fill_null(False)))
-    listed = _list_branches(pipelines)
-    engine, names = attempts.engine, {"pipeline": "slug", "branch": "default_branch"}
-    names |= {"organization": "listed_organization"} if "listed_organization" in listed else {}
-    return replace(attempts, frame=engine.join_nulls_equal(attempts.frame, engine.bring(attempts.frame, listed), names))
-
-
-def _list_branches(pipelines: Frame) -> pd.DataFrame:
-    listed = engine_of(pipelines).collect_columns(pipelines, ["slug", "default_branch"], ["organization"])
-    return listed.rename(columns={"organization": "listed_organization"}).dropna().drop_duplicates()
-
-
-def _count_suspected(attempts: GroupedRows) -> GroupSums:
-    """Count the commits at which a step failed once, between two at which it passed."""
-    engine, order = attempts.engine, {name: nw.col(name).min() for name in ("build_created_at", "build_number")}
-    variants = sum_outcomes(attempts, unknown=nw.col("unknown").sum(), **order)
-    commits = engine.without_level(variants, VARIANT)
-    each = commits.frame.group_by(*commits.by).agg(nw.col("verdict", "passes", "unknown").max(), **order)
-    known = each.filter((nw.col("unknown") == 0) & ((nw.col("passes") > 0) | (nw.col("verdict") >= _UNDECIDED)))
-    known = known.with_columns(passed=(nw.col("passes") > 0) & ~nw.col("verdict").is_in([_UNDECIDED, _UNDECIDED + 1]))
-    steps = engine.without_level(replace(commits, frame=known), COMMIT)
-    passed, at = nw.col("passed").cast(nw.Int64), list(order)
-    around = {name: passed.shift(by).over(*steps.by, order_by=at) for name, by in (("before", 1), ("after", -1))}
-    is_between = (nw.col("verdict") == _UNDECIDED) & (nw.col("before") == 1) & (nw.col("after") == 1)
-    return engine.group_sums(steps.with_columns(**around), suspected=is_between.fill_null(False))

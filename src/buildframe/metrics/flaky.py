@@ -1,4 +1,4 @@
-"""Rank the flaky tests of a suite, compare two lists of them, and derive the lifecycle of each from a stored history.
+"""Rank the flaky tests of a suite, compare two lists of them, and derive the lifecycle of each.
 
 Knows the service's lists, not runs of tests. A list shows the tests that flaked within a period. A
 test that is not in it was quiet for that long, which does not mean that it is resolved.
@@ -14,15 +14,18 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import TIMESTAMP, timestamps
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.columns import TEXT, TIMESTAMP, timestamps
+from buildframe.metrics.input_frames import Frame, collect_columns, column_names
 from buildframe.spec.flaky_tests import DEFAULT_PERIOD, PERIODS
 from buildframe.spec.times import parse_duration
 
 _NAMES = ("id", "scope", "name", "location")
 _READ = (*_NAMES, "instances", "latest_occurrence_at", "last_resolved_at", "fetched_at")
-_ONLY_FLAKY_TESTS = {"instances": "Int64", "latest_occurrence_at": TIMESTAMP, "last_resolved_at": TIMESTAMP}
+_ONLY_FLAKY_TESTS = {
+    "instances": "Int64",
+    "latest_occurrence_at": TIMESTAMP,
+    "last_resolved_at": TIMESTAMP,
+}
 """Columns of `flaky_tests` for which `tests` has nothing of the same meaning, and their dtypes."""
 
 _METRICS = ("labels", "reliability")
@@ -45,15 +48,20 @@ _OF_TEST = (
 
 
 @checked_names
-def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str | dt.timedelta = "56d") -> pd.DataFrame:
+def flaky_board(
+    tests: Frame,
+    before: Frame | None = None,
+    resolved_after: str | dt.timedelta = "56d",
+) -> pd.DataFrame:
     """
     Rank flaky tests by number of instances, and report what changed since an earlier list.
 
     Parameters
     ----------
     tests : DataFrame
-        Result of `ws.flaky_tests(suite=...)`, as pandas, Polars, DuckDB or PySpark. Needs the columns `id`, `scope`,
-        `name`, `location`, `instances`, `latest_occurrence_at`, `last_resolved_at` and `fetched_at`.
+        Result of `ws.flaky_tests(suite=...)`, as pandas, Polars, DuckDB or PySpark. Needs the
+        columns `id`, `scope`, `name`, `location`, `instances`, `latest_occurrence_at`,
+        `last_resolved_at` and `fetched_at`.
     before : DataFrame, optional
         An earlier, complete list of the same suite and period. Do not filter either list by
         `search=` or `branch=`, because missing tests would look quiet.
@@ -64,10 +72,10 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
     Returns
     -------
     pandas.DataFrame
-        One row per test, ordered by instances, then by latest occurrence, both descending. An empty list gives no rows,
-        or with `before` its tests as quiet, with NaN seconds.
+        One row per test, ordered by instances, then by latest occurrence, both descending. An empty
+        list gives no rows, or with `before` its tests as quiet, with NaN seconds.
 
-        ==================== =================== ==============================================================
+        ==================== =================== ===================================================
         id                   str                 id of the test
         scope                str                 as reported by the service
         name                 str                 as reported by the service
@@ -75,15 +83,18 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
         instances            Int64               occurrences that the service counts
         latest_occurrence_at datetime64[us, UTC] latest occurrence; NaT if unknown
         last_resolved_at     datetime64[us, UTC] when it was last resolved; NaT if never
-        last_seen_s          float64             seconds from the latest occurrence until the list was fetched
-        age_at_least_s       float64             seconds from the earliest sign of it in either list until the
-                                                 list was fetched: a lower bound of its age
+        last_seen_s          float64             seconds from the latest occurrence until the list
+                                                 was fetched
+        age_at_least_s       float64             seconds from the earliest sign of it in either list
+                                                 until the list was fetched: a lower bound of its
+                                                 age
         is_resolved          boolean             resolved, without a later occurrence
         recurred             boolean             an occurrence followed its resolution
         status               str                 only with `before`: see Notes
-        new_instances        Int64               only with `before`: instances now minus then; negative if the
-                                                 service removed some, null if one list lacks the test
-        ==================== =================== ==============================================================
+        new_instances        Int64               only with `before`: instances now minus then;
+                                                 negative if the service removed some, null if one
+                                                 list lacks the test
+        ==================== =================== ===================================================
 
     Raises
     ------
@@ -103,15 +114,16 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
       `resolved_after`.
     - `quiet`: it is no longer listed. It did not flake within the period of the list, or was
       deleted or renamed.
-    - `came_back`: it was resolved in `before`, or it recurred after a resolution that `before` does not have.
+    - `came_back`: it was resolved in `before`, or it recurred after a resolution that `before` does
+      not have.
     - `still`: both lists have it.
     - `new`: `before` does not have it, and it was never resolved. It may have flaked before the
       period of `before`.
 
     The period is the column `period` of lists from a store, and 7 days without it.
 
-    Tests that are no longer listed have the values of `before`, and their seconds count until the latest `fetched_at`
-    of `tests`.
+    Tests that are no longer listed have the values of `before`, and their seconds count until the
+    latest `fetched_at` of `tests`.
 
     Examples
     --------
@@ -135,7 +147,9 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
     _check_silence(resolved_after, pd.concat([current[_PERIOD], previous[_PERIOD]]))
     if previous["fetched_at"].max() > current["fetched_at"].max():
         raise BadInput("before= was fetched after tests. Pass the earlier list as before=.")
-    gone = previous[~previous.index.isin(current.index)].assign(fetched_at=current["fetched_at"].max())
+    gone = previous[~previous.index.isin(current.index)].assign(
+        fetched_at=current["fetched_at"].max(),
+    )
     combined = pd.concat([current, gone]).astype(current.dtypes)
     ranked = _with_ages(combined, previous)
     return _order(ranked.assign(**_compare_lists(ranked, current, previous, resolved_after)))
@@ -143,18 +157,22 @@ def flaky_board(tests: Frame, before: Frame | None = None, resolved_after: str |
 
 def _read_list(tests: Frame, name: str) -> pd.DataFrame:
     """Return the list by id, with timestamps in UTC, `is_resolved` and `recurred`."""
-    rows = engine_of(tests).collect_columns(tests, _READ, (_PERIOD,)).set_index("id", drop=False)
+    rows = collect_columns(tests, _READ, (_PERIOD,)).set_index("id", drop=False)
     if rows["id"].isna().any():
         raise BadInput(f"{name}= contains a test without an id. Drop that row.")
-    if (duplicated := rows["id"].duplicated()).any():
-        raise BadInput(f"{name}= contains the test {rows['id'][duplicated].iloc[0]!r} twice. Pass a single list.")
-    flags = {"is_resolved": _is_resolved(rows), "recurred": _has_recurred(rows)}
-    return _with_period(rows).assign(**{name: flag.astype("boolean") for name, flag in flags.items()})
+    is_repeated = rows["id"].duplicated()
+    if is_repeated.any():
+        test = rows["id"][is_repeated].iloc[0]
+        raise BadInput(f"{name}= contains the test {test!r} twice. Pass a single list.")
+    return _with_period(rows).assign(
+        is_resolved=_is_resolved(rows).astype("boolean"),
+        recurred=_has_recurred(rows).astype("boolean"),
+    )
 
 
 def _with_period(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the period of their lists: the default if they do not have it."""
-    periods = rows[_PERIOD] if _PERIOD in rows else pd.Series(None, rows.index, dtype="str")
+    periods = rows[_PERIOD] if _PERIOD in rows else pd.Series(None, rows.index, dtype=TEXT)
     return rows.assign(**{_PERIOD: periods.fillna(DEFAULT_PERIOD)})
 
 
@@ -163,8 +181,8 @@ def _check_silence(resolved_after: pd.Timedelta, periods: pd.Series[str]) -> Non
     for period in periods.unique():
         if period in PERIODS and resolved_after <= PERIODS[period]:
             raise BadInput(
-                f"resolved_after is {resolved_after}, which is not longer than the period of a list, {period}. "
-                "Pass a longer time, such as '56d'."
+                f"resolved_after is {resolved_after}, which is not longer than the period of a "
+                f"list, {period}. Pass a longer time, such as '56d'."
             )
 
 
@@ -179,11 +197,15 @@ def _with_ages(tests: pd.DataFrame, previous: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compare_lists(
-    tests: pd.DataFrame, current: pd.DataFrame, previous: pd.DataFrame, resolved_after: pd.Timedelta
+    tests: pd.DataFrame,
+    current: pd.DataFrame,
+    previous: pd.DataFrame,
+    resolved_after: pd.Timedelta,
 ) -> dict[str, Any]:
     """Compute the columns that need two lists."""
     earlier = previous.reindex(tests.index)
-    was_listed, is_listed = tests.index.isin(previous.index), tests.index.isin(current.index)
+    was_listed = tests.index.isin(previous.index)
+    is_listed = tests.index.isin(current.index)
     was_resolved = earlier["is_resolved"].fillna(value=False)
     resolved_again = ~(tests["last_resolved_at"] <= earlier["last_resolved_at"])
     came_back = was_resolved | (tests["recurred"] & resolved_again)
@@ -196,14 +218,18 @@ def _compare_lists(
     }
     status = np.select([np.asarray(case, bool) for case in cases.values()], list(cases), "new")
     return {
-        "status": pd.Series(status, tests.index, dtype="str"),
+        "status": pd.Series(status, tests.index, dtype=TEXT),
         "new_instances": (tests["instances"] - earlier["instances"]).where(is_listed),
     }
 
 
 def _order(board: pd.DataFrame) -> pd.DataFrame:
     first = ["instances", "latest_occurrence_at", "id"]
-    ordered = board.reset_index(drop=True).sort_values(first, ascending=[False, False, True], ignore_index=True)
+    ordered = board.reset_index(drop=True).sort_values(
+        first,
+        ascending=[False, False, True],
+        ignore_index=True,
+    )
     return ordered.drop(columns=["fetched_at", _PERIOD])
 
 
@@ -238,26 +264,28 @@ def flaky_lifecycle(
     Returns
     -------
     pandas.DataFrame
-        One row per test, ordered by `organization`, `suite` and `id`, which come first. No rows give no rows.
+        One row per test, ordered by `organization`, `suite` and `id`, which come first. No rows
+        give no rows.
 
-        ==================== =================== ============================================================
+        ==================== =================== ===================================================
         scope                str                 as last listed
         name                 str                 as last listed
         location             str                 as last listed
         status               str                 state at the last reading of the list: see Notes
         since                datetime64[us, UTC] when the status began, at the latest: see Notes
-        known_since          boolean             earlier readings show that it did not hold before; else it may
-                                                 have begun before `since`
+        known_since          boolean             earlier readings show that it did not hold before;
+                                                 else it may have begun before `since`
         first_listed_at      datetime64[us, UTC] first reading that listed the test
-        known_start          boolean             an earlier reading did not list it; else it may be older
+        known_start          boolean             an earlier reading did not list it; else it may be
+                                                 older
         listed_until         datetime64[us, UTC] last reading, or the first that no longer listed it
         instances            Int64               as last listed
         latest_occurrence_at datetime64[us, UTC] as last listed; NaT if unknown
-        quiet_s              float64             seconds from the latest occurrence to the last reading; NaN if
-                                                 unknown
+        quiet_s              float64             seconds from the latest occurrence to the last
+                                                 reading; NaN if unknown
         n_reopened           Int64               how often it was reopened
         ownership_team_ids   str                 as last listed, if the history has the column
-        ==================== =================== ============================================================
+        ==================== =================== ===================================================
 
     Raises
     ------
@@ -280,12 +308,13 @@ def flaky_lifecycle(
       occurrence. Without one, since the first reading that no longer lists it.
     - `reopened`: it was resolved by either rule, and then occurred or was listed again, since the
       occurrence that the first reading of this shows, or since that reading if it shows none.
-    - `new`: it was first listed within `new`, and earlier readings did not list it, since the first occurrence that a
-      reading shows, or since its first reading, whichever is earlier.
+    - `new`: it was first listed within `new`, and earlier readings did not list it, since the first
+      occurrence that a reading shows, or since its first reading, whichever is earlier.
     - `active`: it is listed and none of these, since the same time as for `new`.
 
-    A reading shows the latest occurrence only, so earlier ones since the previous reading are unknown. The first
-    reading of a list has no previous one: `known_since` is False for what it already shows.
+    A reading shows the latest occurrence only, so earlier ones since the previous reading are
+    unknown. The first reading of a list has no previous one: `known_since` is False for what it
+    already shows.
 
     A list contains the tests that flaked within its period. So a test that flakes every 8 days is
     in every other list of 7 days. It is then quiet or active, and neither resolved nor reopened.
@@ -314,7 +343,9 @@ def flaky_lifecycle(
     states = _with_columns_of_tests(sightings, by, parsed["resolved_after"])
     tests = states.drop_duplicates(by, keep="last")
     reopenings = states[states["reopened"]].drop_duplicates(by, keep="last")
-    reopened = reopenings.set_index(by)[["reopened_at", "known_reopening"]].reindex(tests.set_index(by).index)
+    reopened = reopenings.set_index(by)[["reopened_at", "known_reopening"]].reindex(
+        tests.set_index(by).index,
+    )
     tests = tests.assign(**{str(name): values.array for name, values in reopened.items()})
     status = _find_status(tests, parsed["new"], parsed["quiet"], parsed["resolved_after"])
     names = [name for name in _NAMES if name not in by]
@@ -335,10 +366,11 @@ def _sightings_of_lists(history: Frame) -> tuple[pd.DataFrame, list[str]]:
     rows = _with_period(_read_history(history))
     by = [name for name in (*_LIST, "id") if name in rows]
     states = rows.sort_values([*by, "valid_from"], ignore_index=True)
-    if (duplicated := states.duplicated([*by, "valid_from"])).any():
+    is_repeated = states.duplicated([*by, "valid_from"])
+    if is_repeated.any():
+        test = states["id"][is_repeated].iloc[0]
         raise BadInput(
-            f"The history contains the test {states['id'][duplicated].iloc[0]!r} twice at one time. "
-            "Pass a single suite."
+            f"The history contains the test {test!r} twice at one time. Pass a single suite.",
         )
     readings = states[["valid_from", "valid_to", "fetched_at"]].max(axis=1)
     lists = _lists(states, by)
@@ -350,18 +382,19 @@ def _sightings_of_lists(history: Frame) -> tuple[pd.DataFrame, list[str]]:
 
 def _read_history(history: Frame) -> pd.DataFrame:
     """Return the columns of either list; those that only `flaky_tests` has are null if missing."""
-    engine = engine_of(history)
-    names = set(engine.column_names(history))
+    names = set(column_names(history))
     needed = [*_READ, "valid_from", "valid_to"]
     if "instances" not in names and not names.isdisjoint(_METRICS):
         needed = [*(name for name in needed if name not in _ONLY_FLAKY_TESTS), *_METRICS]
     optional = [*_ONLY_FLAKY_TESTS, *_METRICS, *_LIST, _OWNERS, _PERIOD]
-    rows = engine.collect_columns(history, needed, [name for name in optional if name not in needed])
+    rows = collect_columns(history, needed, [name for name in optional if name not in needed])
     if "reliability" in rows:
         of_tests = rows[rows["instances"].isna()] if "instances" in rows else rows
         _check_reliability(of_tests["reliability"].astype("float64"))
     missing = {name: dtype for name, dtype in _ONLY_FLAKY_TESTS.items() if name not in rows}
-    rows = rows.assign(**{name: pd.Series(None, rows.index, dtype=dtype) for name, dtype in missing.items()})
+    rows = rows.assign(
+        **{name: pd.Series(None, rows.index, dtype=dtype) for name, dtype in missing.items()},
+    )
     return rows.assign(**{name: timestamps(rows, name) for name in ("valid_from", "valid_to")})
 
 
@@ -370,14 +403,17 @@ def _check_reliability(reliability: pd.Series[float]) -> None:
     if len(reliability) and reliability.isna().all():
         raise BadInput("The column 'reliability' has no value. Fetch the tests with ws.tests(), which asks for it.")
     if not reliability.dropna().between(0, 1).all():
-        raise BadInput("The column 'reliability' has values outside of 0 to 1. Divide percentages by 100.")
+        raise BadInput(
+            "The column 'reliability' has values outside of 0 to 1. Divide percentages by 100.",
+        )
 
 
 def _is_listed_as_flaky(states: pd.DataFrame) -> pd.Series[bool]:
     """Return whether each row lists a flaky test: all of `flaky_tests`, and some of `tests`."""
     if not set(_METRICS).issubset(states.columns):
         return pd.Series(True, states.index)
-    is_labeled = states["labels"].astype("str").str.contains(_HAS_FLAKY_LABEL).fillna(value=False).astype(bool)
+    labels = states["labels"].astype(TEXT)
+    is_labeled = labels.str.contains(_HAS_FLAKY_LABEL).fillna(value=False).astype(bool)
     passed_and_failed = states["reliability"].astype("float64").between(0, 1, inclusive="neither")
     return states["instances"].notna() | (is_labeled & passed_and_failed)
 
@@ -387,7 +423,11 @@ def _lists(sightings: pd.DataFrame, by: list[str]) -> list[pd.Series]:
     return [sightings[name] for name in by if name != "id"] or [pd.Series(0, sightings.index)]
 
 
-def _with_columns_of_tests(sightings: pd.DataFrame, by: list[str], resolved_after: pd.Timedelta) -> pd.DataFrame:
+def _with_columns_of_tests(
+    sightings: pd.DataFrame,
+    by: list[str],
+    resolved_after: pd.Timedelta,
+) -> pd.DataFrame:
     """Add whether each sighting reopened its test, and columns of the whole test."""
     before = sightings.groupby(by, dropna=False)[_STAMPS].shift()
     reopened = _has_reopened(sightings, before, resolved_after)
@@ -398,7 +438,10 @@ def _with_columns_of_tests(sightings: pd.DataFrame, by: list[str], resolved_afte
     seen_at = _seen_at(states)
     more = {
         "first_listed_at": first,
-        "first_seen_at": pd.concat([first, of_test["latest_occurrence_at"].transform("min")], axis=1).min(axis=1),
+        "first_seen_at": pd.concat(
+            [first, of_test["latest_occurrence_at"].transform("min")],
+            axis=1,
+        ).min(axis=1),
         "known_start": known_start,
         "known_reopening": known_start | before["valid_from"].notna(),
         "listed_until": states["valid_to"].fillna(states["read_at"]),
@@ -417,16 +460,27 @@ def _seen_at(states: pd.DataFrame) -> pd.Series:
     return states["latest_occurrence_at"].fillna(states["valid_to"])
 
 
-def _has_reopened(states: pd.DataFrame, before: pd.DataFrame, resolved_after: pd.Timedelta) -> pd.Series:
-    """Return whether each state reopened its test; `before` holds the previous states, null if there is none."""
+def _has_reopened(
+    states: pd.DataFrame,
+    before: pd.DataFrame,
+    resolved_after: pd.Timedelta,
+) -> pd.Series:
+    """Return whether each state reopened its test.
+
+    `before` holds the previous states, null if there is none.
+    """
     was_resolved = before["last_resolved_at"].notna() & ~_has_recurred(before)
     silence = states["latest_occurrence_at"].fillna(states["valid_from"]) - _seen_at(before)
-    resolved_between = _has_recurred(states) & ~(states["last_resolved_at"] <= before["last_resolved_at"])
+    was_resolved_before = states["last_resolved_at"] <= before["last_resolved_at"]
+    resolved_between = _has_recurred(states) & ~was_resolved_before
     return ~_is_resolved(states) & (was_resolved | (silence > resolved_after) | resolved_between)
 
 
 def _reopened_at(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
-    """Return when each state reopened its test at the latest: at the occurrence that it shows, or at its reading."""
+    """Return when each state reopened its test at the latest.
+
+    That is at the occurrence that it shows, or at its reading.
+    """
     bounds = [states["last_resolved_at"], before["last_resolved_at"], _seen_at(before)]
     occurred_after = states["latest_occurrence_at"] > pd.concat(bounds, axis=1).max(axis=1)
     times = [states["latest_occurrence_at"].where(occurred_after), states["valid_from"]]
@@ -434,14 +488,21 @@ def _reopened_at(states: pd.DataFrame, before: pd.DataFrame) -> pd.Series:
 
 
 def _find_status(
-    tests: pd.DataFrame, new_within: pd.Timedelta, quiet_after: pd.Timedelta, resolved_after: pd.Timedelta
+    tests: pd.DataFrame,
+    new_within: pd.Timedelta,
+    quiet_after: pd.Timedelta,
+    resolved_after: pd.Timedelta,
 ) -> pd.DataFrame:
-    is_listed, is_resolved = tests["valid_to"].isna(), _is_resolved(tests)
-    silent_since = tests["seen_at"] + resolved_after
+    is_listed = tests["valid_to"].isna()
+    is_resolved = _is_resolved(tests)
     seen_at = tests["seen_at"]
+    silent_since = seen_at + resolved_after
     is_silent = silent_since < tests["read_at"]
     cases = {
-        "resolved": (is_resolved | is_silent, tests["last_resolved_at"].where(is_resolved, silent_since)),
+        "resolved": (
+            is_resolved | is_silent,
+            tests["last_resolved_at"].where(is_resolved, silent_since),
+        ),
         "quiet": (~is_listed | (seen_at + quiet_after < tests["read_at"]), seen_at),
         "reopened": (tests["reopened_at"].notna(), tests["reopened_at"]),
         "new": (
@@ -449,10 +510,11 @@ def _find_status(
             tests["first_seen_at"],
         ),
     }
-    status = pd.Series("active", tests.index, dtype="str")
+    status = pd.Series("active", tests.index, dtype=TEXT)
     since = tests["first_seen_at"]
     for name, (holds, began) in reversed(cases.items()):
-        status, since = status.mask(holds.astype(bool), name), since.mask(holds.astype(bool), began)
+        status = status.mask(holds.astype(bool), name)
+        since = since.mask(holds.astype(bool), began)
     known = tests["known_start"].mask(status == "reopened", tests["known_reopening"])
     known = known.mask(status.isin(["resolved", "quiet"]), other=True)
     return pd.DataFrame({"status": status, "since": since, "known_since": known.astype("boolean")})

@@ -1,4 +1,4 @@
-"""Say which builds are for pull requests from forks.
+"""Find builds for pull requests from forks.
 
 The branch of a fork is not the pipeline's branch of that name.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import check_is_pandas, typed_column
+from buildframe.metrics.columns import TEXT, check_is_pandas, typed_column
 
 PULL_REQUEST = ("pull_request", "pull_request_base", "pull_request_repository")
 """Columns of which at least one has a value if a build is for a pull request."""
@@ -22,9 +22,14 @@ COLUMNS = (*PULL_REQUEST, "pipeline_repository")
 Each may be missing, and then counts as null.
 """
 
-# scheme://user:secret@host:port/path. The secret may contain an unquoted @, the host be an IPv6 address in brackets,
-# and the path begin after a colon, as in the other form.
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>\[[^]/]*\]|[^/:]*)(?::\d*(?=/|$))?(?P<path>.*)", re.DOTALL)
+_REPOSITORY = "pipeline_repository"
+
+# scheme://user:secret@host:port/path. The secret may contain an unquoted @, the host be an IPv6
+# address in brackets, and the path begin after a colon, as in the other form.
+_URL = re.compile(
+    r"[a-z][a-z0-9+.-]*://(?:[^/]*@)?(?P<host>\[[^]/]*\]|[^/:]*)(?::\d*(?=/|$))?(?P<path>.*)",
+    re.DOTALL,
+)
 # user@host:path, user@host/path, or a path
 _WITHOUT_SCHEME = re.compile(r"(?:[^@/]*@)?(?P<host>[^/:]*)(?P<path>.*)", re.DOTALL)
 
@@ -86,14 +91,64 @@ def repository_key(url: Any) -> str | None:
     match = _URL.fullmatch(text) or _WITHOUT_SCHEME.fullmatch(text)
     if match is None:
         return None
-    path = re.sub("/+", "/", match["path"].lstrip(":/")).rstrip("/").removesuffix(".git").rstrip("/")
+    path = re.sub("/+", "/", match["path"].lstrip(":/"))
+    path = path.rstrip("/").removesuffix(".git").rstrip("/")
     return "/".join([match["host"], path]).rstrip("/") or None
 
 
 def _repository_keys(builds: pd.DataFrame, name: str) -> pd.Series[Any]:
     """Return the key of each repository in a column, computed once for each URL."""
     if name not in builds:
-        return pd.Series(None, builds.index, dtype="str")
+        return pd.Series(None, builds.index, dtype=TEXT)
     urls = typed_column(builds, name)
     keys = {url: repository_key(url) for url in urls.dropna().unique()}
-    return urls.map(keys).astype("str")
+    return urls.map(keys).astype(TEXT)
+
+
+def without_forks(builds: pd.DataFrame, pipelines: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return the builds that are not from forks.
+
+    Repositories that they lack are those of the listed pipelines.
+    """
+    if pipelines is not None:
+        builds_with_targets = with_repositories(
+            builds,
+            pipelines,
+            *find_shared_keys(builds, pipelines),
+        )
+        return builds[~is_from_fork(builds_with_targets).to_numpy()]
+    return builds[~is_from_fork(builds).to_numpy()]
+
+
+def with_repositories(
+    builds: pd.DataFrame,
+    listed: pd.DataFrame | None,
+    left: list[str],
+    right: list[str],
+) -> pd.DataFrame:
+    """Return builds with the repository of their pipeline, from the listed pipelines if missing.
+
+    `left` and `right` are the columns by which builds and pipelines match.
+    """
+    # Without rows, pandas cannot join columns of text.
+    if builds.empty or listed is None or "repository" not in listed:
+        return builds
+    repositories = listed.drop_duplicates(right).set_index(right)["repository"]
+    found = builds[left].join(repositories, on=left)["repository"]
+    if _REPOSITORY in builds:
+        found = builds[_REPOSITORY].fillna(found)
+    return builds.assign(**{_REPOSITORY: found})
+
+
+def find_shared_keys(builds: pd.DataFrame, listed: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return the columns by which builds and listed pipelines match."""
+    if is_complete(builds, "pipeline_id") and is_complete(listed, "id"):
+        return ["pipeline_id"], ["id"]
+    if is_complete(builds, "organization") and is_complete(listed, "organization"):
+        return ["organization", "pipeline"], ["organization", "slug"]
+    return ["pipeline"], ["slug"]
+
+
+def is_complete(frame: pd.DataFrame, name: str) -> bool:
+    """Return whether the frame has a column, and no nulls in it."""
+    return name in frame and bool(frame[name].notna().all())

@@ -205,9 +205,17 @@ def read_whole_groups(
         yield read_columns(frame, names)
         return
     order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
+    yield from join_groups(_batches(frame if is_ordered else frame.order(order), names), keys)
+
+
+def join_groups(batches: Iterable[pd.DataFrame], keys: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of batches again, many at a time, and whole groups of rows with equal keys.
+
+    Rows with equal keys have to follow each other.
+    """
     held: list[pd.DataFrame] = []
     n_complete = 0
-    for batch in _batches(frame if is_ordered else frame.order(order), names):
+    for batch in batches:
         start = _start_of_last_group(batch, keys)
         n_complete = sum(map(len, held)) + start if start else n_complete
         held.append(batch)
@@ -215,13 +223,14 @@ def read_whole_groups(
             rows = pd.concat(held, ignore_index=True)
             yield rows.iloc[:n_complete]
             held, n_complete = [rows.iloc[n_complete:].reset_index(drop=True)], 0
-    yield pd.concat(held, ignore_index=True)
+    if held:
+        yield pd.concat(held, ignore_index=True)
 
 
 def _start_of_last_group(batch: pd.DataFrame, keys: Sequence[str]) -> int:
     """Return the first row of the last run of rows with equal keys."""
     is_other = np.zeros(len(batch), bool)
-    for name in keys:
+    for name in keys if len(batch) else ():
         values = batch[name]
         is_equal = values.isna() if pd.isna(values.iloc[-1:]).all() else values.eq(values.iloc[-1])
         is_other |= ~is_equal.to_numpy(bool, na_value=False)
@@ -254,16 +263,29 @@ def _read_limits(relation: Any, names: Sequence[str]) -> pd.DataFrame:
 
 def distinct_values(frame: Frame, name: str) -> list[Any]:
     """Return each value of a column once, and null if it occurs, in no order."""
-    _existing_names(frame, [name], ())
+    return list(distinct_rows(frame, [name])[name].unique())
+
+
+def distinct_rows(frame: Frame, names: Sequence[str]) -> pd.DataFrame:
+    """Return each combination of values of columns at least once, in no order."""
+    _existing_names(frame, names, ())
     if is_spark(frame):
-        values = to_typed_pandas(spark_frames.read_distinct(frame, name))
-    elif is_relation(frame):
+        return to_typed_pandas(spark_frames.read_distinct(frame, names))
+    if is_relation(frame):
         from duckdb import ColumnExpression
 
-        values = to_typed_pandas(_to_arrow(frame.select(ColumnExpression(name)).distinct(), [name]))
-    else:
-        values = read_columns(frame, [name])
-    return list(values[name].unique())
+        combinations = frame.select(*(ColumnExpression(name) for name in names)).distinct()
+        return to_typed_pandas(_to_arrow(combinations, names))
+    return read_columns(frame, names)
+
+
+def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = ()) -> pd.DataFrame:
+    """Return columns as `read_columns` does, also of PySpark: only for frames that are small."""
+    if not is_spark(frame):
+        return read_columns(frame, needs, wants)
+    names = _existing_names(frame, needs, wants)
+    spark_frames.check_names(names)
+    return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
 
 
 def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:

@@ -5,9 +5,11 @@ Times are in microseconds. Does not know jobs, agents or frames.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from buildframe.metrics.columns import NAT, Integers
+from buildframe.metrics.columns import NAT, Flags, Integers
 
 
 def sum_by(group: Integers, values: Integers, n_groups: int) -> Integers:
@@ -67,3 +69,41 @@ def first_of_chain(before: Integers) -> Integers:
     for _ in range(len(first).bit_length()):  # each round doubles the places that it goes back
         first = first[first]
     return first
+
+
+def find_latest(
+    items: Integers,
+    groups: Integers,
+    times: Integers,
+    query_groups: Integers,
+    until: Integers,
+    fits: Callable[[Integers, Integers], Flags],
+) -> Integers:
+    """Return for each query the latest fitting item of its group up to a time, or -1.
+
+    `fits` receives items, and the positions of the queries that they may answer.
+    """
+    order = np.lexsort((items, times, groups))
+    items = items[order]
+    groups = groups[order]
+    times = times[order]
+    n_items = len(items)
+    n_queries = len(until)
+    # Sort items and queries together: the items up to a query are then those before it.
+    positions = np.arange(n_items + n_queries)
+    all_times = np.append(times, until)
+    together = np.lexsort((positions, all_times, np.append(groups, query_groups)))
+    is_item = together < n_items
+    place = np.empty(n_queries, np.int64)
+    place[together[~is_item] - n_items] = np.cumsum(is_item)[~is_item] - 1
+    found = np.full(n_queries, -1)
+    queries = np.arange(n_queries)
+    while len(queries):
+        queries = queries[place[queries] >= 0]
+        queries = queries[groups[place[queries]] == query_groups[queries]]
+        candidates = items[place[queries]]
+        is_found = fits(candidates, queries)
+        found[queries[is_found]] = candidates[is_found]
+        queries = queries[~is_found]
+        place[queries] -= 1
+    return found

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
+from collections.abc import Sequence
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import Floats
+from buildframe.metrics.columns import Flags, Floats, first_and_last
 from buildframe.metrics.durations import RowMetric, span_of
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.rows import Frame, GroupedRows
-from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
+from buildframe.metrics.grouping import By, as_key_list, join_keys
+from buildframe.metrics.input_frames import Frame, RowGroups
+from buildframe.metrics.measured_rows import limits_in_spark, measure_rows
 from buildframe.metrics.rates import rate_columns
+from buildframe.metrics.span_sums import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.time_buckets import Buckets
-from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_group_and_bucket, sum_by_span
-from buildframe.metrics.validation import check_finite
 from buildframe.spec.times import seconds_of
 from buildframe.terminal import show
 
 _DECIDED = ["met", "missed"]
-_COUNTS = [*_DECIDED, "undecided", "n_negative"]
 
 
 @checked_names
@@ -158,57 +158,78 @@ def objective(
         raise BadInput(f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'.")
     span = span_of(of)
     at = at or ("created_at" if span is None else span.start)
-    needs = (at,) if freq is None else (at, "fetched_at")
-    rows = engine_of(frame).measure(frame, of, by, needs=tuple(dict.fromkeys(needs)))
-    if span is None:  # timestamps have no infinite difference
-        check_finite(rows)
-    rows, counts = _decide(rows, of, limit)
+    by = spark_keys(frame, by)
     if freq is None:
-        sums = sum_by_span(rows, at, counts, _DECIDED)
-        return join_keys(sums.groups.keys, _summarize(sums, target))
-    buckets = Buckets.of(rows, [at], freq, tz)
-    if by is None:
-        sums = sum_by_bucket(rows, buckets, at, counts, _DECIDED)
-        return buckets.with_starts(_spread_budget(_summarize(sums, target), target, len(buckets)))
-    sums = sum_by_group_and_bucket(rows, buckets, at, counts, _DECIDED)
-    return buckets.with_starts(_spread_budget(_summarize(sums, target), target, len(buckets)), sums.groups.keys)
+        summarize = functools.partial(_objective, of, limit, target, by, at)
+    else:
+        has_groups = bool(as_key_list(by))  # one group has all rows, and so shows their limits
+        limits = limits_in_spark(frame, of, [at, "fetched_at"]) if has_groups else None
+        summarize = functools.partial(_objective_by_bucket, of, limit, target, by, freq, tz, at, limits)
+    return summarize_groups(frame, summarize, by)
 
 
-def _decide(rows: GroupedRows, of: RowMetric | str, limit: float) -> tuple[GroupedRows, dict[str, nw.Expr]]:
-    """Return rows, and which of them met the promise, missed it, or are undecided."""
-    span, names, value = span_of(of), rows.frame.columns, nw.col("value")
-    met, missed = (value <= limit).fill_null(False), (value > limit).fill_null(False)
-    undecided = nw.lit(False)
-    if span is not None and "censored" in names:
-        rows = rows.with_micros([span.start, *(name for name in span.seen if name in names and name != span.start)])
-        rows = rows.with_columns(**{_SEEN_FOR: expressions.seen_seconds(span, names)})
-        is_open, is_beyond = nw.col("censored") & value.is_null(), (nw.col(_SEEN_FOR) > limit).fill_null(False)
-        missed, undecided = missed | (is_open & is_beyond), is_open & ~is_beyond
-    negative = (value < 0).fill_null(False)
-    return rows, {"met": met, "missed": missed, "undecided": undecided, "n_negative": negative}
+def _objective(of: RowMetric | str, limit: float, target: float, by: By, at: str, frame: Frame) -> pd.DataFrame:
+    rows = measure_rows(frame, of, by, [at])
+    sums = sum_by_span(rows, at, _decide(rows, limit), _DECIDED)
+    return join_keys(rows.keys, _summarize(sums, target))
 
 
-_SEEN_FOR = "seconds that it was seen"
+def _objective_by_bucket(
+    of: RowMetric | str,
+    limit: float,
+    target: float,
+    by: By,
+    freq: str,
+    tz: str,
+    at: str,
+    limits: Sequence[tuple[int, int]] | None,
+    frame: Frame,
+) -> pd.DataFrame:
+    rows = measure_rows(frame, of, by, [*dict.fromkeys([at, "fetched_at"])])
+    times, fetched = limits or [first_and_last(rows.columns[name].to_numpy()) for name in (at, "fetched_at")]
+    buckets = Buckets.between([times], freq, tz, fetched[1])
+    if not as_key_list(by):
+        summary = _summarize(sum_by_bucket(rows, buckets, at, _decide(rows, limit), _DECIDED), target)
+        return buckets.with_starts(_spread_budget(summary, target, len(buckets)))
+    split, keys = buckets.split(rows, at)
+    summary = _summarize(sum_by_span(split, at, _decide(split, limit), _DECIDED), target)
+    return buckets.with_starts(_spread_budget(summary, target, len(buckets)), keys)
+
+
+def _decide(rows: RowGroups, limit: float) -> dict[str, Flags]:
+    """Return which rows met the promise, missed it, or are undecided, and which are negative."""
+    value = rows.columns["value"].to_numpy(np.float64)
+    met = value <= limit
+    missed = value > limit
+    undecided = np.zeros(len(value), bool)
+    if "censored" in rows.columns:
+        is_open = rows.columns["censored"].to_numpy(bool) & np.isnan(value)
+        was_seen_longer = rows.columns["seen"].to_numpy(np.float64) > limit
+        missed |= is_open & was_seen_longer
+        undecided = is_open & ~was_seen_longer
+    return {"met": met, "missed": missed, "undecided": undecided, "n_negative": value < 0}
 
 
 def _summarize(sums: SpanSums, target: float) -> pd.DataFrame:
-    counts = sums.groups.sums[_COUNTS].astype("Int64")
-    n = counts["met"] + counts["missed"]
+    n = sums.sums["met"] + sums.sums["missed"]
     rates = rate_columns(sums, "met", _DECIDED).rename(columns={"rate": "share"})
-    used = _divide(counts["missed"].to_numpy(np.float64), (1 - target) * n.to_numpy(np.float64))
-    columns = {"budget_used": used, "budget_remaining": 1 - used}
-    counted = counts.assign(n=n)[["n", *_COUNTS]]
-    return pd.concat([counted, rates, pd.DataFrame(columns, counts.index)], axis=1)
+    used = _divide(sums.sums["missed"].to_numpy(np.float64), (1 - target) * n.to_numpy(np.float64))
+    budget = pd.DataFrame({"budget_used": used, "budget_remaining": 1 - used}, rates.index)
+    return pd.concat([n.rename("n"), sums.sums, rates, budget], axis=1)
 
 
 def _spread_budget(summary: pd.DataFrame, target: float, n_buckets: int) -> pd.DataFrame:
     """Return the buckets of each group with the parts of the budget of all its buckets together."""
-    n, missed = (summary[name].to_numpy(np.float64).reshape(-1, max(n_buckets, 1)) for name in ("n", "missed"))
+    shape = (-1, max(n_buckets, 1))  # groups x buckets
+    n = summary["n"].to_numpy(np.float64).reshape(shape)
+    missed = summary["missed"].to_numpy(np.float64).reshape(shape)
     used = _divide(missed, (1 - target) * n.sum(axis=1, keepdims=True))
     remaining = 1 - used.cumsum(axis=1)
     return summary.assign(budget_used=used.ravel(), budget_remaining=remaining.ravel())
 
 
-def _divide(one: Floats, other: Floats) -> Floats:
-    result: Floats = np.divide(one, other, out=np.full(one.shape, np.nan), where=other > 0)
-    return result
+def _divide(dividend: Floats, divisor: Floats) -> Floats:
+    """Divide numbers; NaN if the divisor is 0."""
+    unknown = np.full(dividend.shape, np.nan)
+    quotient: Floats = np.divide(dividend, divisor, out=unknown, where=divisor > 0)
+    return quotient

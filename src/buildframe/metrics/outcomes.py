@@ -1,4 +1,4 @@
-"""Classify single builds and jobs: whether they failed, and how jobs ended.
+"""Classify single builds and jobs: whether they failed, how jobs ended, and what ended failed ones.
 
 Does not group or summarize.
 """
@@ -7,22 +7,49 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import narwhals as nw
+import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics import failure_causes
-from buildframe.metrics.columns import check_is_pandas, typed_column
+from buildframe.metrics.columns import TEXT, Integers, check_is_pandas
 from buildframe.metrics.durations import BLOCKED, is_script
-from buildframe.metrics.engines import expressions
+from buildframe.metrics.input_frames import read_columns
+from buildframe.metrics.row_flags import equals, flag_outcomes, is_set
 from buildframe.metrics.validation import check_states
 
-_OF_STATES = ("passed", "timed_out", "expired", "canceled")
-_OF_FAILURES = {
-    failure_causes.COMMAND: "failed",
-    failure_causes.INFRASTRUCTURE: "infrastructure",
-    failure_causes.KILLED: "killed",
-    failure_causes.PERSON: "canceled",
+COMMAND, INFRASTRUCTURE, KILLED, PERSON = range(4)
+"""Causes of failures.
+
+A command that crashes or whose signature is rejected fails like others. Nobody knows who killed
+`KILLED`.
+"""
+
+CAUSE_NEEDS = ("state", "exit_status", "signal")
+"""Columns that show the cause of a failure."""
+
+CAUSE_WANTS = ("signal_reason",)
+"""Columns that show more about it if the frame has them."""
+
+LOST = -1
+"""Exit status of a job whose agent was lost or killed."""
+
+_REASONS_OF_PERSONS = ("cancel",)
+_REASONS_OF_INFRASTRUCTURE = (
+    "agent_stop",
+    "agent_refused",
+    "agent_incompatible",
+    "stack_error",
+    "process_run_error",
+)
+_REASONS_OF_CONFIGURATION = ("signature_rejected",)
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP")
+
+_STATES_THAT_ARE_OUTCOMES = ("passed", "timed_out", "expired", "canceled")
+_OUTCOMES_BY_CAUSE = {
+    COMMAND: "failed",
+    INFRASTRUCTURE: "infrastructure",
+    KILLED: "killed",
+    PERSON: "canceled",
 }
 
 
@@ -71,13 +98,10 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     """
     check_is_pandas(frame, "row metrics need.")
     check_states(frame, "state")
-    needs, wants = outcome_columns(list(frame.columns))
-    names = [*needs, *(name for name in wants if name in frame)]
-    typed = pd.DataFrame({name: typed_column(frame, name).array for name in names})
-    has_failed, is_counted = expressions.outcome(names)
-    outcome = nw.from_native(typed, eager_only=True).select(failed=has_failed, counted=is_counted).to_pandas()
-    known = outcome["failed"].astype("boolean").where(outcome["counted"].astype(bool))
-    return known.set_axis(frame.index)
+    needs, wants = outcome_columns(frame.columns)
+    has_failed, is_counted = flag_outcomes(read_columns(frame, needs, wants))
+    known = pd.Series(has_failed, frame.index, dtype="boolean", name="failed")
+    return known.where(is_counted)
 
 
 @checked_names
@@ -132,18 +156,43 @@ def outcome(jobs: pd.DataFrame) -> pd.Series[str]:
     """
     check_is_pandas(jobs, "row metrics need.")
     check_states(jobs, "state")
-    needs = ("type", *failure_causes.NEEDS, "soft_failed")
-    names = [*needs, *(name for name in failure_causes.WANTS if name in jobs)]
-    typed = pd.DataFrame({name: typed_column(jobs, name).array for name in names})
-    has_failed = (typed["state"] == "failed").fillna(False)
-    is_soft = typed["soft_failed"].fillna(False).astype(bool)
-    causes = nw.from_native(typed, eager_only=True).select(cause=failure_causes.number_cause(names)).to_pandas()
-    of_failures = causes["cause"].map(_OF_FAILURES).mask(is_soft, "soft_failed")
-    of_others = typed["state"].where(typed["state"].isin(_OF_STATES))
-    outcomes = of_others.mask(has_failed, of_failures).where(is_script(typed))
-    return outcomes.astype("str").set_axis(jobs.index).rename("outcome")
+    rows = read_columns(jobs, ["type", *CAUSE_NEEDS, "soft_failed"], CAUSE_WANTS)
+    has_failed = equals(rows, "state", "failed")
+    causes = pd.Series(number_causes(rows))
+    is_soft = is_set(rows, "soft_failed")
+    outcomes_of_failures = causes.map(_OUTCOMES_BY_CAUSE).mask(is_soft, "soft_failed")
+    outcomes_of_others = rows["state"].where(rows["state"].isin(_STATES_THAT_ARE_OUTCOMES))
+    outcomes = outcomes_of_others.mask(has_failed, outcomes_of_failures).where(is_script(rows))
+    return outcomes.astype(TEXT).set_axis(jobs.index).rename("outcome")
+
+
+def number_causes(jobs: pd.DataFrame) -> Integers:
+    """Return what ended each failed job: its command, infrastructure, a person, or an unknown kill.
+
+    `jobs` has typed columns, at least `CAUSE_NEEDS`. Jobs in other states have the cause `COMMAND`.
+    """
+    has_failed = equals(jobs, "state", "failed")
+    causes = np.full(len(jobs), COMMAND)
+    causes[has_failed] = _number_causes_of_failures(jobs[has_failed])  # which are few
+    return causes
+
+
+def _number_causes_of_failures(failures: pd.DataFrame) -> Integers:
+    """Apply the rules from the weakest to the strongest: signals, exit statuses, and stated reasons."""
+    signals = failures["signal"]
+    reasons = failures.get("signal_reason", pd.Series(None, failures.index, dtype=TEXT))
+    is_lost = (failures["exit_status"] == LOST).to_numpy(bool, na_value=False)
+    causes = np.full(len(failures), COMMAND)
+    causes[signals.eq("SIGKILL") & reasons.isna()] = KILLED
+    causes[is_lost & ~signals.isin(_CRASHES)] = INFRASTRUCTURE
+    causes[reasons.isin(_REASONS_OF_CONFIGURATION)] = COMMAND
+    causes[reasons.isin(_REASONS_OF_INFRASTRUCTURE)] = INFRASTRUCTURE
+    causes[reasons.isin(_REASONS_OF_PERSONS)] = PERSON
+    return causes
 
 
 def outcome_columns(available: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of builds or jobs that show whether they failed: required ones, and those used if present."""
-    return (("type", "state", "soft_failed"), ()) if "type" in available else (("state",), BLOCKED)
+    """Return the columns that show whether builds or jobs failed: required ones, and optional ones."""
+    if "type" in available:
+        return ("type", "state", "soft_failed"), ()
+    return ("state",), BLOCKED

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import Floats, check_are_builds
+from buildframe.metrics.columns import NAT, Flags, Floats, check_are_builds, first_and_last
 from buildframe.metrics.confidence import design_effect, size_for_interval
-from buildframe.metrics.durations import BLOCKED
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.durations import BLOCKED, is_blocked
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.input_frames import Frame, RowGroups, column_names, read_rows
+from buildframe.metrics.measured_rows import to_numbers
 from buildframe.metrics.percentiles import CONFIDENCE
+from buildframe.metrics.row_flags import equals, is_set
+from buildframe.metrics.span_sums import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.time_buckets import Buckets
-from buildframe.metrics.time_spans import SpanSums, sum_by_bucket, sum_by_span
 from buildframe.metrics.validation import check_states
 from buildframe.terminal import show
 
-_SETTLED = {
-    "passed": expressions.IS_SETTLED & (nw.col("state") == "passed"),  # null counts as False
-    "failed": expressions.IS_SETTLED & (nw.col("state") == "failed"),
-}
+_SETTLED = ["passed", "failed"]
+"""States of builds that a success rate counts."""
+
+_THROUGHPUT_NEEDS = ["created_at", "finished_at", "fetched_at"]
 
 
 @checked_names
@@ -73,7 +74,6 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     --------
     success_trend : The same per bucket of time.
     build_success_change : Compare two periods.
-    wilson : Compute an interval of independent trials from counts.
 
     Notes
     -----
@@ -107,10 +107,27 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     7       web      30       9  39  0.769  0.462  0.928       14.733
     """
     check_states(builds, "state")
-    check_are_builds(engine_of(builds).column_names(builds), "success_rate")
-    rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at"), by)
-    sums = sum_by_span(rows, "created_at", _SETTLED, [*_SETTLED])
-    return join_keys(sums.groups.keys, _with_rates(sums))
+    check_are_builds(column_names(builds), "success_rate")
+    by = spark_keys(builds, by)
+    return summarize_groups(builds, functools.partial(_success_rate, by), by)
+
+
+def _success_rate(by: By, builds: Frame) -> pd.DataFrame:
+    rows = read_rows(builds, _flag_settled, ["state", "blocked", "created_at"], by=by)
+    sums = sum_by_span(rows, "created_at", _settled_flags(rows), _SETTLED)
+    return join_keys(rows.keys, _with_rates(sums))
+
+
+def _flag_settled(builds: pd.DataFrame) -> pd.DataFrame:
+    """Return which builds passed and which failed, unless they are blocked, and their times."""
+    is_final = ~is_set(builds, "blocked")  # a blocked build only has the last state it had
+    rows = {state: is_final & equals(builds, "state", state) for state in _SETTLED}
+    times = {name: to_numbers(builds[name]) for name in ("created_at", "fetched_at") if name in builds}
+    return pd.DataFrame(rows | times, builds.index, copy=False)
+
+
+def _settled_flags(rows: RowGroups) -> dict[str, Flags]:
+    return {state: rows.columns[state].to_numpy(bool) for state in _SETTLED}
 
 
 @checked_names
@@ -167,10 +184,17 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     6 2026-11-01 00:00:00+00:00       5   8  0.62    False
     """
     check_states(builds, "state")
-    check_are_builds(engine_of(builds).column_names(builds), "success_trend")
-    rows = engine_of(builds).group_rows(builds, ("state", "blocked", "created_at", "fetched_at"))
-    buckets = Buckets.of(rows, ["created_at"], freq, tz)
-    return buckets.with_starts(_with_rates(sum_by_bucket(rows, buckets, "created_at", _SETTLED, [*_SETTLED])))
+    check_are_builds(column_names(builds), "success_trend")
+    return summarize_groups(builds, functools.partial(_success_trend, freq, tz))
+
+
+def _success_trend(freq: str, tz: str, builds: Frame) -> pd.DataFrame:
+    rows = read_rows(builds, _flag_settled, ["state", "blocked", "created_at", "fetched_at"])
+    limits = first_and_last(rows.columns["created_at"].to_numpy())
+    _, fetched = first_and_last(rows.columns["fetched_at"].to_numpy())
+    buckets = Buckets.between([limits], freq, tz, fetched)
+    sums = sum_by_bucket(rows, buckets, "created_at", _settled_flags(rows), _SETTLED)
+    return buckets.with_starts(_with_rates(sums))
 
 
 @checked_names
@@ -222,101 +246,72 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     5 2026-10-31 00:00:00+00:00       8       8    False
     6 2026-11-01 00:00:00+00:00       8       8    False
     """
-    check_are_builds(engine_of(builds).column_names(builds), "throughput")
-    at = {"demand": "created_at", "served": "finished_at"}
-    rows = engine_of(builds).group_rows(builds, (*at.values(), "fetched_at"), wants=BLOCKED)
-    ended = nw.when(~expressions.is_blocked(rows.engine.column_names(builds))).then(nw.col("finished_at"))
-    rows = rows.with_columns(finished_at=ended)
-    buckets = Buckets.of(rows, list(at.values()), freq, tz)
-    return buckets.with_starts(buckets.count_by_bucket(rows, at))
+    check_are_builds(column_names(builds), "throughput")
+    return summarize_groups(builds, functools.partial(_throughput, freq, tz))
 
 
-@checked_names
-def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
+def _throughput(freq: str, tz: str, builds: Frame) -> pd.DataFrame:
+    times = read_rows(builds, _find_times, _THROUGHPUT_NEEDS, BLOCKED).columns
+    created, finished, fetched = (times[name].to_numpy(np.int64) for name in _THROUGHPUT_NEEDS)
+    _, last_fetched = first_and_last(fetched)
+    limits = [first_and_last(created), first_and_last(finished)]
+    buckets = Buckets.between(limits, freq, tz, last_fetched)
+    counts = {"demand": buckets.count(created), "served": buckets.count(finished)}
+    return buckets.with_starts(pd.DataFrame(counts, dtype="Int64"))
+
+
+def _find_times(builds: pd.DataFrame) -> pd.DataFrame:
+    """Return the times of builds in microseconds; blocked ones have not finished."""
+    times = {name: to_numbers(builds[name]) for name in _THROUGHPUT_NEEDS}
+    times["finished_at"] = np.where(is_blocked(builds), NAT, times["finished_at"])
+    return pd.DataFrame(times, builds.index, copy=False)
+
+
+def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFrame:
+    """Compute `rate`, `low`, `high` and `n_effective` (float64) of groups with dependent trials.
+
+    `hits` is the column that counts hits. The columns `trials` together count the trials.
     """
-    Compute the score interval of a proportion.
+    n_trials = np.sum([sums.sums[name].to_numpy(np.float64) for name in trials], axis=0)
+    trials_in_spans = np.sum([sums.spans[name] for name in trials], axis=0)
+    hits_in_spans = sums.spans[hits].astype(np.float64)
+    rate = shares(sums.sums[hits], n_trials)
+    effect = design_effect(trials_in_spans, hits_in_spans, rate * (1 - rate))
+    n_effective = n_trials / effect
+    size = size_for_interval(n_effective, trials_in_spans, CONFIDENCE)
+    low, high = wilson(rate * size, size, CONFIDENCE)
+    columns = {"rate": rate, "low": low, "high": high, "n_effective": n_effective}
+    return pd.DataFrame(columns, sums.sums.index)
 
-    Parameters
-    ----------
-    successes : array_like of float
-        Number of successes, between 0 and `n`. NaN if unknown.
-    n : array_like of float
-        Number of trials, of the same shape. NaN if unknown.
-    confidence : float, default 0.95
-        Confidence level as a fraction in (0, 1).
 
-    Returns
-    -------
-    low, high : numpy.ndarray of float64
-        Limits of the interval. NaN if `n` is 0 or a count is unknown.
+def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
+    """Compute the score interval of a proportion [1]_; NaN if `n` is 0 or a count is unknown.
 
-    Raises
-    ------
-    BadInput
-        If the counts are not numbers of one shape, are infinite, or `successes` lies outside 0 to `n`, or if
-        `confidence` is not a fraction.
-
-    See Also
-    --------
-    newcombe : Interval of the difference of two proportions.
-    success_rate : A rate of builds, with an interval that holds for dependent ones.
-
-    Notes
-    -----
-    The limits have no continuity correction [1]_. The interval assumes independent trials, which builds and jobs are
-    not.
+    Trials are independent, or `n` is the number of independent ones with the same information.
 
     References
     ----------
     .. [1] Wilson, E. B. (1927). Journal of the American Statistical Association 22, 209-212.
-
-    Examples
-    --------
-    >>> low, high = metrics.wilson(81, 263)
-    >>> round(low.item(), 4), round(high.item(), 4)
-    (0.2553, 0.3662)
     """
-    try:
-        x, size = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(n, np.float64))
-    except (TypeError, ValueError) as why:
-        raise BadInput(f"successes and n must be numbers, or arrays of one shape: {why}.") from None
-    if np.any(np.isinf(x) | np.isinf(size)):
-        raise BadInput("successes and n must be finite. Use NaN for an unknown count.")
-    if np.any((x < 0) | (x > size)):
-        raise BadInput("successes must lie between 0 and n.")
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
         raise BadInput(f"confidence={show(confidence)} is not a fraction between 0 and 1. Use one such as 0.95.")
-    size, z = np.where(size > 0, size, np.nan), NormalDist().inv_cdf((1 + confidence) / 2)
+    x = np.asarray(successes, np.float64)
+    size = np.asarray(n, np.float64)
+    size = np.where(size > 0, size, np.nan)
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (x + z**2 / 2) / (size + z**2)
     half = z * np.sqrt(x * (size - x) / size + z**2 / 4) / (size + z**2)
     high = np.where(x == size, 1.0, middle + half)  # rounding errors would give 1 + 2e-16
     return np.asarray(middle - half), high
 
 
-def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFrame:
-    """Compute `rate`, `low`, `high` and `n_effective` (float64) of groups, whose trials may depend on each other.
-
-    `hits` is the column that counts hits. The columns `trials` together count the trials.
-    """
-    counts = sums.groups.sums
-    n: Any = sum(counts[name] for name in trials)
-    in_spans = np.sum([sums.spans[name] for name in trials], axis=0)
-    rate = shares(counts[hits], n)
-    effect = design_effect(in_spans, sums.spans[hits].astype(np.float64), rate * (1 - rate))
-    n_effective = n.to_numpy(np.float64) / effect
-    size = size_for_interval(n_effective, in_spans, CONFIDENCE)
-    low, high = wilson(rate * size, size, CONFIDENCE)
-    return pd.DataFrame({"rate": rate, "low": low, "high": high, "n_effective": n_effective}, counts.index)
-
-
-def shares(hits: pd.Series, n: pd.Series) -> Floats:
+def shares(hits: npt.ArrayLike, n: npt.ArrayLike) -> Floats:
     """Compute hits per trial; NaN if n is 0."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(hits.to_numpy(np.float64) / n.to_numpy(np.float64))
+        return np.asarray(np.asarray(hits, np.float64) / np.asarray(n, np.float64))
 
 
 def _with_rates(sums: SpanSums) -> pd.DataFrame:
     """Return the numbers of builds that passed and that failed, and the columns of `rate_columns`."""
-    counts = sums.groups.sums
-    rates = rate_columns(sums, "passed", [*_SETTLED])
-    return pd.concat([counts.assign(n=counts["passed"] + counts["failed"]), rates], axis=1)
+    n = sums.sums["passed"] + sums.sums["failed"]
+    return pd.concat([sums.sums.assign(n=n), rate_columns(sums, "passed", _SETTLED)], axis=1)

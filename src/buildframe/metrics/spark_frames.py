@@ -9,11 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from buildframe.errors import BadInput, StoreFailed
-from buildframe.metrics.columns import require_columns
+from buildframe.metrics.columns import DAY_LENGTH, require_columns
 
 _UTC = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|[+-]00:?00", re.IGNORECASE)
 _BAD_INPUT = re.compile(r"buildframe\.errors\.BadInput: (.*)")
 _MISSING_FILE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\][^\n]*? file (.+?)\. ")
+
+_SHARD_ROWS = 500_000
 
 
 def check_session(session: Any) -> None:
@@ -58,10 +60,46 @@ def read_limits(frame: Any, names: Sequence[str]) -> pa.Table:
     return pa.concat_tables(ends)
 
 
-def read_distinct(frame: Any, name: str) -> pa.Table:
-    """Return each value of a column once."""
-    check_names([name])
-    return collect_table(frame.select(name).distinct())
+def read_distinct(frame: Any, names: Sequence[str]) -> pa.Table:
+    """Return each combination of values of columns once."""
+    check_names(names)
+    return collect_table(frame.select(*names).distinct())
+
+
+def read_matching(frame: Any, names: Sequence[str], key: str, values: Sequence[str], condition: str) -> pa.Table:
+    """Return columns of the rows that meet a condition, and whose key is one of the values."""
+    require_columns(check_frame(frame), names)
+    keys = pa.table({key: pa.array(values, pa.string())})
+    chosen = frame.sparkSession.createDataFrame(keys)
+    return collect_table(frame.select(*names).filter(condition).join(chosen, key, "leftsemi"))
+
+
+def read_repeated(frame: Any, name: str) -> pa.Table:
+    """Return a value that a column has several times, or no row."""
+    counts = frame.select(name).dropna().groupBy(name).count()
+    return collect_table(counts.filter("count > 1").limit(1).select(name))
+
+
+def with_days(frame: Any, name: str, times: Sequence[str]) -> Any:
+    """Add a column with the number of each row's day in UTC, by the first known of some times."""
+    from pyspark.sql import functions
+
+    check_names(times)
+    known = functions.coalesce(*(functions.col(time).cast("timestamp") for time in times))
+    return frame.withColumn(name, functions.floor(functions.unix_micros(known) / DAY_LENGTH))
+
+
+def with_shards(frame: Any, name: str, keys: Sequence[str]) -> Any:
+    """Add a column that groups rows for workers: rows with equal keys are in one shard.
+
+    A shard has many small groups, because each call of Python takes as long as thousands of rows.
+    """
+    from pyspark.sql import functions
+
+    check_names(keys)
+    counted = frame.select(functions.count("*").alias("rows"))
+    n_shards = collect_table(counted)["rows"][0].as_py() // _SHARD_ROWS + 1
+    return frame.withColumn(name, functions.pmod(functions.xxhash64(*keys), n_shards))
 
 
 def collect_table(frame: Any) -> pa.Table:

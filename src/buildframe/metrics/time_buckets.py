@@ -70,6 +70,10 @@ class Buckets:
         np.minimum(unsigned, np.uint64(n_buckets), out=unsigned)
         return numbers
 
+    def count(self, times: Integers) -> Integers:
+        """Return how many of these times (microseconds) each bucket holds."""
+        return np.bincount(self.numbers_of(times), minlength=len(self) + 1)[: len(self)]
+
     def split(self, rows: RowGroups, at: str) -> tuple[RowGroups, pd.DataFrame]:
         """Return rows in groups for all buckets of each group, and the keys of the groups.
 

@@ -8,10 +8,9 @@ import pandas as pd
 
 from buildframe.formatting import format_name
 from buildframe.metrics.columns import column, require_columns, timestamps
-from buildframe.metrics.critical_chain import KINDS
 from buildframe.metrics.job_ends import IS_OVER, SEEN_UNTIL, end_times, with_ends
 from buildframe.metrics.steps import step
-from buildframe.metrics.time_ledger import time_ledger
+from buildframe.metrics.time_ledger import KINDS, time_ledger
 
 _KIND_NAMES = {
     "concurrency": "waiting for a concurrency limit", "blocked": "waiting for a person to unblock",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import narwhals as nw
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import NAT
-from buildframe.metrics.engines.rows import GroupedRows
 from buildframe.metrics.input_frames import Frame, column_names, distinct_values, time_limits
 from buildframe.metrics.states import KNOWN, check_spellings, list_states
+
+if TYPE_CHECKING:
+    from buildframe.metrics.engines.rows import GroupedRows
 
 INFINITE = "The durations hold infinite values. Leave out these rows, or use NaN for unknown durations."
 

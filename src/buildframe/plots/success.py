@@ -12,7 +12,7 @@ from matplotlib.dates import date2num
 from buildframe import metrics
 from buildframe.formatting import format_count
 from buildframe.guards.arguments import checked_call
-from buildframe.metrics.branches import without_forks
+from buildframe.metrics.forks import without_forks
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.buckets import Begin, choose_buckets, find_middles, mark_begin

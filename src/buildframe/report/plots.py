@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from buildframe.formatting import format_count, format_name, format_percent, format_timestamp
-from buildframe.metrics.branches import without_forks
 from buildframe.metrics.durations import is_script
+from buildframe.metrics.forks import without_forks
 from buildframe.report.content import Report
 from buildframe.report.measurements import ended_builds, with_default_branches
 from buildframe.report.objectives import DURATIONS, OF_BUILDS, select_promised

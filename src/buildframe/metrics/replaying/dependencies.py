@@ -11,24 +11,21 @@ import numpy as np
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers
-from buildframe.metrics.engines.rows import GROUP
 from buildframe.metrics.numbered import latest_by
-from buildframe.metrics.predecessors import (
+from buildframe.metrics.pipeline_jobs import GROUP, NEEDS, WANTS, read_jobs
+from buildframe.metrics.replaying.record import BLOCK, BuildRecord, RecordedJobs
+from buildframe.metrics.step_graph import (
     FAILURE,
-    NEEDS,
     NEVER,
     RELEASE,
     SKEW,
-    WANTS,
     Predecessors,
     StepPairs,
     find_predecessors,
     find_shards,
     find_uploaders,
     is_refuted,
-    read_jobs,
 )
-from buildframe.metrics.replaying.record import BLOCK, BuildRecord, RecordedJobs
 
 AT_BUILD, AT_START, AT_END = range(3)
 """Since when a job is created: the creation of its build, the start of the job that uploads it, or the end of the

@@ -15,13 +15,13 @@ import pandas as pd
 
 from buildframe.metrics.columns import DAY_LENGTH, Floats, Integers
 from buildframe.metrics.numbered import first_of_chain
-from buildframe.metrics.predecessors import Predecessors
 from buildframe.metrics.replaying.agents import AgentTimes, measure_agents
 from buildframe.metrics.replaying.cancellation import Cancellations, find_cancellations
 from buildframe.metrics.replaying.dependencies import JobNeeds, Uploads, derive, learn_edges
 from buildframe.metrics.replaying.fleets import Fleet, infer_fleets
 from buildframe.metrics.replaying.model import BY_TRIGGER, FIRST, ReplayModel, build_model, select_builds
 from buildframe.metrics.replaying.record import NO_QUEUE, BuildRecord, read_record
+from buildframe.metrics.step_graph import Predecessors
 
 _HALF_HOUR = 1_800_000_000
 _GAP = 2_000_000

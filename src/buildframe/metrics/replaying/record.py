@@ -22,9 +22,9 @@ from buildframe.metrics.columns import (
     column,
     timestamp_micros,
 )
-from buildframe.metrics.engines.rows import GROUP
-from buildframe.metrics.predecessors import NEEDS, PipelineJobs, equals, pipeline_keys, read_jobs, with_build_ends
+from buildframe.metrics.pipeline_jobs import GROUP, NEEDS, PipelineJobs, pipeline_keys, read_jobs, with_build_ends
 from buildframe.metrics.queues import KnownQueue, name_queues
+from buildframe.metrics.row_flags import equals
 from buildframe.metrics.steps import step
 from buildframe.metrics.validation import check_states
 from buildframe.spec.builds import OPEN_STATES
