@@ -24,6 +24,7 @@ from buildframe.metrics.confidence import size_for_interval
 from buildframe.metrics.estimates import Sample
 from buildframe.metrics.measured_rows import measure_rows
 from buildframe.metrics.ranked_groups import RankedGroups
+from buildframe.metrics.rates import wilson
 from buildframe.plots import theme
 from tests.benchmarks import reporting
 from tests.benchmarks.calibration_cells import SEED, Cell, Table, mark
@@ -154,7 +155,7 @@ def cover_flips(n: int, rate: float, correlation: float, days: int) -> Cell:
 
 
 def cover_rate(found: pd.DataFrame, hits: pd.Series, n: pd.Series, truth: float) -> Cell:
-    return Cell(coverage(found["low"], found["high"], truth), coverage(*metrics.wilson(hits, n), truth).covered)
+    return Cell(coverage(found["low"], found["high"], truth), coverage(*wilson(hits, n), truth).covered)
 
 
 def show_recovery_times(n: int) -> Table:
@@ -226,7 +227,7 @@ def observe_levels(n: int) -> Observed:
         sizes = [size_for_interval(found["n_effective"].to_numpy(), spans, level) for level in LEVELS]
         worlds[f"success rate, correlation {correlation:g}"] = {
             name: [
-                coverage(*metrics.wilson(found["rate"] * size, size, level), 0.75).covered
+                coverage(*wilson(found["rate"] * size, size, level), 0.75).covered
                 for size, level in zip(own, LEVELS, strict=True)
             ]
             for name, own in (("ours", sizes), ("naive", [found["n"]] * len(LEVELS)))

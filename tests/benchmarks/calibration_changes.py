@@ -11,6 +11,7 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.metrics.columns import Floats, Integers
+from buildframe.metrics.comparison import newcombe
 from tests.benchmarks import change_points
 from tests.benchmarks.calibration_cells import SEED, Cell, Table, mark
 from tests.benchmarks.change_points import Series
@@ -110,7 +111,7 @@ def compare_successes(correlation: float, random: np.random.Generator, days: tup
         rows = pd.concat([fallen, rows[rows["world"] > 0]], ignore_index=True) if change and is_now else rows
         frames.append(as_builds(rows).assign(created_at=(rows["at"] + pd.Timedelta(28 * is_now, "D")).astype(STAMP)))
     found = metrics.build_success_change(*frames[::-1], "world")
-    _, *naive = metrics.newcombe(found["passed"], found["n"], found["passed_before"], found["n_before"])
+    _, *naive = newcombe(found["passed"], found["n"], found["passed_before"], found["n_before"])
     columns = found[["low", "high", "p", "notable"]].to_numpy(np.float64, na_value=np.nan)
     return Compared(0.0, *columns.T, naive)
 
@@ -265,7 +266,7 @@ def _naive_size(unit: Integers, value: Floats, change: Mapping[str, Any], kind: 
     sides = [value[(unit >= start) & (unit < stop)] for start, stop in ((at - before, at), (at, at + after))]
     if kind == "rate":
         counts = [count for own in reversed(sides) for count in (own.sum(), len(own))]
-        _, low, high = metrics.newcombe(*counts)
+        _, low, high = newcombe(*counts)
         return float(low), float(high)
     (low_before, high_before), (low_after, high_after) = (order_statistics(own[None], 0.5) for own in sides)
     earlier, later = (np.median(own) for own in sides)

@@ -13,6 +13,7 @@ from scipy.stats import CensoredData, ecdf
 
 from buildframe import metrics
 from buildframe.metrics.columns import Floats
+from buildframe.metrics.rates import wilson
 from tests.benchmarks.calibration_cells import SEED, Cell, Table
 from tests.metrics.simulated_worlds import (
     DAY,
@@ -159,7 +160,7 @@ def show_success_trends(n: int) -> Table:
             rows["at"] = (rows["at"] + pd.to_timedelta(days * rows["world"], unit="D")).astype(STAMP)
             builds = as_builds(rows).assign(fetched_at=rows["at"].max())
             found = metrics.success_trend(builds, "1D" if days == 1 else "W-SUN")
-            naive = coverage(*metrics.wilson(found["passed"], found["n"]), rate)
+            naive = coverage(*wilson(found["passed"], found["n"]), rate)
             texts.append(Cell(coverage(found["low"], found["high"], rate), naive.covered).text())
         yield name, *texts, "0.92"
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from buildframe import metrics
+from buildframe.metrics.rates import wilson
 
 Floats = npt.NDArray[np.float64]
 START = pd.Timestamp("2026-10-01", tz="UTC")
@@ -107,7 +107,7 @@ def calibrate(scores: pd.DataFrame, rates: pd.Series, flips: pd.DataFrame, thres
     scores, flips = scores.set_index("step"), flips.set_index("step").reindex(scores["step"])
     rate = rates[scores.index].to_numpy()
     is_flaky = rate > threshold
-    low, _ = metrics.wilson(flips["flaky"], flips["commits_passed"])
+    low, _ = wilson(flips["flaky"], flips["commits_passed"])
     says = {
         "score": scores["p_above"].to_numpy(),
         "raw": (flips["flake_rate"] > threshold).to_numpy(float),

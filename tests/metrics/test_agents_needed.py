@@ -11,8 +11,14 @@ import pytest
 
 from buildframe import metrics
 from buildframe.errors import BadInput
+from buildframe.metrics.agents_needed import (
+    QueueWaits,
+    busy_hours,
+    most_at_once,
+    summarize_waits,
+    try_numbers,
+)
 from buildframe.metrics.columns import NAT, Integers
-from buildframe.metrics.waits_by_agents import Waits, busy_hours, most_at_once, summarize_waits, try_numbers
 from tests.metrics.replay_frames import build, frames, job, queue_record
 from tests.refusals import wrong_messages
 
@@ -23,10 +29,10 @@ def minutes(*values: float | None) -> Integers:
     return np.array([NAT if value is None else round(value * MINUTE) for value in values])
 
 
-def waits(*rows: tuple[float | None, float | None, float | None], end: float = 100) -> Waits:
+def waits(*rows: tuple[float | None, float | None, float | None], end: float = 100) -> QueueWaits:
     """Waits by when jobs were runnable, started and finished, in minutes."""
     runnable, started, finished = zip(*rows, strict=True) if rows else ((), (), ())
-    return Waits(minutes(*runnable), minutes(*started), minutes(*finished), round(end * MINUTE))
+    return QueueWaits(minutes(*runnable), minutes(*started), minutes(*finished), round(end * MINUTE))
 
 
 def test_a_canceled_wait_missed_the_limit_and_a_short_open_one_is_undecided() -> None:

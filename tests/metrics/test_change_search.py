@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from buildframe.metrics import change_search
-from buildframe.metrics.change_levels import Segments, find_median_ranks
-from buildframe.metrics.change_search import Search, Series, find_changes, score_days, score_failures
+from buildframe.metrics.change_search import Search, Series, find_changes
+from buildframe.metrics.clustering import Segments, find_median_ranks
+from buildframe.metrics.daily_scores import score_days, score_failures
 from buildframe.metrics.discoveries import are_notable
 
 

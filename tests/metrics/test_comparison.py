@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -11,8 +12,9 @@ from scipy.stats import false_discovery_control, lognorm, ranksums
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from buildframe.metrics.clustering import DAY, Spread, effective_sizes, measure_spread, with_days
-from buildframe.metrics.engines import engine_of
+from buildframe.metrics.clustering import Segments, Spread, effective_sizes
+from buildframe.metrics.comparison import newcombe
+from buildframe.metrics.rates import wilson
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import START, UTC, at
@@ -41,14 +43,14 @@ NEWCOMBE = {
 def test_newcombe_by_himself():
     found = {}
     for now, before in NEWCOMBE:
-        change, *limits = metrics.newcombe(*now, *before)
+        change, *limits = newcombe(*now, *before)
         assert change == pytest.approx(now[0] / now[1] - before[0] / before[1])
         found[now, before] = tuple(np.round(limits, 4).tolist())
     assert found == NEWCOMBE
 
 
 def test_newcombe_of_nothing():
-    assert all(np.isnan(metrics.newcombe(0, 0, 3, 4)))
+    assert all(np.isnan(newcombe(0, 0, 3, 4)))
 
 
 counted = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
@@ -56,9 +58,9 @@ counted = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.
 
 @given(counted, counted, st.floats(0.1, 0.99))
 def test_newcombe_holds_the_difference_and_turns_round(now, before, confidence):
-    change, low, high = metrics.newcombe(*now, *before, confidence)
+    change, low, high = newcombe(*now, *before, confidence)
     assert -1 - 1e-12 <= low <= change <= high <= 1 + 1e-12
-    np.testing.assert_allclose(metrics.newcombe(*before, *now, confidence), [-change, -high, -low], atol=1e-12)
+    np.testing.assert_allclose(newcombe(*before, *now, confidence), [-change, -high, -low], atol=1e-12)
 
 
 def on_days(days: list[int] | np.ndarray) -> pd.Series:
@@ -73,6 +75,14 @@ def builds(day: int = 0, **states: int) -> pd.DataFrame:
 
 
 Days = tuple[list[int], list[int]]
+
+
+def measure_spread(hits: npt.ArrayLike, sizes: npt.ArrayLike) -> tuple[float, float, float]:
+    """Return rows, days and ratio of a group with these hits and rows of each day."""
+    sizes = np.asarray(sizes, np.float64)
+    segments = Segments(np.zeros(len(sizes), np.int64), sizes, np.asarray(hits, np.float64), 1)
+    rows, days, ratio = (float(value[0]) for value in segments.spread())
+    return rows, days, ratio
 
 
 def effective_size_of(now: Days, before: Days, confidence: float = 0.95) -> tuple[float, float]:
@@ -124,10 +134,18 @@ def test_effective_sizes_never_exceed_the_rows(days, confidence):
 
 
 def test_days_are_those_of_a_zone():
-    frame = pd.DataFrame({"t": at(23 * 60 - 1, 23 * 60, 25 * 60, None)})
-    found = engine_of(frame).group_rows(frame, ["t"])
-    days = {tz: with_days(found, "t", tz)[0].frame.to_native()[DAY].tolist() for tz in ("UTC", "Europe/Berlin")}
-    assert days == {"UTC": [0, 0, 1, 2], "Europe/Berlin": [0, 1, 1, 2]}  # in Berlin the second and third are one day
+    """In Berlin the second and third time are one day, in UTC the first and second; no time is a day of its own."""
+    frame = pd.DataFrame({"created_at": at(*[23 * 60 - 1] * 4, *[23 * 60] * 4, *[25 * 60] * 4, *[None] * 4)})
+    passes = [*[True] * 4, *[False] * 4, *[True, False] * 4]
+    frame["state"] = pd.Series(np.where(passes, "passed", "failed"), dtype="str")
+    frame["blocked"] = pd.array([False] * len(frame), "boolean")
+    days = {"UTC": ([4, 2, 2], [8, 4, 4]), "Europe/Berlin": ([4, 2, 2], [4, 8, 4])}
+    sizes = {tz: effective_size_of(of_zone, of_zone)[0] for tz, of_zone in days.items()}
+    assert sizes["UTC"] > 1.5 * sizes["Europe/Berlin"]
+    for tz, size in sizes.items():
+        (row,) = build_success_change(frame, frame, tz=tz).to_dict("records")
+        expected = [float(end) for end in wilson(size / 2, size)]
+        assert [row["rate_low"], row["rate_high"]] == pytest.approx(expected), tz
 
 
 def test_success_of_two_periods():
@@ -142,10 +160,10 @@ def test_success_of_two_periods():
     assert result.loc["web", ["passed", "n", "passed_before", "n_before"]].tolist() == [56, 72, 48, 80]
     sizes = effective_size_of(([14] * 4, [18] * 4), ([30, 18], [32, 48]))
     assert sizes[1] < 10  # two days that differ hold next to no information
-    change, low, high = metrics.newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
+    change, low, high = newcombe(56 / 72 * sizes[0], sizes[0], 48 / 80 * sizes[1], sizes[1])
     assert result.loc["web", ["change", "low", "high"]].tolist() == pytest.approx([change, low, high])
     assert result.loc["web", ["rate", "rate_before"]].tolist() == pytest.approx([56 / 72, 0.6])
-    own = [float(end) for end in metrics.wilson(56 / 72 * sizes[0], sizes[0])]
+    own = [float(end) for end in wilson(56 / 72 * sizes[0], sizes[0])]
     assert result.loc["web", ["rate_low", "rate_high"]].tolist() == pytest.approx(own)
     assert result["n_before"].tolist() == [0, 4, 80]
     assert result.loc[["new", "old"], ["change", "low", "high"]].isna().all(axis=None)
@@ -199,7 +217,7 @@ def test_percentiles_of_two_periods_by_hand():
     def ends(values: range, size: float) -> tuple[int, int]:
         """Ranks at the ends of Wilson's interval, of the effective size."""
         n, middle = len(values), len(values) // 2
-        low, high = metrics.wilson(size / 2, size)
+        low, high = wilson(size / 2, size)
         return middle - (int(np.floor(low * n)) - 1), int(np.ceil(high * n)) - middle
 
     sizes = effective_size_of(up_to_the_middle(range(101)), up_to_the_middle(range(20, 61)))
@@ -443,7 +461,7 @@ def test_bad_input():
         ("no column 'y_s'", lambda: percentile_change(frame, frame, of="y_s")),
         ("tz='Mars'", lambda: percentile_change(frame, frame, of="x_s", tz="Mars")),
         ("confidence=2", lambda: build_success_change(one, one, confidence=2)),
-        ("confidence=2", lambda: metrics.newcombe(1, 2, 1, 2, confidence=2)),
+        ("confidence=2", lambda: newcombe(1, 2, 1, 2, confidence=2)),
     ]) == {}  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
@@ -17,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe import metrics
-from buildframe.metrics import shared_waits
 from tests.metrics.each_case import for_each
 from tests.metrics.local_engines import Engines, on_each_engine
 from tests.metrics.metric_frames import START, UTC, at
@@ -266,7 +266,7 @@ def test_rows_of_each_group_add_up_to_its_waits_to_the_microsecond(by):
 
 def test_it_is_the_same_for_blocks_of_any_size(monkeypatch):
     whole = metrics.contention(jobs_of("many"))
-    monkeypatch.setattr(shared_waits, "_SEGMENTS", 7)
+    monkeypatch.setattr(sys.modules["buildframe.metrics.contention"], "_SEGMENTS", 7)
     pd.testing.assert_frame_equal(metrics.contention(jobs_of("many")), whole)
 
 

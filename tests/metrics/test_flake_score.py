@@ -370,37 +370,34 @@ def test_many_attempts_at_one_commit_count_as_five() -> None:
 # --- power
 
 
+def of_runs(runs: list[int]) -> pd.DataFrame:
+    """One step that passes so many times at each commit."""
+    return attempts(*({"commit": i, "attempt": k} for i, n in enumerate(runs) for k in range(n)))
+
+
 def test_power_of_planned_runs_is_that_of_a_simulation() -> None:
     random = np.random.default_rng(5)
     runs = [1, 1, 2, 3, 5]
     for rate in (0.05, 0.3):
         failed = [random.random((20_000, n)) < rate for n in runs]
         shown = np.any([one.any(axis=1) & ~one.all(axis=1) for one in failed], axis=0).mean()
-        assert metrics.detection_power(rate, runs=runs).item() == pytest.approx(shown, abs=0.01)
+        scores = metrics.flake_score(of_runs(runs), threshold=rate)
+        assert scores.loc[0, "power_planned"] == pytest.approx(shown, abs=0.01)
 
 
 def test_power_of_retries_is_that_of_a_simulation() -> None:
     random = np.random.default_rng(6)
     for rate, retries in ((0.05, 1), (0.3, 2)):
-        attempts = random.random((20_000, 10, retries + 1)) < rate
-        shown = (attempts[..., 0] & ~attempts[..., 1:].all(axis=-1)).any(axis=1).mean()
-        power = metrics.detection_power(rate, commits=10, retries=retries).item()
-        assert power == pytest.approx(shown, abs=0.01)
+        failed = random.random((20_000, 10, retries + 1)) < rate
+        shown = (failed[..., 0] & ~failed[..., 1:].all(axis=-1)).any(axis=1).mean()
+        scores = metrics.flake_score(of_runs([1] * 10), threshold=rate, retries=retries)
+        assert scores.loc[0, "power_retried"] == pytest.approx(shown, abs=0.01)
 
 
 def test_power_of_small_numbers() -> None:
-    assert metrics.detection_power(0.02, runs=[1] * 50).item() == 0
-    assert metrics.detection_power([0.0, 1.0], runs=[9]).tolist() == [0, 0]
-    assert metrics.detection_power(0.5, runs=[2]).item() == 0.5
-    assert metrics.detection_power([0.1, 0.1], commits=[1, 2]).round(6).tolist() == [0.09, 0.1719]
-    assert metrics.detection_power(0.1, runs=[]).item() == 0
-
-
-def test_power_in_the_table_is_that_of_the_threshold() -> None:
-    jobs = attempts({"commit": 1}, {"commit": 1}, {"commit": 1}, {"commit": 2}, {"commit": 2, "failed": True})
-    row = metrics.flake_score(jobs, threshold=0.1, retries=2).loc[0]
-    assert row["power_planned"] == pytest.approx(metrics.detection_power(0.1, runs=[3, 2]).item())
-    assert row["power_retried"] == pytest.approx(metrics.detection_power(0.1, commits=2, retries=2).item())
+    for runs, planned, retried in (([1] * 2, 0, 0.1719), ([2], 0.18, 0.09), ([3, 2], 0.4014, 0.1719)):
+        row = metrics.flake_score(of_runs(runs), threshold=0.1).loc[0]
+        assert row[["power_planned", "power_retried"]].tolist() == pytest.approx([planned, retried], abs=5e-5)
 
 
 @every_way
@@ -411,15 +408,15 @@ def test_power_counts_commits_that_passed(way: str) -> None:
     lost = [{"commit": 20, "failed": True, "exit_status": -1}]
     row = metrics.flake_score(WAYS[way](attempts(*good, *broken, *lost)), threshold=0.1).loc[0]
     assert row["outcomes"] == 12
-    assert row["power_planned"] == pytest.approx(metrics.detection_power(0.1, runs=[2]).item())
-    assert row["power_retried"] == pytest.approx(metrics.detection_power(0.1, commits=2).item())
+    assert row["power_planned"] == pytest.approx(0.18)
+    assert row["power_retried"] == pytest.approx(1 - 0.91**2)
 
 
 # --- arguments
 
 
 def test_arguments() -> None:
-    jobs, power, score = attempts({"commit": 1}), metrics.detection_power, metrics.flake_score
+    jobs, score = attempts({"commit": 1}), metrics.flake_score
     assert wrong_messages([
         ("threshold=1.0 is not a fraction", lambda: score(jobs, threshold=1.0)),
         ("threshold='x' is not a fraction", lambda: score(jobs, threshold="x")),
@@ -427,19 +424,6 @@ def test_arguments() -> None:
         ("retries=True is not a whole number", lambda: score(jobs, retries=True)),
         ('Pass branch="main"', lambda: score(jobs, branch=["main"])),
         ('Pass branch="main"', lambda: score(jobs, branch="main", pipelines=jobs)),
-        ("rate=1.5 is not between 0 and 1", lambda: power(1.5, commits=3)),
-        ("rate=nan is not between 0 and 1", lambda: power(np.nan, runs=[3])),
-        ("rate='x' is not a number", lambda: power("x", commits=3)),
-        ("Pass either runs=", lambda: power(0.1)),
-        ("Pass either runs=", lambda: power(0.1, runs=[1], commits=3)),
-        ("not a whole number of at least 0", lambda: power(0.1, runs=[-1])),
-        ("runs=[1.5] has a value that is not a whole number", lambda: power(0.1, runs=[1.5])),
-        ("commits=2.5 has a value that is not a whole number", lambda: power(0.1, commits=2.5)),
-        ("commits=inf has a value that is not a whole number", lambda: power(0.1, commits=np.inf)),
-        ("shape (2,), and commits has (3,)", lambda: power([0.1, 0.2], commits=[1, 2, 3])),
-        ("is not one list", lambda: power(0.1, runs=[[3, 2], [1, 1]])),
-        ("retries=5 has no meaning beside runs", lambda: power(0.1, runs=[3, 2], retries=5)),
-        ("retries=0 is not a whole number", lambda: power(0.1, commits=3, retries=0)),
     ]) == {}  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from buildframe.metrics.attempts import flips, outcomes_by_commit
+from buildframe.metrics.rates import wilson
 from tests import golden
 from tests.metrics.each_case import for_each
 from tests.metrics.engine_frames import ENGINES
@@ -172,7 +173,7 @@ def test_ranked_by_the_lower_bound_not_by_the_rate():
     assert ranked["step"].tolist() == ["often", "once"]
     assert ranked["flake_rate"].tolist() == [0.5, 1]
     assert ranked.loc[0, "n_effective"] == 100
-    assert ranked.loc[0, "low"] < metrics.wilson(50, 100)[0] < metrics.wilson(50, 100)[1] < ranked.loc[0, "high"]
+    assert ranked.loc[0, "low"] < wilson(50, 100)[0] < wilson(50, 100)[1] < ranked.loc[0, "high"]
     assert ranked.loc[1, ["low", "high", "n_effective"]].isna().all(), "one commit"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from tests.metrics.local_engines import Engines, on_each_engine
+from buildframe.metrics.rates import wilson
 from tests.metrics.metric_frames import at
 from tests.metrics.simulated_worlds import DURATIONS, as_waits, censor, coverage
 from tests.refusals import wrong_messages
@@ -32,8 +32,7 @@ def counts(frame: pd.DataFrame, within: str = "5m", **options: object) -> list[i
     return metrics.objective(frame, metrics.queue_time, within, 0.9, **options)[COUNTS].to_numpy().tolist()
 
 
-@on_each_engine
-def test_what_meets_a_promise(engines: Engines):
+def test_what_meets_a_promise():
     frame = jobs(
         (0, 5, 9, 90),  # exactly the limit
         (0, 5 + 1e-6, 9, 90),
@@ -44,7 +43,7 @@ def test_what_meets_a_promise(engines: Engines):
         (3, 2, 9, 90),  # clocks that disagree
         (None, None, 9, 90),  # never runnable
     )
-    assert {name: counts(to(frame)) for name, to in engines.items()} == {name: [[5, 2, 3, 2, 1]] for name in engines}
+    assert counts(frame) == [[5, 2, 3, 2, 1]]
 
 
 def test_other_jobs_than_those_of_agents_promise_nothing():
@@ -53,17 +52,15 @@ def test_other_jobs_than_those_of_agents_promise_nothing():
     assert metrics.objective(frame, metrics.turnaround, "5m", 0.9)["missed"].tolist() == [1]
 
 
-@on_each_engine
-def test_blocked_builds_are_not_over(engines: Engines):
+def test_blocked_builds_are_not_over():
     builds = pd.DataFrame(
         {
             "created_at": at(0, 0, 0, 0), "finished_at": at(3, 3, 3, None), "fetched_at": at(4, 20, 20, 20),
             "blocked": pd.array([True, True, False, False], "boolean"), "state": "passed",
         }
     )  # fmt: skip
-    for name, to in engines.items():
-        found = metrics.objective(to(builds), metrics.wall_time, "10m", 0.9)
-        assert found[COUNTS].to_numpy().tolist() == [[3, 1, 2, 1, 0]], name
+    found = metrics.objective(builds, metrics.wall_time, "10m", 0.9)
+    assert found[COUNTS].to_numpy().tolist() == [[3, 1, 2, 1, 0]]
 
 
 def test_columns_of_seconds_have_no_rows_that_did_not_end():
@@ -147,8 +144,7 @@ def test_buckets_use_parts_of_the_budget_of_all():
     assert str(berlin["bucket"].dt.tz) == "Europe/Berlin"
 
 
-@on_each_engine
-def test_each_group_has_the_buckets_of_all_and_a_budget_of_its_own(engines: Engines):
+def test_each_group_has_the_buckets_of_all_and_a_budget_of_its_own():
     day, random = 1440, np.random.default_rng(3)
     rows = [(begin, begin + wait, 9999, 5 * day) for begin, wait in random.uniform((0, 0), (4 * day, 8), (300, 2))]
     queues = pd.Series(random.choice(["a", "b"], 300), dtype="str").where(random.random(300) < 0.9)
@@ -157,14 +153,13 @@ def test_each_group_has_the_buckets_of_all_and_a_budget_of_its_own(engines: Engi
     promise = {"of": metrics.queue_time, "within": "5m", "target": 0.6, "freq": "1D"}
     names = ["bucket", "n", "met", "missed", "share", "budget_used", "budget_remaining", "partial"]
     alone = {queue: metrics.objective(own, **promise)[names] for queue, own in frame.groupby("queue", dropna=False)}
-    for engine, to in engines.items():
-        found = metrics.objective(to(frame), **promise, by="queue")
-        assert found["queue"].fillna("null").tolist() == ["a"] * 4 + ["b"] * 4 + ["null"] * 4, engine
-        assert found["n"].tolist()[6:8] == [0, 0], engine
-        for queue, own in alone.items():
-            both = found[found["queue"].isna() if pd.isna(queue) else found["queue"] == queue][names]
-            pd.testing.assert_frame_equal(both.reset_index(drop=True).iloc[: len(own)], own, obj=f"{queue} in {engine}")
-            assert (both["n"].iloc[len(own) :] == 0).all(), engine
+    found = metrics.objective(frame, **promise, by="queue")
+    assert found["queue"].fillna("null").tolist() == ["a"] * 4 + ["b"] * 4 + ["null"] * 4
+    assert found["n"].tolist()[6:8] == [0, 0]
+    for queue, own in alone.items():
+        both = found[found["queue"].isna() if pd.isna(queue) else found["queue"] == queue][names]
+        pd.testing.assert_frame_equal(both.reset_index(drop=True).iloc[: len(own)], own, obj=str(queue))
+        assert (both["n"].iloc[len(own) :] == 0).all()
 
 
 def test_no_rows_give_no_buckets_of_groups():
@@ -262,5 +257,5 @@ def test_intervals_that_take_rows_for_independent_do_not():
     draw, percentile = DURATIONS[QUEUE]
     _, durations = draw(np.random.default_rng(9), 300)
     met = (durations <= percentile(0.5)).sum(axis=1)
-    low, high = metrics.wilson(met, np.full(len(met), durations.shape[1]))
+    low, high = wilson(met, np.full(len(met), durations.shape[1]))
     assert coverage(low, high, 0.5).covered < 0.5

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
+from buildframe.metrics.rates import wilson
 from tests.metrics.each_case import for_each
 from tests.metrics.simulated_worlds import START, as_attempts, as_builds, as_executions, coverage, outcomes
 
@@ -30,7 +31,7 @@ def test_success_rates(case):
     rate, correlation = case
     summary = metrics.success_rate(as_builds(worlds(rate, correlation, seed=1)), by="world")
     assert covered(summary, rate) >= 0.92
-    low, high = metrics.wilson(summary["passed"], summary["n"])
+    low, high = wilson(summary["passed"], summary["n"])
     if correlation and rate < 0.99:
         assert covered(summary.assign(low=low, high=high), rate) < 0.9, "builds taken for independent"
 
@@ -61,7 +62,7 @@ def test_intervals_of_weekly_buckets():
 def test_every_pass_leaves_an_interval_below_one():
     summary = metrics.success_rate(as_builds(worlds(0.75, 0.0, seed=5).assign(hit=True)), by="world")
     assert (summary["n_effective"] == summary["n"]).all()
-    assert ((summary["low"] < metrics.wilson(summary["n"], summary["n"])[0]) & (summary["high"] == 1)).all()
+    assert ((summary["low"] < wilson(summary["n"], summary["n"])[0]) & (summary["high"] == 1)).all()
 
 
 @pytest.mark.long
@@ -72,5 +73,5 @@ def test_flake_rates_of_commits(correlation):
     summary = summary.rename(columns={"commits_passed": "n"})
     assert len(summary) == WORLDS
     assert covered(summary, 0.1) >= 0.92
-    low, high = metrics.wilson(summary["flaky"], summary["n"])
+    low, high = wilson(summary["flaky"], summary["n"])
     assert not correlation or covered(summary.assign(low=low, high=high), 0.1) < 0.88, "commits taken for independent"

@@ -89,8 +89,7 @@ def test_four_automatic_and_two_manual_retries_in_each_shape(to):
     assert counts.T.to_dict("list") == {shape: [4, 2] for shape in SHAPES}, "retried, nobody knows in which job"
 
 
-@for_each(LOCAL)
-def test_the_kind_performed_on_a_job_says_nothing_about_its_origin(to):
+def test_the_kind_performed_on_a_job_says_nothing_about_its_origin():
     frame = attempts(
         {"id": "a", "retried": True, "retried_in_job_id": "b", "retry_type": "automatic"},
         {"id": "b", "retried": True, "retried_in_job_id": "c", "retry_type": "manual"},
@@ -98,7 +97,7 @@ def test_the_kind_performed_on_a_job_says_nothing_about_its_origin(to):
     )
     assert with_retries(frame)["retry_of_type"].fillna("none").tolist() == ["none", "automatic", "manual"]
     assert with_retries(frame)["retry_of_job_id"].fillna("none").tolist() == ["none", "a", "b"]
-    assert retry_rate(to(frame))[COUNTS].to_numpy().tolist() == [[3, 2, 2, 1, 1, 0]]
+    assert retry_rate(frame)[COUNTS].to_numpy().tolist() == [[3, 2, 2, 1, 1, 0]]
 
 
 def test_retry_sources_may_be_dicts():
@@ -121,14 +120,13 @@ def test_a_retry_counts_in_the_group_of_the_job_that_was_retried():
     assert result.loc[2, ["rate", "low", "high", "automatic_rate", "manual_rate"]].isna().all()
 
 
-@for_each(LOCAL)
-def test_a_job_that_is_there_twice_takes_the_place_once(to):
+def test_a_job_that_is_there_twice_takes_the_place_once():
     frame = attempts(
         {"id": "a", "retried": True, "retried_in_job_id": "b"},
         {"id": "b", "retry_source": source("a", "manual")},
         {"id": "b", "retry_source": source("a", "manual")},
     )
-    assert retry_rate(to(frame))[COUNTS].to_numpy().tolist() == [[3, 1, 1, 0, 1, 0]]
+    assert retry_rate(frame)[COUNTS].to_numpy().tolist() == [[3, 1, 1, 0, 1, 0]]
 
 
 def test_dtypes_hold_whatever_the_rows():

@@ -7,13 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe import metrics
-from buildframe.metrics.engines import spark
 from buildframe.metrics.waste import waste
 from tests.metrics.each_case import for_each
-from tests.metrics.engine_frames import in_spark
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, at
-from tests.metrics.random_frames import jobs_of
 from tests.refusals import columns_not_named
 
 DTYPES = {
@@ -276,9 +273,3 @@ def test_agrees_with_the_definition_on_every_engine_in_any_order(of_builds, of_j
 def test_the_machine_time_is_that_of_the_row_metric():
     frame = frame_of(Build(1).job(0, 1.5), Build(1).job(0, 4, "failed"), Build(2).job(3, 2), Build(2).job(3, None))
     assert waste(frame)["machine_s"].loc[0] == metrics.run_time(frame).sum().total_seconds()
-
-
-def test_builds_that_are_too_many_to_be_broadcast_are_joined_in_spark(monkeypatch):
-    monkeypatch.setattr(spark, "_MAX_BROADCAST", 0)
-    jobs = jobs_of("many")
-    pd.testing.assert_frame_equal(metrics.waste(in_spark(jobs), by="pipeline"), metrics.waste(jobs, by="pipeline"))

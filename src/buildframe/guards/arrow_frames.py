@@ -81,7 +81,7 @@ def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
     result = frame.assign(**changed) if changed else frame
     if not any(name is not None for name in result.index.names):
         return result
-    without_names = result.index.rename([None] * result.index.nlevels)
+    without_names = result.index.set_names([None] * result.index.nlevels)
     return result.set_axis(without_names)
 
 

@@ -19,7 +19,7 @@ from buildframe.metrics.build_times import (
     time_to_pass,
 )
 from buildframe.metrics.change_points import change_points
-from buildframe.metrics.comparison import build_success_change, job_failure_change, newcombe, percentile_change
+from buildframe.metrics.comparison import build_success_change, job_failure_change
 from buildframe.metrics.contention import contention
 from buildframe.metrics.cost import cost
 from buildframe.metrics.days_to_see import days_to_see
@@ -32,9 +32,10 @@ from buildframe.metrics.leverage import leverage
 from buildframe.metrics.load import concurrency, queue_depth, utilization
 from buildframe.metrics.objective import objective
 from buildframe.metrics.outcomes import failed, outcome
+from buildframe.metrics.percentile_change import percentile_change
 from buildframe.metrics.percentiles import percentiles, trend
 from buildframe.metrics.preparation import latest, with_seconds
-from buildframe.metrics.rates import success_rate, success_trend, throughput, wilson
+from buildframe.metrics.rates import success_rate, success_trend, throughput
 from buildframe.metrics.remaining import remaining_time
 from buildframe.metrics.replay import replay
 from buildframe.metrics.retries import retry_rate
@@ -48,11 +49,11 @@ __all__ = [
     "active_time", "agents_needed", "blocked_time", "build_success_change", "change_points", "concurrency",
     "contention", "cost", "days_to_see", "dependency_wait", "explain", "failed", "flake_score",
     "flaky_board", "flaky_lifecycle", "flips", "idle_time", "is_from_fork", "job_failure_change", "latest", "leverage",
-    "machine_time", "newcombe", "objective", "outages", "outcome", "outcomes_by_commit", "parallelism",
+    "machine_time", "objective", "outages", "outcome", "outcomes_by_commit", "parallelism",
     "percentile_change", "percentiles", "queue_depth", "queue_time", "recovery_time", "red_share", "remaining_time",
     "replay", "retry_rate", "run_time", "step", "step_graph", "success_rate", "success_trend", "survival",
     "throughput", "time_ledger", "time_to_first_failure", "time_to_pass", "trend", "turnaround", "utilization",
-    "wall_time", "waste", "wilson", "with_seconds",
+    "wall_time", "waste", "with_seconds",
 ]  # fmt: skip
 
 

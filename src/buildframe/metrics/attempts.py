@@ -185,13 +185,13 @@ def _outcomes_by_commit(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFram
     outcomes = outcomes[outcomes["is_known"] & (outcomes["n_outcomes"] > 0)]
 
     keys = [
-        attempts.steps.take(outcomes["step"]),
-        attempts.commits.take(outcomes["commit"]),
-        attempts.variants.take(outcomes["variant"]),
+        attempts.steps.take(outcomes["step"].to_numpy()),
+        attempts.commits.take(outcomes["commit"].to_numpy()),
+        attempts.variants.take(outcomes["variant"].to_numpy()),
     ]
     summary = outcomes[[*OUTCOMES]].astype("Int64")
     summary[["first_at", "last_at"]] = outcomes[["first_at", "last_at"]]
-    summary["verdict"] = pd.array(VERDICTS, dtype=TEXT).take(outcomes["verdict"])
+    summary["verdict"] = pd.array(VERDICTS, dtype=TEXT).take(outcomes["verdict"].to_numpy())
     return pd.concat([part.reset_index(drop=True) for part in (*keys, summary)], axis=1)
 
 
@@ -286,9 +286,7 @@ def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
     sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
     rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
 
-    steps = join_keys(
-        attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1)
-    )
+    steps = join_keys(attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1))
     has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
     return steps[has_attempts].reset_index(drop=True)
 
@@ -319,9 +317,7 @@ def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
     return find_storms(_read_jobs(jobs)[0])
 
 
-def read_attempts(
-    jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None
-) -> Attempts:
+def read_attempts(jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None) -> Attempts:
     """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
 
     Pass the `storms` of a whole frame if the jobs are only a part of it.
@@ -343,9 +339,7 @@ def read_attempts(
     return Attempts(attempts, groups, steps, commits, variants)
 
 
-def _read_jobs(
-    jobs: Frame, needs: Sequence[str] = ()
-) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+def _read_jobs(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Return jobs as `find_storms` needs them, with numbers of steps, commits and variants.
 
     And the keys that have these numbers.
@@ -395,11 +389,12 @@ def sum_outcomes(attempts: Attempts) -> pd.DataFrame:
 
     `n_outcomes` counts the attempts that are not in a storm, and `verdict` is a number.
     """
-    n_outcomes = len(OUTCOMES)
-    cells = attempts.rows["group"].to_numpy() * n_outcomes + attempts.rows["outcome"].to_numpy()
-    sums = np.bincount(cells, minlength=len(attempts.groups) * n_outcomes).reshape(-1, n_outcomes)
-    outcomes = attempts.groups.assign(**dict(zip(OUTCOMES, sums.T, strict=True)))
-    outcomes["n_outcomes"] = sums[:, :STORM].sum(axis=1)
+    n_groups = len(attempts.groups)
+    outcome = attempts.rows["outcome"].to_numpy(np.int64)
+    cells = outcome * n_groups + attempts.rows["group"].to_numpy()
+    sums = np.bincount(cells, minlength=len(OUTCOMES) * n_groups).reshape(len(OUTCOMES), n_groups)
+    outcomes = attempts.groups.assign(**dict(zip(OUTCOMES, sums, strict=True)))
+    outcomes["n_outcomes"] = sums[:STORM].sum(axis=0)
     outcomes["verdict"] = _decide(outcomes)
     return outcomes
 
@@ -423,17 +418,21 @@ def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd
     are those of attempts.
     """
     outcomes = sum_outcomes(attempts)
+    verdict = outcomes["verdict"].to_numpy()
     # groups of one step and commit follow each other
     step_and_commit = outcomes["step"] * len(attempts.commits) + outcomes["commit"]
     is_first = np.diff(step_and_commit, prepend=-1) != 0
-    starts = np.flatnonzero(is_first)
-    commits = outcomes.loc[is_first, ["step", "is_known"]].reset_index(drop=True)
-    commits["verdict"] = np.maximum.reduceat(outcomes["verdict"].to_numpy(), starts)
-    commits["has_passed"] = np.maximum.reduceat(outcomes["passes"].to_numpy(), starts) > 0
-    commit_of_attempt = (np.cumsum(is_first) - 1)[attempts.rows["group"]]
-    for name, of_attempts in times.items():
-        commits[name] = earliest_by(commit_of_attempt, of_attempts, len(commits))
-    return commits
+    commit_of_group = np.cumsum(is_first) - 1
+    commits: pd.DataFrame = outcomes.loc[is_first, ["step", "is_known"]].reset_index(drop=True)
+
+    has_passed = np.zeros(len(commits), bool)
+    has_passed[commit_of_group[outcomes["passes"] > 0]] = True
+    worst = np.full(len(commits), PASSED)
+    is_worse = verdict > PASSED  # few are
+    np.maximum.at(worst, commit_of_group[is_worse], verdict[is_worse])
+    commit_of_attempt = commit_of_group[attempts.rows["group"]]
+    earliest = {name: earliest_by(commit_of_attempt, of_attempts, len(commits)) for name, of_attempts in times.items()}
+    return commits.assign(verdict=worst, has_passed=has_passed, **earliest)
 
 
 def count_left_out(attempts: Attempts) -> pd.DataFrame:

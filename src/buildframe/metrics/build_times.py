@@ -1,7 +1,8 @@
-"""Compute numbers of builds from the intervals of their jobs. Does not know how frames are fetched or stored.
+"""Compute numbers of builds from the intervals of their jobs.
 
-Every function has one entry per `build_id`: a pandas Series for frames of pandas, Polars and DuckDB, and a lazy frame
-of PySpark with `build_id` and a column of seconds such as `active_time_s` for PySpark.
+Does not know how frames are fetched or stored. Every function has one entry per `build_id`: a
+pandas Series, or for PySpark a lazy frame of PySpark with `build_id` and a column of seconds such
+as `active_time_s`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,31 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.expressions import HAS_FAILED_HARD, IS_HELD, IS_SCRIPT, IS_SUPERSEDED
-from buildframe.metrics.engines.rows import Frame
-from buildframe.metrics.job_ends import SEEN_UNTIL
-from buildframe.metrics.numbered import earliest_by, latest_by
-from buildframe.metrics.states import check_spellings
+from buildframe.metrics.columns import NAT, TEXT, Flags, Integers, timestamp_micros
+from buildframe.metrics.durations import is_script
+from buildframe.metrics.group_summaries import summarize_batches_lazily
+from buildframe.metrics.grouping import number_runs
+from buildframe.metrics.input_frames import Frame, is_spark, read_whole_groups
+from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
+from buildframe.metrics.job_ends import SEEN_UNTIL, with_ends
+from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
+from buildframe.metrics.row_flags import has_failed_hard, is_held, is_set
+from buildframe.metrics.validation import check_spellings
+
+_NEEDS_OF_GAPS = (
+    "type",
+    "state",
+    "build_created_at",
+    "started_at",
+    "finished_at",
+    "unblocked_at",
+    "fetched_at",
+)
 
 
 @checked_names
@@ -73,13 +86,21 @@ def machine_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     api      0 days 19:53:00
     Name: spent, dtype: timedelta64[us]
     """
-    return _compute_per_build(jobs, ("type", "started_at", "finished_at"), _machine_time)
+    return _measure_builds(jobs, ("type", "started_at", "finished_at"), _machine_time)
 
 
-def _machine_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    start, end = builds.stamps("started_at"), builds.stamps("finished_at")
-    ran = builds.flags(IS_SCRIPT) & (start != NAT) & (end != NAT)
-    return builds.sums(builds.codes[ran], (end - start)[ran], "machine_time")
+def _machine_time(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
+    runs = _find_runs(builds, with_superseded=True)
+    return builds.sum_durations(runs.codes, runs.end - runs.start, "machine_time")
+
+
+def _find_runs(builds: BuildJobs, *, with_superseded: bool) -> RunSpans:
+    """Return the runs of script jobs that have ended, with or without superseded attempts."""
+    start, end = builds.times("started_at"), builds.times("finished_at")
+    is_run = is_script(builds.jobs).to_numpy() & (start != NAT) & (end != NAT)
+    if not with_superseded:
+        is_run &= ~is_set(builds.jobs, "retried")
+    return RunSpans(builds.codes, start, end).filter(is_run)
 
 
 @checked_names
@@ -100,13 +121,14 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no run counts. For PySpark a lazy frame of PySpark
-        with `build_id` and `active_time_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no run counts. For PySpark a
+        lazy frame of PySpark with `build_id` and `active_time_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -124,20 +146,13 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> builds["id"].map(metrics.active_time(jobs)).median().round("1s")
     Timedelta('0 days 00:15:17')
     """
-    return _compute_per_build(jobs, ("type", "started_at", "finished_at", "retried"), _active_time)
+    return _measure_builds(jobs, ("type", "started_at", "finished_at", "retried"), _active_time)
 
 
-def _active_time(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    runs = _last_attempts(builds)
+def _active_time(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
+    runs = _find_runs(builds, with_superseded=False)
     covered, _ = _sweep(builds, runs)
-    return builds.sums(runs.codes, covered, "active_time")
-
-
-def _last_attempts(builds: _Builds) -> _Spans:
-    """Return the runs that active time counts: finished, and not superseded."""
-    start, end = builds.stamps("started_at"), builds.stamps("finished_at")
-    counted = builds.flags(IS_SCRIPT & ~IS_SUPERSEDED) & (start != NAT) & (end != NAT)
-    return _Spans(builds.codes, start, end).filter(counted)
+    return builds.sum_durations(runs.codes, covered, "active_time")
 
 
 @checked_names
@@ -157,13 +172,15 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     Returns
     -------
     pandas.Series
-        float64, indexed and ordered by `build_id`: 1.0 for a strictly serial build, also if a job was retried. NaN if
-        the active time is 0 or missing. For PySpark a lazy frame of PySpark with `build_id` and `parallelism`.
+        float64, indexed and ordered by `build_id`: 1.0 for a strictly serial build, also if a job
+        was retried. NaN if the active time is 0 or missing. For PySpark a lazy frame of PySpark
+        with `build_id` and `parallelism`.
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -177,12 +194,15 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     max    4.35
     Name: parallelism, dtype: float64
     """
-    return _compute_per_build(jobs, ("type", "started_at", "finished_at", "retried"), _parallelism)
+    return _measure_builds(jobs, ("type", "started_at", "finished_at", "retried"), _parallelism)
 
 
-def _parallelism(builds: _Builds) -> pd.Series[float]:
-    active, runs = _active_time(builds), _last_attempts(builds)
-    run_time = builds.sums(runs.codes, np.maximum(runs.end - runs.start, 0), "run_time")
+def _parallelism(builds: BuildJobs) -> pd.Series[float]:
+    runs = _find_runs(builds, with_superseded=False)
+    covered, _ = _sweep(builds, runs)
+    active = builds.sum_durations(runs.codes, covered, "active_time")
+    durations = np.maximum(runs.end - runs.start, 0)
+    run_time = builds.sum_durations(runs.codes, durations, "run_time")
     return (run_time / active.where(active > pd.Timedelta(0))).rename("parallelism")
 
 
@@ -196,20 +216,22 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
-        `type`, `state`, `started_at`, `finished_at`, `unblocked_at` and `fetched_at`. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `build_created_at`, `type`, `state`, `started_at`, `finished_at`, `unblocked_at` and
+        `fetched_at`. Ids must be unique.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if the creation is missing, or no job has ended, run
-        or been unblocked yet. For PySpark a lazy frame of PySpark with `build_id` and `idle_time_s` (seconds; null for
-        NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if the creation is missing, or no
+        job has ended, run or been unblocked yet. For PySpark a lazy frame of PySpark with
+        `build_id` and `idle_time_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -217,8 +239,9 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    The span of a build runs from `build_created_at` to the last time at which one of its jobs ended, was seen running
-    or was unblocked (`fetched_at` if it is still blocked or running). Over this span
+    The span of a build runs from `build_created_at` to the last time at which one of its jobs
+    ended, was seen running or was unblocked (`fetched_at` if it is still blocked or running). Over
+    this span
 
         idle_time + blocked_time + time in which at least one job ran = span.
 
@@ -242,7 +265,8 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     web        0 days 00:00:05
     Name: idle, dtype: timedelta64[us]
     """
-    return _compute_per_build(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "idle_time", False))
+    idle_gaps = functools.partial(_sum_gaps, "idle_time", False)
+    return _measure_builds(jobs, _NEEDS_OF_GAPS, idle_gaps)
 
 
 @checked_names
@@ -253,19 +277,21 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `idle_time` needs. Ids must be
-        unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `idle_time`
+        needs. Ids must be unique.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`: 0 for a build that was never blocked, NaT as in
-        `idle_time`. For PySpark a lazy frame of PySpark with `build_id` and `blocked_time_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`: 0 for a build that was never blocked,
+        NaT as in `idle_time`. For PySpark a lazy frame of PySpark with `build_id` and
+        `blocked_time_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -273,8 +299,9 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    A block step has no timestamp but `unblocked_at`. So in each gap in which no job runs, the part up to the last
-    `unblocked_at` counts, and the rest is idle. A block step that still waits counts up to `fetched_at`.
+    A block step has no timestamp but `unblocked_at`. So in each gap in which no job runs, the part
+    up to the last `unblocked_at` counts, and the rest is idle. A block step that still waits counts
+    up to `fetched_at`.
 
     Examples
     --------
@@ -282,7 +309,8 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> (blocked > pd.Timedelta(0)).sum().item()
     3
     """
-    return _compute_per_build(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "blocked_time", True))
+    blocked_gaps = functools.partial(_sum_gaps, "blocked_time", True)
+    return _measure_builds(jobs, _NEEDS_OF_GAPS, blocked_gaps)
 
 
 @checked_names
@@ -290,39 +318,44 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """
     Compute the time from each build's creation until the first of its jobs failed hard.
 
-    A hard failure is a job in state `failed` that is not soft, or in state `timed_out`. Attempts that were retried
-    count, so a build that passed may have one.
+    A hard failure is a job in state `failed` that is not soft, or in state `timed_out`. Attempts
+    that were retried count, so a build that passed may have one.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
-        `state`, `soft_failed` and `finished_at`. Fetch with `include_retried_jobs=True` to include every attempt.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `build_created_at`, `state`, `soft_failed` and `finished_at`. Fetch with
+        `include_retried_jobs=True` to include every attempt.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT without a hard failure, negative if clocks disagree.
-        For PySpark a lazy frame of PySpark with `build_id` and `time_to_first_failure_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT without a hard failure, negative
+        if clocks disagree. For PySpark a lazy frame of PySpark with `build_id` and
+        `time_to_first_failure_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown
+        spelling.
 
     Examples
     --------
     >>> metrics.time_to_first_failure(jobs).dropna().median().round("1s")
     Timedelta('0 days 00:05:46')
     """
-    return _compute_per_build(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
+    needs = ("build_created_at", "state", "soft_failed", "finished_at")
+    return _measure_builds(jobs, needs, _time_to_first_failure)
 
 
-def _time_to_first_failure(builds: _Builds) -> pd.Series[pd.Timedelta]:
+def _time_to_first_failure(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
     check_spellings(builds.jobs["state"].dropna().unique(), "state")
-    failed = builds.flags(HAS_FAILED_HARD)
-    first = builds.earliest(builds.codes[failed], builds.stamps("finished_at")[failed])
-    return builds.series(_subtract(builds.created(), first), "time_to_first_failure")
+    has_failed = has_failed_hard(builds.jobs)
+    failed_at = builds.times("finished_at")[has_failed]
+    first = earliest_by(builds.codes[has_failed], failed_at, len(builds.ids))
+    return builds.with_ids(_subtract(builds.created(), first), "time_to_first_failure")
 
 
 @checked_names
@@ -333,20 +366,21 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
-        `build_state`, `type`, `state` and `finished_at`.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `build_created_at`, `build_state`, `type`, `state` and `finished_at`.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT for builds in other states and for builds that a block
-        step holds, negative if clocks disagree. For PySpark a lazy frame of PySpark with `build_id` and
-        `time_to_pass_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT for builds in other states and for
+        builds that a block step holds, negative if clocks disagree. For PySpark a lazy frame of
+        PySpark with `build_id` and `time_to_pass_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `build_state` holds states in an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or `build_state` holds states in an
+        unknown spelling.
 
     Notes
     -----
@@ -357,141 +391,184 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> metrics.time_to_pass(jobs).dropna().median().round("1s")
     Timedelta('0 days 00:16:10')
     """
-    return _compute_per_build(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
+    needs = ("build_created_at", "build_state", "type", "state", "finished_at")
+    return _measure_builds(jobs, needs, _time_to_pass)
 
 
-def _time_to_pass(builds: _Builds) -> pd.Series[pd.Timedelta]:
-    codes, states = pd.factorize(builds.jobs["build_state"])
+def _time_to_pass(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
+    codes, states = number_runs(builds.jobs["build_state"])
     check_spellings(states, "build_state")
     has_passed = np.append(states == "passed", False)[codes]  # null is -1
-    last = builds.latest(builds.codes, builds.stamps("finished_at"))
+    last = latest_by(builds.codes, builds.times("finished_at"), len(builds.ids))
     last[builds.codes[~has_passed]] = NAT
-    few = np.flatnonzero(builds.jobs["state"] == "blocked")
-    held = builds._replace(jobs=builds.jobs[["type", "state"]].take(few)).flags(IS_HELD)
-    last[builds.codes[few[held]]] = NAT
-    return builds.series(_subtract(builds.created(), last), "time_to_pass")
+    last[builds.codes[is_held(builds.jobs)]] = NAT
+    return builds.with_ids(_subtract(builds.created(), last), "time_to_pass")
 
 
-class _Builds(NamedTuple):
-    """Jobs, and for each the number of its build in `ids`."""
+class BuildJobs(NamedTuple):
+    """Jobs of whole builds, and for each the number of its build in `ids`, which are in order."""
 
     jobs: pd.DataFrame
     codes: Integers
     ids: pd.Index[Any]
 
-    def stamps(self, name: str) -> Integers:
+    def times(self, name: str) -> Integers:
+        """Return the timestamps of the jobs in microseconds, `NAT` if missing."""
         return timestamp_micros(self.jobs, name)
 
-    def flags(self, of: nw.Expr) -> Flags:
-        return nw.from_native(self.jobs, eager_only=True).select(flag=of)["flag"].to_numpy().astype(np.bool_)
-
-    def earliest(self, codes: Integers, times: Integers) -> Integers:
-        return earliest_by(codes, times, len(self.ids))
-
-    def latest(self, codes: Integers, times: Integers) -> Integers:
-        return latest_by(codes, times, len(self.ids))
-
     def created(self) -> Integers:
-        return self.earliest(self.codes, self.stamps("build_created_at"))
+        """Return when each build was created."""
+        return earliest_by(self.codes, self.times("build_created_at"), len(self.ids))
 
-    def sums(self, codes: Integers, durations: Integers, name: str) -> pd.Series[pd.Timedelta]:
+    def sum_durations(self, codes: Integers, durations: Integers, name: str) -> pd.Series[Any]:
         """Sum durations per build; NaT for builds without a code."""
-        result = np.full(len(self.ids), NAT)
-        result[codes] = 0
-        np.add.at(result, codes, durations)
-        return self.series(result, name)
+        sums = sum_by(codes, durations, len(self.ids))
+        has_some = np.bincount(codes, minlength=len(self.ids)) > 0
+        return self.with_ids(np.where(has_some, sums, NAT), name)
 
-    def series(self, durations: Integers, name: str) -> pd.Series[pd.Timedelta]:
-        return pd.Series(pd.TimedeltaIndex(durations.view("timedelta64[us]")), index=self.ids, name=name)
-
-
-def _compute_per_build(jobs: Frame, needs: Sequence[str], of: Callable[[_Builds], pd.Series[Any]]) -> pd.Series[Any]:
-    """Apply `of` to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
-    engine = engine_of(jobs)
-    result: pd.Series[Any] = engine.map_values(engine.with_ends(jobs), needs, "build_id", functools.partial(_apply, of))
-    return result
+    def with_ids(self, durations: Integers, name: str) -> pd.Series[Any]:
+        """Return the durations of builds as a Series by id."""
+        return pd.Series(pd.TimedeltaIndex(durations.view("timedelta64[us]")), self.ids, name=name)
 
 
-def _apply(of: Callable[[_Builds], pd.Series[Any]], table: pd.DataFrame) -> pd.Series[Any]:
-    table = table.dropna(subset=["build_id"])
-    codes, ids = pd.factorize(table["build_id"], sort=True)
-    return of(_Builds(table, codes.astype(np.int64), pd.Index(ids, name="build_id")))
+PerBuild = Callable[[BuildJobs], "pd.Series[Any]"]
+"""A number of each build, with the ids as its index."""
+
+
+def _measure_builds(jobs: Frame, needs: Sequence[str], metric: PerBuild) -> pd.Series[Any]:
+    """Apply a metric to builds with all of their jobs.
+
+    Returns a Series by build, or for PySpark a lazy frame.
+    """
+    if not is_spark(jobs):
+        return _measure(metric, needs, jobs)
+    in_seconds = functools.partial(_measure_in_seconds, metric, needs)
+    lazy_frame: pd.Series[Any] = summarize_batches_lazily(jobs, in_seconds, ["build_id"])
+    return lazy_frame
+
+
+def _measure(metric: PerBuild, needs: Sequence[str], jobs: Frame) -> pd.Series[Any]:
+    result = _measure_batches(metric, needs, jobs, is_ordered=True)
+    if not result.index.is_unique:  # the jobs of some build do not follow each other
+        result = _measure_batches(metric, needs, jobs, is_ordered=False)
+    return result.sort_index()
+
+
+def _measure_batches(
+    metric: PerBuild,
+    needs: Sequence[str],
+    jobs: Frame,
+    *,
+    is_ordered: bool,
+) -> pd.Series[Any]:
+    batches = read_whole_groups(jobs, ["build_id"], needs, END_COLUMNS, is_ordered=is_ordered)
+    return pd.concat([metric(_number_builds(batch)) for batch in batches])
+
+
+def _number_builds(jobs: pd.DataFrame) -> BuildJobs:
+    if jobs["build_id"].hasnans:
+        jobs = jobs.dropna(subset=["build_id"])
+    codes, ids = number_runs(jobs["build_id"], sort=True)
+    return BuildJobs(with_ends(jobs), codes, ids.astype(TEXT).rename("build_id"))
+
+
+def _measure_in_seconds(metric: PerBuild, needs: Sequence[str], jobs: Frame) -> pd.DataFrame:
+    result = _measure(metric, needs, jobs)
+    if pd.api.types.is_timedelta64_dtype(result.dtype):
+        result = result.dt.total_seconds().rename(f"{result.name}_s")
+    return result.reset_index()
 
 
 def _subtract(start: Integers, end: Integers) -> Integers:
     return np.where((start == NAT) | (end == NAT), NAT, end - start)
 
 
-class _Spans(NamedTuple):
+class RunSpans(NamedTuple):
     """Intervals [start, end), each with the number of its build."""
 
     codes: Integers
     start: Integers
     end: Integers
 
-    def filter(self, chosen: Flags) -> _Spans:
-        return _Spans(*(column[chosen] for column in self))
+    def filter(self, chosen: Flags) -> RunSpans:
+        """Return the chosen intervals."""
+        return RunSpans(*(column[chosen] for column in self))
 
 
-def _sweep(builds: _Builds, spans: _Spans) -> tuple[Integers, Integers]:
-    """Return what each interval adds to the union of its build's earlier ones, and the gap before it.
+def _sweep(builds: BuildJobs, spans: RunSpans) -> tuple[Integers, Integers]:
+    """Return what each interval adds to the union of earlier ones of its build, and the gap before.
 
-    At one start, the first in `spans` is earlier. An interval that ends before it starts covers nothing.
+    At one start, the first in `spans` is earlier. An interval that ends before it starts covers
+    nothing.
     """
-    codes, start, end = spans.codes, spans.start, np.maximum(spans.start, spans.end)
-    shift = _shifts_end_to_end(builds, codes, start, end)[codes]
-    order = np.argsort(start + shift, kind="stable")
-    codes, start, end = codes[order], (start + shift)[order], (end + shift)[order]
+    end = np.maximum(spans.start, spans.end)
+    shift = _shifts_end_to_end(builds, spans._replace(end=end))[spans.codes]
+    order = np.argsort(spans.start + shift, kind="stable")
+    codes = spans.codes[order]
+    start, end = (spans.start + shift)[order], (end + shift)[order]
     reached = np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]])
+    is_first = np.diff(codes, prepend=-1) > 0
+
     covered, gap = np.empty_like(start), np.empty_like(start)
     covered[order] = np.maximum(end - np.maximum(start, reached), 0)
-    gap[order] = np.where(np.diff(codes, prepend=-1) > 0, 0, np.maximum(start - reached, 0))
+    gap[order] = np.where(is_first, 0, np.maximum(start - reached, 0))
     return covered, gap
 
 
-def _shifts_end_to_end(builds: _Builds, codes: Integers, start: Integers, end: Integers) -> Integers:
-    """Return shifts that put builds one after another, so that one sort and one running maximum serve all."""
-    first, last = builds.earliest(codes, start), builds.latest(codes, end)
+def _shifts_end_to_end(builds: BuildJobs, spans: RunSpans) -> Integers:
+    """Return shifts that put builds one after another: one sort and running maximum serve all."""
+    n_builds = len(builds.ids)
+    first = earliest_by(spans.codes, spans.start, n_builds)
+    last = latest_by(spans.codes, spans.end, n_builds)
     lengths = np.where(last == NAT, 0, last - first + 1)  # 1 more, so that no two builds touch
     if lengths.sum(dtype=np.float64) > 2**62:
-        worst, years = builds.ids[int(lengths.argmax())], lengths.max() / 31_557_600e6
-        raise BadInput(f"Timestamps of build {worst} are {years:.0f} years apart. Correct them first.")
+        build = builds.ids[int(lengths.argmax())]
+        years = lengths.max() / 31_557_600e6
+        distance = f"{years:.0f} years apart"
+        raise BadInput(f"Timestamps of build {build} are {distance}. Correct them first.")
     return np.cumsum(lengths) - lengths - np.where(last == NAT, 0, first)
 
 
-_STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fetched_at", SEEN_UNTIL)
+def _sum_gaps(name: str, blocked: bool, builds: BuildJobs) -> pd.Series[pd.Timedelta]:
+    """Sum the gaps between runs that end at a release (`blocked`), or the other gaps.
 
-
-def _sum_gaps(name: str, blocked: bool, builds: _Builds) -> pd.Series[pd.Timedelta]:
-    """Sum the gaps between runs that end at a release (`blocked`), or those that end at a run or the last timestamp."""
-    created, runs, releases = builds.created(), *_find_runs_and_releases(builds)
-    last = builds.latest(builds.codes, builds.stamps("finished_at"))
-    last = np.maximum.reduce([last, *(builds.latest(one.codes, one.end) for one in (releases, runs))])
-    known = np.flatnonzero((created != NAT) & (last != NAT))
-    # The sort is stable: at one start, the creation comes first, then a release, a run, and the last timestamp.
-    parts = [_Spans(known, created[known], created[known]), releases, runs, _Spans(known, last[known], last[known])]
-    parts = [_cut_at_creation(created, one) for one in parts]
-    spans = _Spans(*map(np.concatenate, zip(*parts, strict=True)))
-    is_release = np.repeat([False, True, False, False], [len(one.codes) for one in parts])
+    These end at a run or at the last timestamp of the build.
+    """
+    n_builds = len(builds.ids)
+    created = builds.created()
+    runs, releases = _runs_and_releases(builds)
+    last = latest_by(builds.codes, builds.times("finished_at"), n_builds)
+    for spans in (releases, runs):
+        last = np.maximum(last, latest_by(spans.codes, spans.end, n_builds))
+    is_known = np.flatnonzero((created != NAT) & (last != NAT))
+    creations = RunSpans(is_known, created[is_known], created[is_known])
+    ends = RunSpans(is_known, last[is_known], last[is_known])
+    # The sort is stable: at one start, the creation is first, then a release, a run and the end.
+    ordered = [_cut_at_creation(created, spans) for spans in (creations, releases, runs, ends)]
+    n_of_each = [len(spans.codes) for spans in ordered]
+    is_release = np.repeat([False, True, False, False], n_of_each)
+    spans = RunSpans(*(np.concatenate(columns) for columns in zip(*ordered, strict=True)))
     _, gap = _sweep(builds, spans)
-    return builds.sums(spans.codes, np.where(is_release == blocked, gap, 0), name)
+    return builds.sum_durations(spans.codes, np.where(is_release == blocked, gap, 0), name)
 
 
-def _find_runs_and_releases(builds: _Builds) -> tuple[_Spans, _Spans]:
+def _runs_and_releases(builds: BuildJobs) -> tuple[RunSpans, RunSpans]:
     """Return the runs of every attempt that cover some time, and when block steps were released.
 
     Runs of script jobs last until they ended or were last seen. A build that is still blocked is
     released when it was last seen.
     """
-    start, end, fetched = (builds.stamps(name) for name in ("started_at", SEEN_UNTIL, "fetched_at"))
-    unblocked = builds.stamps("unblocked_at")
-    at = np.where(builds.flags(IS_HELD) & (unblocked == NAT), fetched, unblocked)
-    runs = _Spans(builds.codes, start, end).filter(builds.flags(IS_SCRIPT) & (start != NAT) & (end > start))
-    return runs, _Spans(builds.codes, at, at).filter(at != NAT)
+    jobs = builds.jobs
+    start, end = builds.times("started_at"), builds.times(SEEN_UNTIL)
+    covers_time = is_script(jobs).to_numpy() & (start != NAT) & (end > start)
+    runs = RunSpans(builds.codes, start, end).filter(covers_time)
+    unblocked, fetched = builds.times("unblocked_at"), builds.times("fetched_at")
+    released = np.where(is_held(jobs) & (unblocked == NAT), fetched, unblocked)
+    return runs, RunSpans(builds.codes, released, released).filter(released != NAT)
 
 
-def _cut_at_creation(created: Integers, spans: _Spans) -> _Spans:
+def _cut_at_creation(created: Integers, spans: RunSpans) -> RunSpans:
     """Cut the spans at their builds' creation; drop builds without a creation."""
     since = created[spans.codes]
-    cut = _Spans(spans.codes, np.maximum(spans.start, since), np.maximum(spans.end, since))
-    return cut.filter(since != NAT)
+    start, end = np.maximum(spans.start, since), np.maximum(spans.end, since)
+    return RunSpans(spans.codes, start, end).filter(since != NAT)

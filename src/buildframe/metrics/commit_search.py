@@ -1,7 +1,8 @@
-"""Search the commits at which a failure rate changed, for histories that are too short to compare days.
+"""Search the commits at which a failure rate changed.
 
-Each segment of commits has a rate of its own. Two rates are compared with one, over all rates that are possible
-(Beta-binomial model; Barry, D., and Hartigan, J. A. (1993). J. of the American Statistical Association 88, 309-319).
+This is for histories that are too short to compare days. Each segment of commits has a rate of its
+own. Two rates are compared with one, over all rates that are possible (Beta-binomial model; Barry,
+D., and Hartigan, J. A. (1993). J. of the American Statistical Association 88, 309-319).
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ import numpy as np
 from buildframe.metrics.change_search import Change, likely_range
 from buildframe.metrics.columns import Floats, Integers
 
-_PRIOR, _PRIOR_OF_RETRIES = (0.3, 0.5), (0.5, 0.5)
-"""Beta distributions of the rates of failure: low rates are most likely, and retries mostly help or never do."""
+_PRIOR = (0.3, 0.5)
+"""Beta distribution of rates of failure: low rates are most likely."""
+
+_PRIOR_OF_RETRIES = (0.5, 0.5)
+"""Beta distribution of the rate of failures of retries, which mostly help or never do."""
 
 _LOG_PRIOR_OF_CHANGE = np.log(0.01)
 """Prior odds of a change at a commit."""
 
 
 class Runs(NamedTuple):
-    """Runs at each commit, in order: all, those with a failure, those that were retried, and that then failed again."""
+    """Runs at each commit, in order.
+
+    They are all, those with a failure, those that were retried, and those of these that failed
+    again.
+    """
 
     n: Integers
     failed: Integers
@@ -34,8 +42,9 @@ class Runs(NamedTuple):
 
 
 def find_commit_changes(runs: Runs) -> tuple[list[Change], float]:
-    """Return the changes of a history, and the probability `p` of one as clear if nothing changed."""
-    cuts, parts = [], [(0, len(runs.n))]
+    """Return the changes of a history, and the probability of one as clear if nothing changed."""
+    cuts = []
+    parts = [(0, len(runs.n))]
     while parts:
         start, stop = parts.pop()
         evidence = _weigh_splits(runs.between(start, stop))
@@ -52,8 +61,13 @@ def _describe(runs: Runs, start: int, at: int, stop: int) -> Change:
     """Describe a change between the ones before and after it."""
     evidence = _weigh_splits(runs.between(start, stop))
     low, high = likely_range(evidence)
-    place = at - start - 1
-    return Change(at, start + 1 + min(low, place), start + 1 + max(high, place), _p_value(evidence))
+    position = at - start - 1
+    return Change(
+        at,
+        low=start + 1 + min(low, position),
+        high=start + 1 + max(high, position),
+        p=_p_value(evidence),
+    )
 
 
 def _p_value(evidence: Floats) -> float:
@@ -68,19 +82,29 @@ def _p_value(evidence: Floats) -> float:
 
 
 def _weigh_splits(runs: Runs) -> Floats:
-    """Return for each split between two commits the logarithm of how many times as likely it makes the failures."""
+    """Return the evidence for each split between two commits.
+
+    It is the logarithm of how many times as likely the failures are with two rates.
+    """
     evidence: Floats = np.zeros(max(len(runs.n) - 1, 0))
-    pairs = ((runs.failed, runs.n, _PRIOR), (runs.failed_again, runs.retried, _PRIOR_OF_RETRIES))
-    for hits, trials, prior in pairs if len(evidence) else ():
-        hits_before, trials_before = np.cumsum(hits)[:-1], np.cumsum(trials)[:-1]
+    if not len(evidence):
+        return evidence
+    of_runs = (runs.failed, runs.n, _PRIOR)
+    of_retries = (runs.failed_again, runs.retried, _PRIOR_OF_RETRIES)
+    for hits, trials, prior in (of_runs, of_retries):
+        n_hits = hits.sum()
+        n_trials = trials.sum()
+        hits_before = np.cumsum(hits)[:-1]
+        trials_before = np.cumsum(trials)[:-1]
         evidence += _log_likelihood(hits_before, trials_before, prior)
-        evidence += _log_likelihood(hits.sum() - hits_before, trials.sum() - trials_before, prior)
-        evidence -= _log_likelihood(hits.sum(), trials.sum(), prior)
+        evidence += _log_likelihood(n_hits - hits_before, n_trials - trials_before, prior)
+        evidence -= _log_likelihood(n_hits, n_trials, prior)
     return evidence
 
 
 def _log_likelihood(hits: Integers, trials: Integers, prior: tuple[float, float]) -> Floats:
-    """Return the logarithm of the probability of these outcomes, over all rates as the prior distributes them."""
+    """Return the logarithm of the probability of these outcomes, over all rates of the prior."""
     from scipy.special import betaln
 
-    return np.asarray(betaln(prior[0] + hits, prior[1] + trials - hits) - betaln(*prior), np.float64)
+    of_outcomes = betaln(prior[0] + hits, prior[1] + trials - hits)
+    return np.asarray(of_outcomes - betaln(*prior), np.float64)

@@ -1,10 +1,12 @@
-"""Estimate how long a change takes to show in reports that look every night, from how much days differ."""
+"""Estimate how long a change takes to show in nightly reports, from how much days differ."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,33 +14,47 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.change_search import Series, fewest_days, needed_distance
-from buildframe.metrics.columns import Flags, Floats
-from buildframe.metrics.daily_scores import HITS, ROWS, group_edges, measure_rows, score_groups
+from buildframe.metrics.columns import Flags, Floats, first_and_last
+from buildframe.metrics.daily_scores import HITS, ROWS, ScoredDays, read_known_rows, score_groups
 from buildframe.metrics.discoveries import NIGHTLY
 from buildframe.metrics.durations import RowMetric, wall_time
-from buildframe.metrics.engines.rows import PLACE, Frame, GroupedRows
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, join_keys
+from buildframe.metrics.input_frames import Frame, RowGroups, is_spark
+from buildframe.metrics.numbered import earliest_by, latest_by
 from buildframe.metrics.outcomes import failed
+from buildframe.metrics.ranked_groups import RankedGroups
+from buildframe.metrics.time_buckets import Buckets
+from buildframe.metrics.validation import check_states
 from buildframe.terminal import show
 
 _POWER = 0.8
 """Probability with which a change is marked."""
 
 _PERIODS = 4
-"""Periods that are searched for changes, and that the longer comparison compares with as many before."""
+"""Periods that are searched for changes; the longer comparison is between as many."""
 
 _LEAST_DAYS = 10
 """With fewer days with rows, their spread is unknown."""
 
 _LEAST_OF_DURATIONS = 2.6e-5
-"""Orders of days as clear as this are hardly among the shuffles, so that smaller probabilities are extrapolated."""
+"""Smaller probabilities are extrapolated.
+
+Orders of days as clear as this are hardly among the shuffles.
+"""
 
 _TESTS_OF_PIPELINE = 12
-"""Half of the level is for six tests of each pipeline: of durations and of failures, two comparisons and a search."""
+"""Half of the level is for six tests of each pipeline.
+
+They are two comparisons and a search, of durations and of failures.
+"""
 
 _CHANGES = np.geomspace(0.005, 10, 400)
 _MEASURED = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Relative changes of durations whose effect on scores is measured; those between are interpolated."""
+"""Relative changes of durations whose effect on scores is measured.
+
+Those between are interpolated.
+"""
 
 _QUANTILES = 1_000
 """Quantiles that stand for the durations of a group with more rows."""
@@ -62,26 +78,28 @@ def days_to_see(
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs of some weeks: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Needs the column `at`
-        and the columns that `of` needs.
+        Builds or jobs of some weeks: pandas, Polars (eager or lazy), DuckDB relation or PySpark.
+        Needs the column `at` and the columns that `of` needs.
     of : row metric or str, default wall_time
-        What may change: a duration (a row metric such as `run_time`, or a column of timedeltas or of seconds, `..._s`),
-        or `metrics.failed` for the share of builds or jobs that fail.
+        What may change: a duration (a row metric such as `run_time`, or a column of timedeltas or
+        of seconds, `..._s`), or `metrics.failed` for the share of builds or jobs that fail.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     change : float, default 0.1
-        Relative size of the change, above -1 and not 0: 0.1 for durations or failure rates a tenth higher.
+        Relative size of the change, above -1 and not 0: 0.1 for durations or failure rates a tenth
+        higher.
     at : str, default "created_at"
         Column of timestamps that assigns rows to days.
     tz : str, default "UTC"
         Time zone of the days.
     days : int, default 7
-        Number of days that the report compares with as many before; at least 1. It also compares four times as many,
-        and searches these for changes.
+        Number of days that the report compares with as many before; at least 1. It also compares
+        four times as many, and searches these for changes.
     tests : int, optional
-        Number of equal tests among which the change must stand out. In the report that is the column `tests` of its
-        table `days_to_see`. By default 12 for each group, as in a report on pipelines if the store has no queues: it
-        makes six tests for each, which share half of the level. A step of a report has 16.
+        Number of equal tests among which the change must stand out. In the report that is the
+        column `tests` of its table `days_to_see`. By default 12 for each group, as in a report on
+        pipelines if the store has no queues: it makes six tests for each, which share half of the
+        level. A step of a report has 16.
 
     Returns
     -------
@@ -91,8 +109,9 @@ def days_to_see(
         =============== ======= ====================================================================
         n               Int64   rows that have a time and a value, or that passed or failed
         days            Int64   days with such rows
-        days_to_see     Int64   days after the change when four of five reports show it; null if that
-                                takes more than four periods, or with fewer than 10 days with rows
+        days_to_see     Int64   days after the change when four of five reports show it; null if
+                                that takes more than four periods, or with fewer than 10 days
+                                with rows
         smallest_change float64 smallest relative increase that is shown within one period; NaN if
                                 above 10, or with fewer than 10 days with rows
         =============== ======= ====================================================================
@@ -100,8 +119,8 @@ def days_to_see(
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, a duration is infinite, or `of`, `change`, `tz`, `days` or
-        `tests` is invalid.
+        If a column is missing, a timestamp has no time zone, a duration is infinite, or `of`,
+        `change`, `tz`, `days` or `tests` is invalid.
 
     See Also
     --------
@@ -110,25 +129,29 @@ def days_to_see(
 
     Notes
     -----
-    A report shows what remains notable among all its tests, so that in 60 nights without any change at most one in ten
-    alarms: its most certain change needs a p-value below .1 / 60 / `tests`. Changes are searched for in four periods,
-    and one and four periods are compared with as many before. The chance that any of these tests shows a change follows
-    from how much days differ, by ranks as in `change_points`, and the days are those after which it reaches .8. The
-    search shows a change after five to eight days with rows at the earliest. Comparisons see most after one or four
-    periods, when none of the days before the change is left on their later side. In simulated reports with
-    as many builds on each day, the days were right within about a quarter. If the chance stays near .8 after one
-    period, the days can jump to three: with quiet weekends, steps 50 % slower had 7 or 22 days, and four of five stores
-    had a first report after 13.
+    A report shows what remains notable among all its tests, so that in 60 nights without any change
+    at most one in ten alarms: its most certain change needs a p-value below .1 / 60 / `tests`.
+    Changes are searched for in four periods, and one and four periods are compared with as many
+    before. The chance that any of these tests shows a change follows from how much days differ, by
+    ranks as in `change_points`, and the days are those after which it reaches .8. The search shows
+    a change after five to eight days with rows at the earliest. Comparisons see most after one or
+    four periods, when none of the days before the change is left on their later side. In simulated
+    reports with as many builds on each day, the days were right within about a quarter. If the
+    chance stays near .8 after one period, the days can jump to three: with quiet weekends, steps 50
+    % slower had 7 or 22 days, and four of five stores had a first report after 13.
 
-    Limits: the store is taken to hold eight periods, which the longer comparison needs; with fewer, changes that take
-    more than three periods may not show. The days in the frame are taken to have no change themselves, and not to
-    depend on each other. `smallest_change` of durations is interpolated between measured sizes, and more than 1,000
-    rows of a group are represented by 1,000 quantiles. Other changes at the same time make a change clearer.
+    Limits: the store is taken to hold eight periods, which the longer comparison needs; with fewer,
+    changes that take more than three periods may not show. The days in the frame are taken to have
+    no change themselves, and not to depend on each other. `smallest_change` of durations is
+    interpolated between measured sizes, and more than 1,000 rows of a group are represented by
+    1,000 quantiles. Other changes at the same time make a change clearer.
 
     Examples
     --------
-    >>> weeks = [builds.assign(created_at=builds["created_at"] + pd.Timedelta(7 * week, "D")) for week in range(4)]
-    >>> timed = pd.concat(weeks).assign(wall_s=pd.concat([metrics.wall_time(builds).dt.total_seconds()] * 4))
+    >>> timed = builds.assign(wall_s=metrics.wall_time(builds).dt.total_seconds())
+    >>> ages = [pd.Timedelta(7 * week, "D") for week in range(4)]
+    >>> weeks = [timed.assign(created_at=timed["created_at"] + age) for age in ages]
+    >>> timed = pd.concat(weeks)
     >>> metrics.days_to_see(timed, "wall_s", "pipeline", change=1.0).round(2).head(3)
       pipeline    n  days  days_to_see  smallest_change
     0      api  128    28            7             0.78
@@ -136,33 +159,86 @@ def days_to_see(
     2     data   72    28            7             0.24
     """
     _check_arguments(change, days, tests)
-    rows, buckets = measure_rows(frame, of, by, at, tz)
+    if of is failed:
+        check_states(frame, "state")
+    by = spark_keys(frame, by)
+    facts = _read_facts(frame, of, by, at, tz) if is_spark(frame) else None
+    summarize = functools.partial(_summarize, of, by, change, at, tz, days, tests, facts)
+    return summarize_groups(frame, summarize, by)
+
+
+class _FrameFacts(NamedTuple):
+    """The numbers of days and groups of the frame, which a worker of Spark cannot see."""
+
+    n_days: int
+    n_groups: int
+
+
+def _read_facts(frame: Frame, of: RowMetric | str, by: By, at: str, tz: str) -> _FrameFacts:
+    """Return the facts of a frame of PySpark."""
+    limits = summarize_groups(frame, functools.partial(_find_limits, of, by, at), by)
+    if limits.empty:
+        return _FrameFacts(n_days=0, n_groups=0)
+    limits_of_all = (int(limits["first time"].min()), int(limits["last time"].max()))
+    return _FrameFacts(len(Buckets.between([limits_of_all], "1D", tz)), len(limits))
+
+
+def _find_limits(of: RowMetric | str, by: By, at: str, frame: Frame) -> pd.DataFrame:
+    """Return the first and the last time of each group."""
+    rows = read_known_rows(frame, of, by, at)
+    times = rows.columns[at].to_numpy(np.int64)
+    n_groups = len(rows.keys)
+    limits = {
+        "first time": earliest_by(rows.codes, times, n_groups),
+        "last time": latest_by(rows.codes, times, n_groups),
+    }
+    return join_keys(rows.keys, pd.DataFrame(limits))
+
+
+def _summarize(
+    of: RowMetric | str,
+    by: By,
+    change: float,
+    at: str,
+    tz: str,
+    days: int,
+    tests: int | None,
+    facts: _FrameFacts | None,
+    frame: Frame,
+) -> pd.DataFrame:
+    rows = read_known_rows(frame, of, by, at)
+    times = rows.columns[at].to_numpy(np.int64)
+    buckets = Buckets.between([first_and_last(times)], "1D", tz)
+    facts = facts or _FrameFacts(len(buckets), len(rows.keys))
+    scored = score_groups(rows, buckets.numbers_of(times))
+    level = NIGHTLY / (tests or _TESTS_OF_PIPELINE * max(facts.n_groups, 1))
     is_rate = of is failed
-    groups, units, series = score_groups(rows, is_rate=is_rate)
-    edges = group_edges(units)
-    n = np.array([units[ROWS].to_numpy()[start:stop].sum() for start, stop in edges], np.int64)
-    n_days = np.array([stop - start for start, stop in edges], np.int64)
-    shifts = _shift_rates(units, edges) if is_rate else _shift_durations(rows, groups, change)
-    level = NIGHTLY / (_TESTS_OF_PIPELINE * max(len(edges), 1) if tests is None else tests)
+    shifts = _shift_rates(scored) if is_rate else _shift_durations(rows, change)
     fewest_at = level if is_rate else max(level, _LEAST_OF_DURATIONS)
-    seen = [
-        _Group.of(one, len(buckets), days, level, fewest_at)
-        if len(one.score) >= _LEAST_DAYS and np.ptp(one.score) > 0
-        else None
-        for one in series
-    ]
-    waits = [None if own is None else own.days(shift(change)) for own, shift in zip(seen, shifts, strict=True)]
-    least = [np.nan if own is None else own.smallest(shift) for own, shift in zip(seen, shifts, strict=True)]
-    columns: dict[str, Any] = {"n": pd.array(n, "Int64"), "days": pd.array(n_days, "Int64")}
-    columns |= {"days_to_see": pd.array(waits, "Int64"), "smallest_change": np.array(least, np.float64)}
-    return join_keys(rows.name_keys(groups).reset_index(drop=True), pd.DataFrame(columns))
+    days_to_see: list[int | None] = []
+    smallest: list[float] = []
+    for series, shift in zip(scored.series, shifts, strict=True):
+        if len(series.score) < _LEAST_DAYS or np.ptp(series.score) == 0:
+            days_to_see.append(None)
+            smallest.append(np.nan)
+            continue
+        detection = _Detection.of(series, facts.n_days, days, level, fewest_at)
+        days_to_see.append(detection.days(shift(change)))
+        smallest.append(detection.smallest(shift))
+    columns = {
+        "n": pd.array(np.bincount(rows.codes, minlength=len(rows.keys)), "Int64"),
+        "days": pd.array(np.diff(scored.edges), "Int64"),
+        "days_to_see": pd.array(days_to_see, "Int64"),
+        "smallest_change": np.array(smallest, np.float64),
+    }
+    return join_keys(rows.keys, pd.DataFrame(columns))
 
 
-class _Group(NamedTuple):
+class _Detection(NamedTuple):
     """How much the score of a day varies by chance, and how many standard errors each test needs.
 
-    `fewest` is the number of days that the search needs after a change, and `spread` by how much its standard errors
-    vary.
+    `fewest` is the number of days that the search needs after a change, and `spread` by how much
+    its standard errors vary.
     """
 
     variance: float
@@ -173,13 +249,22 @@ class _Group(NamedTuple):
     of_comparison: float
 
     @classmethod
-    def of(cls, series: Series, n_days: int, period: int, level: float, fewest_at: float) -> _Group:
+    def of(
+        cls,
+        series: Series,
+        n_days: int,
+        period: int,
+        level: float,
+        fewest_at: float,
+    ) -> _Detection:
         from scipy.special import ndtri
 
         score, weight = series
         active = len(score) / n_days
-        residual = (weight * (score - np.average(score, weights=weight)) ** 2).sum() / (len(score) - 1)
-        searched = series.between(max(0, len(score) - max(_LEAST_DAYS, round(_PERIODS * period * active))), len(score))
+        deviation = score - np.average(score, weights=weight)
+        residual = (weight * deviation**2).sum() / (len(score) - 1)
+        n_searched = max(_LEAST_DAYS, round(_PERIODS * period * active))
+        searched = series.between(max(0, len(score) - n_searched), len(score))
         needed = needed_distance(searched, level)
         fewest = fewest_days(len(searched.score), fewest_at) / active
         spread = np.sqrt(1 + needed**2 / (2 * (len(searched.score) - 2)))  # of a noncentral t
@@ -187,7 +272,7 @@ class _Group(NamedTuple):
         return cls(variance, fewest, period, needed, float(spread), -float(ndtri(level / 2)))
 
     def is_seen(self, shift: float) -> Flags:
-        """Return whether a shift of scores is marked after each number of days, up to four periods."""
+        """Return whether a shift of scores is marked after each number of days of four periods."""
         from scipy.special import ndtr
 
         history = _PERIODS * self.period
@@ -202,52 +287,59 @@ class _Group(NamedTuple):
         return np.asarray(1 - missed >= _POWER)
 
     def days(self, shift: float) -> int | None:
-        """Return the number of days after which a shift is marked; None if that takes longer than four periods."""
+        """Return after how many days a shift is marked; None if not within four periods."""
         seen = self.is_seen(shift)
         return int(seen.argmax()) + 1 if seen.any() else None
 
     def smallest(self, shift: Callable[[float], float]) -> float:
         """Return the smallest change that is marked within one period; NaN if none is."""
-        at = bisect_left(_CHANGES, True, key=lambda change: bool(self.is_seen(shift(change))[: self.period].any()))
-        return float(_CHANGES[at]) if at < len(_CHANGES) else np.nan
+
+        def is_seen_in_time(change: float) -> bool:
+            return bool(self.is_seen(shift(change))[: self.period].any())
+
+        position = bisect_left(_CHANGES, True, key=is_seen_in_time)
+        return float(_CHANGES[position]) if position < len(_CHANGES) else np.nan
 
 
-def _shift_rates(units: pd.DataFrame, edges: Sequence[tuple[int, int]]) -> list[Callable[[float], float]]:
-    """Return for each group by how much the score of days shifts if its rate changes by a share of it."""
-
-    def shift_from(rate: float) -> Callable[[float], float]:
-        return lambda change: float(np.arcsin(np.sqrt(min(rate * (1 + change), 1))) - np.arcsin(np.sqrt(rate)))
-
-    hits, n = units[HITS].to_numpy(np.float64), units[ROWS].to_numpy(np.float64)
-    return [shift_from(hits[start:stop].sum() / n[start:stop].sum()) for start, stop in edges]
+def _shift_rates(scored: ScoredDays) -> Iterator[Callable[[float], float]]:
+    """Yield by how much the score of each group's days shifts if its rate changes by a share."""
+    for start, stop in itertools.pairwise(scored.edges):
+        days = scored.days.iloc[start:stop]
+        yield functools.partial(_shift_rate, float(days[HITS].sum() / days[ROWS].sum()))
 
 
-def _shift_durations(rows: GroupedRows, groups: pd.DataFrame, change: float) -> list[Callable[[float], float]]:
-    """Return for each group by how much the score of days shifts if its durations change by a share of them.
+def _shift_rate(rate: float, change: float) -> float:
+    return float(np.arcsin(np.sqrt(min(rate * (1 + change), 1))) - np.arcsin(np.sqrt(rate)))
+
+
+def _shift_durations(rows: RowGroups, change: float) -> Iterator[Callable[[float], float]]:
+    """Yield by how much the score of each group's days shifts if its durations change by a share.
 
     It is measured at `change` and at `_MEASURED`, and interpolated between these by the logarithm.
     """
     sizes = np.unique([*_MEASURED, change])
-    place = int(np.searchsorted(sizes, 0))
-    known = np.insert(np.log1p(sizes), place, 0.0)
-
-    def shift_by(values: Floats) -> Callable[[float], float]:
-        own = np.insert([_measure_shift(values, size) for size in sizes], place, 0.0)
-        return lambda change: float(np.interp(np.log1p(change), known, own))
-
-    return [shift_by(values) for values in _quantiles(rows, groups)]
+    position_of_0 = int(np.searchsorted(sizes, 0))
+    log_sizes = np.insert(np.log1p(sizes), position_of_0, 0.0)
+    for values in _find_quantiles(rows):
+        measured = [_measure_shift(values, size) for size in sizes]
+        shifts = np.insert(measured, position_of_0, 0.0)
+        yield functools.partial(_interpolate_shift, log_sizes, shifts)
 
 
-def _quantiles(rows: GroupedRows, groups: pd.DataFrame) -> Iterator[Floats]:
+def _interpolate_shift(log_sizes: Floats, shifts: Floats, change: float) -> float:
+    return float(np.interp(np.log1p(change), log_sizes, shifts))
+
+
+def _find_quantiles(rows: RowGroups) -> Iterator[Floats]:
     """Yield the values of each group in order: all, or `_QUANTILES` quantiles of more."""
-    counts = rows.engine.count_values(rows, None, None)
-    n = np.minimum(counts.n_values, _QUANTILES)
+    ranked = RankedGroups(rows)
+    n = np.minimum(ranked.n, _QUANTILES)
     number = np.arange(n.max(initial=0))
-    middles = ((2 * number + 1) * counts.n_values[:, None]) // (2 * np.maximum(n, 1)[:, None]) + 1
-    values = rows.engine.rank_values(rows, counts).values_at(np.where(number < n[:, None], middles, 0))
-    places = groups.merge(counts.groups.assign(**{PLACE: range(len(n))}), how="left", on=rows.by)[PLACE]
-    for place in places:
-        yield values[place, : n[place]]
+    # the rank in the middle of each of n equal parts of the values of a group
+    middles = ((2 * number + 1) * ranked.n[:, None]) // (2 * np.maximum(n, 1)[:, None]) + 1
+    values = ranked.values_at(np.where(number < n[:, None], middles, 0))
+    for of_group, n_quantiles in zip(values, n, strict=True):
+        yield of_group[:n_quantiles]
 
 
 def _measure_shift(values: Floats, change: float) -> float:
@@ -260,10 +352,11 @@ def _measure_shift(values: Floats, change: float) -> float:
 
 
 def _check_arguments(change: float, days: int, tests: int | None) -> None:
-    if isinstance(change, bool) or not isinstance(change, int | float) or not (change > -1 and change != 0):
-        raise BadInput(
-            f"change={show(change)} is not a relative size of a change. Use 0.1 for a tenth more, -0.1 for less."
-        )
+    is_number = isinstance(change, int | float) and not isinstance(change, bool)
+    if not is_number or not (change > -1 and change != 0):
+        hint = "Use 0.1 for a tenth more, -0.1 for less."
+        raise BadInput(f"change={show(change)} is not a relative size of a change. {hint}")
     for name, number in (("days", days), ("tests", tests)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if number is not None and (not is_whole or number < 1):
             raise BadInput(f"{name}={show(number)} is not a whole number of at least 1.")

@@ -179,9 +179,7 @@ def flake_score(
     storms = prepare_storms(jobs)
     summary = functools.partial(_sum_steps, branch, branches, storms)
     steps = summarize_steps(jobs, summary)
-    scores = pd.concat(
-        [steps, _rates(steps, threshold), _powers(steps, threshold, retries)], axis=1
-    )
+    scores = pd.concat([steps, _rates(steps, threshold), _powers(steps, threshold, retries)], axis=1)
     scores["machine_s"] = steps["machine_us"].to_numpy(np.float64) / 1e6
     scores["waiting_s"] = steps["waiting_us"].to_numpy(np.float64) / 1e6
     scores = scores[[*STEP, *_COLUMNS]]
@@ -237,10 +235,7 @@ def _count_commits(outcomes: pd.DataFrame) -> dict[str, Flags | Integers]:
         "passed": passed,
         "passes": np.where(passed, np.floor(passes * weight), 0).astype(np.int64),
         "failures": np.where(passed, np.floor(failures * weight), 0).astype(np.int64),
-        **{
-            f"failed_{k}": never_passed & _is_or_more(failures, k, MAX_FAILURES)
-            for k in _FAILURE_COUNTS
-        },
+        **{f"failed_{k}": never_passed & _is_or_more(failures, k, MAX_FAILURES) for k in _FAILURE_COUNTS},
         "tried_again": is_known & (attempts > 1),
         **{f"tried_{k}": passed & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _ATTEMPT_COUNTS},
     }
@@ -257,8 +252,7 @@ def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
     """
     n_groups = len(attempts.groups)
     group, outcome, started, ended = (
-        attempts.rows[name].to_numpy(np.int64)
-        for name in ("group", "outcome", "started_at", "finished_at")
+        attempts.rows[name].to_numpy(np.int64) for name in ("group", "outcome", "started_at", "finished_at")
     )
     has_failed = np.flatnonzero((outcome == FAILURE) & is_flaky[group])
     has_passed = np.flatnonzero((outcome == PASS) & is_flaky[group])
@@ -352,12 +346,12 @@ def _powers(steps: pd.DataFrame, threshold: float, retries: int) -> pd.DataFrame
     missed = np.log(threshold**n_attempts + (1 - threshold) ** n_attempts)
     n_commits = steps[[f"tried_{k}" for k in _ATTEMPT_COUNTS]].to_numpy(np.float64)
     planned = -np.expm1(n_commits @ missed) + 0.0  # not -0.0
-    retried = power_of_retries(threshold, steps["passed"].to_numpy(np.float64), retries)
+    retried = _power_of_retries(threshold, steps["passed"].to_numpy(np.float64), retries)
     powers = {"power_planned": planned, "power_retried": retried}
     return pd.DataFrame(powers, steps.index, dtype=np.float64)
 
 
-def power_of_retries(rate: float, n_commits: Floats, retries: int) -> Floats:
+def _power_of_retries(rate: float, n_commits: Floats, retries: int) -> Floats:
     """Return the chance that a step shows both outcomes at one of n good commits.
 
     Each failure is tried again, so many times.
@@ -374,13 +368,9 @@ def _list_branches(pipelines: Frame) -> pd.DataFrame:
     return listed.dropna().drop_duplicates()
 
 
-def _check_arguments(
-    threshold: float, retries: int, branch: str | None, pipelines: Frame | None
-) -> None:
+def _check_arguments(threshold: float, retries: int, branch: str | None, pipelines: Frame | None) -> None:
     if not isinstance(threshold, float) or not 0 < threshold < 1:
-        raise BadInput(
-            f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01."
-        )
+        raise BadInput(f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01.")
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:
         raise BadInput(f"retries={show(retries)} is not a whole number of at least 1.")
     if not isinstance(branch, str | None) or (branch is not None and pipelines is not None):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -18,7 +18,14 @@ from buildframe.errors import BadInput
 from buildframe.metrics import spark_frames
 from buildframe.metrics.columns import TEXT, require_columns
 from buildframe.metrics.grouping import By, Key, as_key_list, key_name
-from buildframe.metrics.input_frames import Frame, column_names, is_spark, recorded_columns
+from buildframe.metrics.input_frames import (
+    Frame,
+    column_names,
+    is_spark,
+    join_groups,
+    recorded_columns,
+    to_typed_pandas,
+)
 
 FrameSummary = Callable[[Frame], pd.DataFrame]
 """A function of a frame that is not of PySpark; for no rows it returns the same columns and no rows."""
@@ -73,6 +80,31 @@ def summarize_lazily(frame: Any, of: FrameSummary, together: Sequence[Key]) -> A
     return _group(frame, names, columns, functools.partial(_summarize, of, schema), schema)
 
 
+def summarize_batches_lazily(frame: Any, of: FrameSummary, together: Sequence[Key]) -> Any:
+    """Return a lazy frame of PySpark with the results of a summary of many small groups, such as builds.
+
+    Each call of the summary gets the rows of many whole groups.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    empty, columns = _try_out(frame, of)
+    schema = _schema_of(empty)
+    names = [key_name(key) for key in together]
+    selected = frame.select(*dict.fromkeys([*names, *columns]))
+    partitions = selected.repartition(*names).sortWithinPartitions(*names)
+    of_batches = functools.partial(_summarize_batches, of, names, schema)
+    return partitions.mapInArrow(of_batches, from_arrow_schema(schema))
+
+
+def _summarize_batches(
+    of: FrameSummary, keys: list[str], schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Compute the results of the groups of a partition; runs in a worker."""
+    rows = (to_typed_pandas(pa.Table.from_batches([batch])) for batch in batches if batch.num_rows)
+    for whole_groups in join_groups(rows, keys):
+        yield from _summarize(of, schema, whole_groups).to_batches()
+
+
 def summarize_pairs(
     frame: Frame,
     other: Frame,
@@ -90,9 +122,7 @@ def summarize_pairs(
     if not is_spark(frame):
         return of(frame, other)
     keys = list(together)
-    selected = [
-        _select(side, [*keys, *names]) for side, names in zip((frame, other), columns, strict=True)
-    ]
+    selected = [_select(side, [*keys, *names]) for side, names in zip((frame, other), columns, strict=True)]
     empty = of(*(spark_frames.collect_table(side.limit(0)) for side in selected))
     for side in selected:
         _check_sizes(side, keys)
@@ -178,9 +208,7 @@ def _select(frame: Any, names: Sequence[str]) -> Any:
     return frame.select(*selected)
 
 
-def _cogroup(
-    frames: Sequence[Any], keys: list[str], of: Callable[..., pa.Table], schema: pa.Schema
-) -> Any:
+def _cogroup(frames: Sequence[Any], keys: list[str], of: Callable[..., pa.Table], schema: pa.Schema) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     def of_groups(rows: pa.Table, others: pa.Table) -> pa.Table:  # Spark reads the annotations
@@ -190,14 +218,12 @@ def _cogroup(
     return grouped.cogroup(others).applyInArrow(of_groups, from_arrow_schema(schema))
 
 
-def _summarize(of: FrameSummary, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+def _summarize(of: FrameSummary, schema: pa.Schema, rows: Frame) -> pa.Table:
     """Compute the results of one group; runs in a worker."""
     return pa.Table.from_pandas(of(rows), schema, preserve_index=False).replace_schema_metadata()
 
 
-def _summarize_with_attrs(
-    of: Callable[..., pd.DataFrame], schema: pa.Schema, *rows: pa.Table
-) -> pa.Table:
+def _summarize_with_attrs(of: Callable[..., pd.DataFrame], schema: pa.Schema, *rows: pa.Table) -> pa.Table:
     """Compute the results of one group with its `attrs`, in a row of nulls; runs in a worker."""
     result = of(*rows)
     attrs = pd.Series([None] * len(result), result.index, dtype=TEXT)

@@ -67,6 +67,23 @@ def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[n
     return numbers, len(there)
 
 
+def number_runs(
+    values: pd.Series[Any],
+    *,
+    sort: bool = False,
+) -> tuple[npt.NDArray[np.intp], pd.Index[Any]]:
+    """Number values as `pd.factorize` does, in less time if equal values mostly follow each other.
+
+    The rows of a build do. A null has the number -1.
+    """
+    array = values.array
+    is_first = np.ones(len(array), np.bool_)
+    is_first[1:] = np.asarray(array[1:] != array[:-1], np.bool_)
+    starts = np.flatnonzero(is_first)
+    codes, distinct = pd.factorize(values.take(starts), sort=sort)
+    return np.repeat(codes, np.diff(starts, append=len(array))), pd.Index(distinct)
+
+
 def join_keys(keys: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     """Join group columns and summary into one flat frame; raise BadInput if they share a name."""
     if shared := set(keys.columns) & set(summary.columns):

@@ -6,8 +6,8 @@ metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -162,13 +162,14 @@ def _read_batches(
     key_names = [key_name(key) for key in keys]
     require_columns(relation.columns, key_names)
     tables = []
-    for batch in _batches(relation, [*dict.fromkeys([*names, *key_names])]):
-        columns = of_rows(batch[names])
-        key_columns = compute_keys(batch, keys)
-        if len(columns) < len(batch):
-            key_columns = key_columns.take(columns.index.to_numpy())
-        numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
-        tables.append(_encode_texts(columns.assign(**numbered)))
+    with closing(_batches(relation, [*dict.fromkeys([*names, *key_names])])) as batches:
+        for batch in batches:
+            columns = of_rows(batch[names])
+            key_columns = compute_keys(batch, keys)
+            if len(columns) < len(batch):
+                key_columns = key_columns.take(columns.index.to_numpy())
+            numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
+            tables.append(_encode_texts(columns.assign(**numbered)))
     rows = _to_categories(tables)
     key_columns = pd.DataFrame(index=rows.index)
     for i, name in enumerate(key_names):
@@ -205,9 +206,17 @@ def read_whole_groups(
         yield read_columns(frame, names)
         return
     order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
+    yield from join_groups(_batches(frame if is_ordered else frame.order(order), names), keys)
+
+
+def join_groups(batches: Iterable[pd.DataFrame], keys: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of batches again, many at a time, and whole groups of rows with equal keys.
+
+    Rows with equal keys have to follow each other.
+    """
     held: list[pd.DataFrame] = []
     n_complete = 0
-    for batch in _batches(frame if is_ordered else frame.order(order), names):
+    for batch in batches:
         start = _start_of_last_group(batch, keys)
         n_complete = sum(map(len, held)) + start if start else n_complete
         held.append(batch)
@@ -215,13 +224,14 @@ def read_whole_groups(
             rows = pd.concat(held, ignore_index=True)
             yield rows.iloc[:n_complete]
             held, n_complete = [rows.iloc[n_complete:].reset_index(drop=True)], 0
-    yield pd.concat(held, ignore_index=True)
+    if held:
+        yield pd.concat(held, ignore_index=True)
 
 
 def _start_of_last_group(batch: pd.DataFrame, keys: Sequence[str]) -> int:
     """Return the first row of the last run of rows with equal keys."""
     is_other = np.zeros(len(batch), bool)
-    for name in keys:
+    for name in keys if len(batch) else ():
         values = batch[name]
         is_equal = values.isna() if pd.isna(values.iloc[-1:]).all() else values.eq(values.iloc[-1])
         is_other |= ~is_equal.to_numpy(bool, na_value=False)
@@ -279,22 +289,22 @@ def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = (
     return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
 
 
-def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _batches(relation: Any, names: Sequence[str]) -> Generator[pd.DataFrame]:
     """Yield the rows of columns, some at a time; no rows at least once."""
     from duckdb import ColumnExpression
 
     selected = relation.select(*(ColumnExpression(name) for name in names))
     read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before DuckDB 1.5
-    reader = read(_BATCH_ROWS)
     held: list[pa.RecordBatch] = []
     is_empty = True
-    for batch in reader:  # DuckDB's are as small as the row groups of files
-        held.append(batch)
-        if sum(part.num_rows for part in held) >= _BATCH_ROWS:
-            yield to_typed_pandas(pa.Table.from_batches(held))
-            held, is_empty = [], False
-    if held or is_empty:
-        yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
+    with read(_BATCH_ROWS) as reader:  # an open one blocks the connection
+        for batch in reader:  # DuckDB's are as small as the row groups of files
+            held.append(batch)
+            if sum(part.num_rows for part in held) >= _BATCH_ROWS:
+                yield to_typed_pandas(pa.Table.from_batches(held))
+                held, is_empty = [], False
+        if held or is_empty:
+            yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
 
 
 def _to_arrow(frame: Frame, names: Sequence[str]) -> pa.Table:

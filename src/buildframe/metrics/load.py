@@ -2,33 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import Integers
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.intervals import AT, LEVEL, FrameCoverage, IntervalKind, TimeWindow
-from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.columns import (
+    NAT,
+    Flags,
+    Integers,
+    first_and_last,
+    microseconds,
+    timestamp_micros,
+)
+from buildframe.metrics.durations import is_script
+from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, join_keys
-from buildframe.metrics.job_ends import SEEN_UNTIL
+from buildframe.metrics.input_frames import Frame, column_names, read_rows, time_limits
+from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
+from buildframe.metrics.job_ends import IS_OVER, SEEN_UNTIL, with_ends
+from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.queues import BY_QUEUE, queue_keys
 from buildframe.metrics.time_buckets import resolve_window
 from buildframe.spec.times import Moment, When
 
-_RUNNING = IntervalKind("running", "started_at", ("finished_at", SEEN_UNTIL), scripts_only=True)
-_WAITING = IntervalKind("waiting", "runnable_at", ("started_at", "finished_at", SEEN_UNTIL), scripts_only=True)
+
+class CountedInterval(NamedTuple):
+    """Interval of a script job: from a timestamp until the first of others that is known.
+
+    The ends are those after `with_ends`.
+    """
+
+    name: str
+    begins: str
+    ends: tuple[str, ...]
+
+
+class Window(NamedTuple):
+    """Limits of a time window in microseconds; None if open."""
+
+    start: int | None
+    end: int | None
+
+
+class LevelChanges(NamedTuple):
+    """Number of intervals (`level`) of a group that cover the time from `at` on.
+
+    Ordered by group and time.
+    """
+
+    group: Integers
+    at: Integers
+    level: Integers
+
+    def filter(self, chosen: Flags) -> LevelChanges:
+        """Return the chosen changes."""
+        return LevelChanges(*(column[chosen] for column in self))
+
+
+_RUNNING = CountedInterval("running", "started_at", ("finished_at", SEEN_UNTIL))
+_WAITING = CountedInterval("waiting", "runnable_at", ("started_at", "finished_at", SEEN_UNTIL))
+
+_LONGEST = "longest time since the creation of a build"
 
 
 @checked_names
-def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: When | None = None) -> pd.DataFrame:
+def concurrency(
+    jobs: Frame,
+    by: By = BY_QUEUE,
+    start: When | None = None,
+    end: When | None = None,
+) -> pd.DataFrame:
     """
     Count how many script jobs ran at once over time, as a step function.
 
-    The counts are exact, not sampled: count times seconds adds up to machine time, and parts of a time window add up to
-    the whole.
+    The counts are exact, not sampled: count times seconds adds up to machine time, and parts of a
+    time window add up to the whole.
 
     Parameters
     ----------
@@ -41,8 +92,8 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
         default queues of one key in several clusters are groups of their own; a frame without
         `queue_id` is grouped by `queue` alone.
     start, end : datetime, date, str or timedelta, optional
-        Limits of the time window, as in `created_from`. An age such as "7d" counts back from the latest `fetched_at`.
-        By default the window covers all runs.
+        Limits of the time window, as in `created_from`. An age such as "7d" counts back from the
+        latest `fetched_at`. By default the window covers all runs.
 
     Returns
     -------
@@ -58,8 +109,8 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
                                        disagree; they count nowhere. The same in each row of a group
         ========== =================== =======================================================================
 
-        A group begins with its first job and ends with a count of 0. With `start` each group has a first row at
-        `start`, and with `end` a last row at `end`.
+        A group begins with its first job and ends with a count of 0. With `start` each group has a
+        first row at `start`, and with `end` a last row at `end`.
 
     Raises
     ------
@@ -77,10 +128,11 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
     under way runs until `fetched_at`. A job that is over has the end that `run_time` describes; if
     it ended at an unknown time, it counts nowhere. Trigger jobs run on no agent.
 
-    `whole` is False before the first `build_created_at` plus the longest time from a build's creation to the end of a
-    run, and after the last `build_created_at`. It speaks of time only: a frame filtered by pipeline or branch gives the
-    load of these jobs, and `whole` does not show that others are missing. Fetch builds from earlier than `start` to
-    have whole rows from `start` on.
+    `whole` is False before the first `build_created_at` plus the longest time from a build's
+    creation to the end of a run, and after the last `build_created_at`. It speaks of time only: a
+    frame filtered by pipeline or branch gives the load of these jobs, and `whole` does not show
+    that others are missing. Fetch builds from earlier than `start` to have whole rows from `start`
+    on.
 
     Examples
     --------
@@ -97,7 +149,12 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
 
 
 @checked_names
-def queue_depth(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: When | None = None) -> pd.DataFrame:
+def queue_depth(
+    jobs: Frame,
+    by: By = BY_QUEUE,
+    start: When | None = None,
+    end: When | None = None,
+) -> pd.DataFrame:
     """
     Count how many script jobs waited for an agent at once over time, as a step function.
 
@@ -181,7 +238,8 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per group in which a job started, ordered by key. An empty frame gives no rows. After the keys:
+        One row per group in which a job started, ordered by key. An empty frame gives no rows.
+        After the keys:
 
         ========== ======= ========================================================================
         agents     Int64   agents that finished a run
@@ -206,9 +264,10 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
 
     Notes
     -----
-    If the frame holds all jobs of these agents, the share is an upper bound of how busy they were, because an idle
-    agent leaves no trace in jobs. If it holds only some of their jobs, such as those of one pipeline, the share is the
-    part that these jobs used, and the agents may have been busier. The share is near 1 if each job has its own agent.
+    If the frame holds all jobs of these agents, the share is an upper bound of how busy they were,
+    because an idle agent leaves no trace in jobs. If it holds only some of their jobs, such as
+    those of one pipeline, the share is the part that these jobs used, and the agents may have been
+    busier. The share is near 1 if each job has its own agent.
 
     Examples
     --------
@@ -219,35 +278,176 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
     2   docker       2        0.02
     3    macos       1        0.27
     """
-    engine = engine_of(jobs)
-    agents = engine.agent_sums(jobs, queue_keys(by, engine.column_names(jobs)))
-    busy_s, seen_s = (agents.sums[name].to_numpy(np.float64) / 1e6 for name in ("busy", "seen"))
-    used = np.divide(busy_s, seen_s, out=np.full(len(seen_s), np.nan), where=seen_s > 0)
-    columns = {"agents": agents.sums["agents"], "busy_s": busy_s, "seen_s": seen_s, "share_used": used}
-    rest = agents.sums[["n_running", "n_no_end", "n_no_agent", "n_negative"]]
-    summary = join_keys(agents.keys, pd.concat([pd.DataFrame(columns), rest], axis=1))
-    return summary[agents.sums["started"].to_numpy(np.int64) > 0].reset_index(drop=True)
+    by = spark_keys(jobs, queue_keys(by, column_names(jobs)))
+    return summarize_groups(jobs, functools.partial(_utilization, by), by)
 
 
-def _count_intervals(jobs: Frame, by: By, kind: IntervalKind, start: When | None, end: When | None) -> pd.DataFrame:
-    engine = engine_of(jobs)
-    by = queue_keys(by, engine.column_names(jobs))
-    intervals, coverage = engine.intervals(engine.with_ends(jobs), by, kind)
-    limits = resolve_window(start, end, None if coverage.latest is None else Moment.from_us(coverage.latest))
-    keys, levels = engine.levels(intervals, TimeWindow(*(None if limit is None else limit.us for limit in limits)))
-    at = levels[AT].to_numpy(np.int64)
-    columns = {
-        "at": pd.DatetimeIndex(at.view("datetime64[us]"), tz="UTC"),
-        kind.name: levels[LEVEL].astype("Int64"),
-        "whole": _is_whole(at, coverage),
-        "n_negative": levels["n_negative"],
+def _utilization(by: By, jobs: Frame) -> pd.DataFrame:
+    needs = ("agent_id", "type", "started_at", "finished_at")
+    rows = read_rows(jobs, _find_runs, needs, END_COLUMNS, by)
+    begin = rows.columns["begin"].to_numpy(np.int64)
+    finish = rows.columns["finish"].to_numpy(np.int64)
+    is_over = rows.columns["is_over"].to_numpy(np.bool_)
+    agents, _ = pd.factorize(rows.columns["agent_id"])
+    has_started = begin != NAT
+    has_ended = has_started & (finish != NAT)
+    is_known = has_ended & (agents >= 0)
+    left_out = {
+        "n_running": has_started & ~is_over,
+        "n_no_end": has_started & is_over & ~has_ended,
+        "n_no_agent": has_ended & ~is_known,
     }
-    return join_keys(keys, pd.DataFrame(columns))
+    codes, n_groups = rows.codes, len(rows.keys)
+    runs = codes[is_known]
+    begin, finish, agents = begin[is_known], finish[is_known], agents[is_known]
+
+    n_agents = agents.max(initial=0) + 1
+    pairs, distinct_pairs = pd.factorize(runs * n_agents + agents)
+    first_start = earliest_by(pairs, begin, len(distinct_pairs))
+    last_end = latest_by(pairs, finish, len(distinct_pairs))
+    group_of_pair = distinct_pairs // n_agents
+
+    busy_s = sum_by(runs, finish - begin, n_groups) / 1e6
+    seen_s = sum_by(group_of_pair, last_end - first_start, n_groups) / 1e6
+    unknown = np.full(n_groups, np.nan)
+    columns = {
+        "agents": pd.array(np.bincount(group_of_pair, minlength=n_groups), "Int64"),
+        "busy_s": busy_s,
+        "seen_s": seen_s,
+        "share_used": np.divide(busy_s, seen_s, out=unknown, where=seen_s > 0),
+    }
+    for name, flags in left_out.items():
+        columns[name] = pd.array(np.bincount(codes[flags], minlength=n_groups), "Int64")
+    n_negative = np.bincount(runs[finish < begin], minlength=n_groups)
+    columns["n_negative"] = pd.array(n_negative, "Int64")
+    summary = join_keys(rows.keys, pd.DataFrame(columns))
+    n_started = np.bincount(codes[has_started], minlength=n_groups)
+    return summary[n_started > 0].reset_index(drop=True)
 
 
-def _is_whole(at: Integers, coverage: FrameCoverage) -> Any:
+def _find_runs(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return the agent of each job, when its run began and ended, and whether the job is over."""
+    jobs = with_ends(jobs)
+    columns = {
+        "agent_id": jobs["agent_id"].array,
+        "begin": np.where(is_script(jobs), timestamp_micros(jobs, "started_at"), NAT),
+        "finish": timestamp_micros(jobs, "finished_at"),
+        "is_over": jobs[IS_OVER].to_numpy(np.bool_),
+    }
+    return pd.DataFrame(columns, jobs.index, copy=False)
+
+
+def _count_intervals(
+    jobs: Frame, by: By, interval: CountedInterval, start: When | None, end: When | None
+) -> pd.DataFrame:
+    by = spark_keys(jobs, queue_keys(by, column_names(jobs)))
+    (_, latest), builds = time_limits(jobs, ["fetched_at", "build_created_at"])
+    limits = resolve_window(start, end, None if latest == NAT else Moment.from_us(latest))
+    window = Window(*(None if limit is None else limit.us for limit in limits))
+    of_group = functools.partial(_compute_levels, interval, by, window)
+    levels = summarize_groups(jobs, of_group, by)
+    lasting = levels.pop(_LONGEST).to_numpy(np.int64).max(initial=0)
+    levels["whole"] = _is_whole(microseconds(levels["at"]), builds, lasting)
+    return levels
+
+
+def _compute_levels(interval: CountedInterval, by: By, window: Window, jobs: Frame) -> pd.DataFrame:
+    """Count the intervals at each change, and measure the longest time since a build's creation.
+
+    Whether a change is `whole` is not known from the rows of one group, and left open.
+    """
+    stamps = [interval.begins, *interval.ends, "fetched_at", "build_created_at"]
+    needs = ["type", *(name for name in stamps if name != SEEN_UNTIL)]
+    rows = read_rows(jobs, functools.partial(_find_intervals, interval), needs, END_COLUMNS, by)
+    begin, finish, lasting = (rows.columns[name].to_numpy(np.int64) for name in rows.columns)
+    n_groups = len(rows.keys)
+    is_known = (begin != NAT) & (finish != NAT)
+    codes, begin, finish = rows.codes[is_known], begin[is_known], finish[is_known]
+    negative = np.bincount(codes[finish < begin], minlength=n_groups)
+    changes = _count_at_once(codes, begin, np.maximum(begin, finish), n_groups, window)
+    _, longest = first_and_last(lasting)
+    n_changes = len(changes.at)
+    columns: dict[str, Any] = {
+        "at": pd.DatetimeIndex(changes.at.view("datetime64[us]"), tz="UTC"),
+        interval.name: pd.array(changes.level, "Int64"),
+        "whole": pd.array(np.zeros(n_changes, np.bool_), "boolean"),
+        "n_negative": pd.array(negative[changes.group], "Int64"),
+        _LONGEST: np.full(n_changes, longest),
+    }
+    keys = rows.keys.take(changes.group).reset_index(drop=True)
+    return join_keys(keys, pd.DataFrame(columns, copy=False))
+
+
+def _find_intervals(interval: CountedInterval, jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return when each interval begins and ends, and its end as time since the build's creation."""
+    jobs = with_ends(jobs)
+    begin = np.where(is_script(jobs), timestamp_micros(jobs, interval.begins), NAT)
+    finish = timestamp_micros(jobs, interval.ends[0])
+    for name in interval.ends[1:]:
+        finish = np.where(finish == NAT, timestamp_micros(jobs, name), finish)
+    created = timestamp_micros(jobs, "build_created_at")
+    is_known = (begin != NAT) & (finish != NAT) & (created != NAT)
+    lasting = np.where(is_known, finish - created, NAT)
+    columns = {"begin": begin, "finish": finish, "lasting": lasting}
+    return pd.DataFrame(columns, jobs.index, copy=False)
+
+
+def _is_whole(at: Integers, builds: tuple[int, int], lasting: np.int64) -> Any:
     """Return whether no build outside the frame can have had a job at each time."""
-    if coverage.first is None or coverage.last is None:
+    first, last = builds
+    if first == NAT:
         return pd.array([pd.NA] * len(at), "boolean")
-    is_late_enough = at >= coverage.first + max(coverage.lasting or 0, 0)
-    return pd.array(is_late_enough & (at <= coverage.last), "boolean")
+    return pd.array((at >= first + lasting) & (at <= last), "boolean")
+
+
+def _count_at_once(
+    codes: Integers,
+    begin: Integers,
+    finish: Integers,
+    n_groups: int,
+    window: Window,
+) -> LevelChanges:
+    """Return the changes of the level of each group within the window, and rows at its limits."""
+    for limit in window:
+        if limit is not None:  # an empty interval makes a row at the limit
+            present = np.flatnonzero(np.bincount(codes, minlength=n_groups))
+            at_limit = np.full(len(present), limit)
+            codes = np.concatenate([codes, present])
+            begin = np.concatenate([begin, at_limit])
+            finish = np.concatenate([finish, at_limit])
+    begin, finish = _clip(begin, window), _clip(finish, window)
+    levels = _sum_changes(codes, begin, finish, n_groups)
+    is_first = np.diff(levels.group, prepend=-1) != 0
+    is_shown = is_first | (np.diff(levels.level, prepend=-1) != 0)
+    if window.end is not None:
+        is_shown = (is_shown | (levels.at == window.end)) & (levels.at <= window.end)
+    return levels.filter(is_shown)
+
+
+def _clip(times: Integers, window: Window) -> Integers:
+    """Clip times to the window; later ones become the microsecond after its end."""
+    after = None if window.end is None else window.end + 1
+    return times if window == (None, None) else np.clip(times, window.start, after)
+
+
+def _sum_changes(codes: Integers, begin: Integers, finish: Integers, n_groups: int) -> LevelChanges:
+    """Count the intervals of each group that cover each time at which one starts or ends.
+
+    Each start counts 1 and each end counts -1, so the running sum is the level.
+    """
+    small_codes = codes.astype(np.int16) if n_groups < 2**15 else codes  # int16: radix sort
+    order = np.argsort(small_codes, kind="stable")
+    starts = 2 * begin[order] + 1  # the last bit says that an interval starts
+    ends = 2 * finish[order]
+    changes = np.empty(2 * len(codes), np.int64)
+    sizes = np.bincount(codes, minlength=n_groups)
+    for stop, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
+        rows = slice(stop - size, stop)
+        of_group = changes[2 * (stop - size) : 2 * stop]
+        np.concatenate([starts[rows], ends[rows]], out=of_group)
+        of_group.sort()
+    group = np.repeat(np.arange(n_groups), 2 * sizes)
+    at = changes >> 1
+    level = np.cumsum(2 * (changes & 1) - 1)
+    is_last = np.append((at[1:] != at[:-1]) | (group[1:] != group[:-1]), True)[: len(at)]
+    return LevelChanges(group, at, level).filter(is_last)

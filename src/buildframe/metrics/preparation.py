@@ -1,16 +1,43 @@
-"""Prepare frames: remove repeated rows, and add durations, steps and days as columns that mean the same everywhere."""
+"""Prepare frames: remove repeated rows, and add durations, steps and days as columns.
+
+These columns mean the same in every library.
+"""
 
 from __future__ import annotations
 
-from typing import overload
+import functools
+from collections.abc import Iterator
+from typing import Any, overload
 
 import pandas as pd
+import pyarrow as pa
 
+from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import check_is_pandas, column, timestamps
-from buildframe.metrics.durations import RowMetric, dependency_wait, queue_time, run_time, turnaround, wall_time
-from buildframe.metrics.engines import engine_of
-from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.columns import (
+    check_is_pandas,
+    check_unique_ids,
+    column,
+    require_columns,
+    seconds,
+    timestamps,
+)
+from buildframe.metrics.durations import (
+    BLOCKED,
+    SPANS,
+    RowMetric,
+    dependency_wait,
+    queue_time,
+    run_time,
+    turnaround,
+    wall_time,
+)
+from buildframe.metrics.input_frames import Frame, column_names, is_spark, to_typed_pandas
+from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
+from buildframe.metrics.steps import step
+
+DAY = pd.ArrowDtype(pa.date32())
+"""Dtype of days: a date in Parquet and in every library."""
 
 _JOB_METRICS: tuple[RowMetric, ...] = (queue_time, dependency_wait, run_time, turnaround)
 
@@ -22,10 +49,11 @@ def with_seconds(frame: Frame) -> Frame: ...
 @checked_names
 def with_seconds(frame: Frame) -> Frame:
     """
-    Add the durations of each row, its step and its day as columns that mean the same in every engine.
+    Add the durations of each row, its step and its day as columns that mean the same in every
+    engine.
 
-    Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns of these names are
-    replaced, except `step`.
+    Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns
+    of these names are replaced, except `step`.
 
     Parameters
     ----------
@@ -37,7 +65,8 @@ def with_seconds(frame: Frame) -> Frame:
     Returns
     -------
     DataFrame
-        The frame with more columns. For PySpark they are computed when Spark reads rows, and are null instead of NaN.
+        The frame with more columns. For PySpark they are computed when Spark reads rows, and are
+        null instead of NaN.
 
         ================== ======= =======================================================================
         queue_time_s       float64 jobs: seconds of `queue_time`; NaN if there is none
@@ -68,10 +97,77 @@ def with_seconds(frame: Frame) -> Frame:
     day             date32[day][pyarrow]
     dtype: object
     """
-    engine = engine_of(frame)
-    if "build_created_at" in engine.column_names(frame):
-        return engine.with_durations(frame, _JOB_METRICS, "build_created_at", of_jobs=True)
-    return engine.with_durations(frame, (wall_time,), "created_at", of_jobs=False)
+    if is_spark(frame):
+        return _with_seconds_in_spark(frame)
+    of_jobs = "build_created_at" in column_names(frame)
+    timestamps(frame, "created_at")  # raises BadInput, also for frames that are not of pandas
+    check_unique_ids(frame)
+    added = _compute_columns(frame)
+    day = added.pop("day")
+    if of_jobs:
+        added["step"] = step(frame)
+    return frame.assign(**added, day=day)
+
+
+def _compute_columns(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return the seconds of each row metric of builds or jobs, and the day."""
+    of_jobs = "build_created_at" in frame
+    added: dict[str, Any] = {}
+    for metric in _JOB_METRICS if of_jobs else (wall_time,):
+        added[f"{metric.__name__}_s"] = seconds(metric(frame), metric.__name__)
+    created = timestamps(frame, "build_created_at" if of_jobs else "created_at")
+    return added | {"day": created.dt.tz_localize(None).astype(DAY)}
+
+
+def _with_seconds_in_spark(frame: Any) -> Any:
+    """Return a lazy frame of PySpark, which computes the columns by batches when it reads rows.
+
+    Fetched and stored jobs have their steps, which need whole builds.
+    """
+    from pyspark.sql.types import DateType, DoubleType, StructType
+
+    names = column_names(frame)
+    of_jobs = "build_created_at" in names
+    metrics = _JOB_METRICS if of_jobs else (wall_time,)
+    spans = [SPANS[metric] for metric in metrics]
+    times = sorted({name for span in spans for name in (span.start, span.end)})
+    needs = [*times, *(("build_created_at", "type", "step") if of_jobs else ())]
+    require_columns(names, needs)
+    _check_zones(frame, [*times, "build_created_at"])
+    columns = [name for name in names if name in (*needs, *END_COLUMNS, *BLOCKED)]
+
+    types = {f"{metric.__name__}_s": DoubleType() for metric in metrics} | {"day": DateType()}
+    fields = {field.name: field.dataType for field in frame.schema.fields} | types
+    schema = StructType()
+    for name, kind in fields.items():
+        schema = schema.add(name, kind)
+    return frame.mapInArrow(functools.partial(_add_columns, columns), schema)
+
+
+def _check_zones(frame: Any, names: list[str]) -> None:
+    """Raise BadInput for a column of PySpark that does not hold timestamps with a time zone."""
+    for field in frame.schema.fields:
+        kind = field.dataType.typeName()
+        if field.name in names and kind not in ("timestamp", "void"):
+            column_type = f"The column {field.name!r} holds {kind}"
+            raise BadInput(f"{column_type}, not timestamps with a time zone. Add the zone.")
+
+
+def _add_columns(
+    columns: list[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Add the computed columns to batches; runs in a worker."""
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        rows = to_typed_pandas(table.select(columns))
+        for name, values in _compute_columns(rows).items():
+            array = pa.array(values.array, from_pandas=True)
+            if name in table.column_names:
+                table = table.set_column(table.column_names.index(name), name, array)
+            else:
+                table = table.append_column(name, array)
+        yield from table.to_batches()
 
 
 @checked_names
@@ -79,7 +175,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """
     Keep one row per `id`: the row that was fetched last.
 
-    Fetched frames hold each id once. Frames that you concatenate may not, and summaries count every row.
+    Fetched frames hold each id once. Frames that you concatenate may not, and summaries count every
+    row.
 
     Parameters
     ----------
@@ -89,8 +186,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        The remaining rows in their original order, with their original index. If rows of one id were fetched at the
-        same time, the first one stays. Rows without an id all stay.
+        The remaining rows in their original order, with their original index. If rows of one id
+        were fetched at the same time, the first one stays. Rows without an id all stay.
 
     Raises
     ------
@@ -105,7 +202,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """
     check_is_pandas(
         frame,
-        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: in Polars "
+        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: "
+        "in Polars "
         '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
         "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",
     )

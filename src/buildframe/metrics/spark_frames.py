@@ -66,9 +66,7 @@ def read_distinct(frame: Any, names: Sequence[str]) -> pa.Table:
     return collect_table(frame.select(*names).distinct())
 
 
-def read_matching(
-    frame: Any, names: Sequence[str], key: str, values: Sequence[str], condition: str
-) -> pa.Table:
+def read_matching(frame: Any, names: Sequence[str], key: str, values: Sequence[str], condition: str) -> pa.Table:
     """Return columns of the rows that meet a condition, and whose key is one of the values."""
     require_columns(check_frame(frame), names)
     keys = pa.table({key: pa.array(values, pa.string())})

@@ -46,12 +46,12 @@ def find_storms(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def flag_storms(jobs: pd.DataFrame, storms: pd.DataFrame) -> Flags:
     """Return which attempts are in one of these storms of their queue or agent."""
-    period = _number_periods(jobs)
     is_stormy = np.zeros(len(jobs), bool)
+    if storms.empty:
+        return is_stormy
+    period = _number_periods(jobs)
     for kind, of_kind in storms.groupby("kind"):
-        rows = np.flatnonzero(
-            np.isin(period, of_kind["period"])
-        )  # few, so that few texts are compared
+        rows = np.flatnonzero(np.isin(period, of_kind["period"]))  # few, so that few texts are compared
         places = jobs[kind].take(rows).astype(TEXT)
         candidates = pd.MultiIndex.from_arrays([places, period[rows]])
         is_stormy[rows] |= candidates.isin(pd.MultiIndex.from_frame(of_kind[["place", "period"]]))
@@ -81,7 +81,8 @@ def _find_storms_of(kind: str, jobs: pd.DataFrame, period: Integers) -> pd.DataF
 
     nearly_all_fail = (steps["n"] >= _MIN_STEPS) & (steps["n_failing"] > _MIN_SHARE * steps["n"])
     at_several_commits = n_commits.reindex(steps.index, fill_value=0) >= _MIN_COMMITS
-    storms = steps.index[nearly_all_fail & at_several_commits].to_frame(index=False)
+    is_storm = nearly_all_fail & at_several_commits
+    storms: pd.DataFrame = steps.index[is_storm].to_frame(index=False)
     return storms.assign(kind=pd.Series(kind, storms.index, dtype=TEXT))
 
 
@@ -113,4 +114,7 @@ def _number_cells(places: pd.Series[Any], period: Integers) -> tuple[Integers, i
     """
     codes, _ = pd.factorize(places)
     n_periods = int(period.max(initial=0)) + 1
-    return np.where(codes < 0, -1, codes * n_periods + period), n_periods
+    cells = codes * n_periods
+    cells += period
+    cells[codes < 0] = -1
+    return cells, n_periods

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
 from buildframe.guards.arguments import checked_call
+from buildframe.metrics.contention import UNEXPLAINED
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
-from buildframe.metrics.shared_waits import UNEXPLAINED
 from buildframe.plots import theme
 from buildframe.plots.groups import check_key
 from buildframe.plots.layout import (

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
+from buildframe.metrics.rates import wilson
 from buildframe.workspace import Workspace
 from buildframe.workspace.build_queries import History
 from tests import worlds
@@ -72,7 +73,7 @@ def test_the_flaky_step(month: Workspace, history: History) -> None:
     first = first[~first["build_created_at"].between(broken.since, broken.until)]
     counts = first.groupby(["pipeline", "step_key"])["state"].value_counts().unstack(fill_value=0)
     counts = counts[counts.sum(axis=1) >= 100]
-    low, high = metrics.wilson(counts["failed"], counts.sum(axis=1), confidence=0.999)
+    low, high = wilson(counts["failed"], counts.sum(axis=1), confidence=0.999)
     rates = pd.DataFrame({"low": low, "high": high}, index=counts.index)
     assert rates["low"].idxmax() == (truth.pipeline, truth.step_key)
     found = rates.loc[(truth.pipeline, truth.step_key)]
@@ -91,7 +92,7 @@ def test_the_hours_in_which_main_was_broken(month: Workspace, history: History) 
     rates = metrics.success_rate(main.assign(phase=phase.astype("str")), by="phase").set_index("phase")
     assert rates.loc["broken", "passed"] == 0
     assert rates.loc["broken", "failed"] >= 3
-    low, high = (dict(zip(rates.index, ends, strict=True)) for ends in metrics.wilson(rates["passed"], rates["n"]))
+    low, high = (dict(zip(rates.index, ends, strict=True)) for ends in wilson(rates["passed"], rates["n"]))
     assert high["broken"] < min(low["before"], low["after"])
 
 

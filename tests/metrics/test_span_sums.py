@@ -1,4 +1,4 @@
-"""Spans of groups: equal to their definition on every engine, and independent of other rows of the frame."""
+"""Spans of groups: equal to their definition, and independent of other rows of the frame."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
-from buildframe.metrics.engines import engine_of, expressions
-from buildframe.metrics.time_spans import SpanSums, sum_by_span
+from buildframe.metrics import span_sums
+from buildframe.metrics.input_frames import read_rows
+from buildframe.metrics.span_sums import SpanSums, sum_by_span
 from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import START, UTC
 
-COUNTS = {"passed": expressions.HAS_PASSED, "failed": expressions.HAS_FAILED}
+COUNTS = ["passed", "failed"]
 
 
 def builds(seconds: np.ndarray, seed: int = 0, pipeline: str = "web") -> pd.DataFrame:
@@ -43,9 +43,16 @@ def mixed() -> pd.DataFrame:
     return pd.concat([builds(times, i, name) for i, (name, times) in enumerate(groups.items())], ignore_index=True)
 
 
-def spans_of(frame: object, by: str | None = "pipeline") -> SpanSums:
-    rows = engine_of(frame).group_rows(frame, ("state", "created_at"), by)
-    return sum_by_span(rows, "created_at", COUNTS, [*COUNTS])
+def flag_states(frame: pd.DataFrame) -> pd.DataFrame:
+    flags = {state: frame["state"] == state for state in COUNTS}
+    return pd.DataFrame(flags | {"at": frame["created_at"].astype("int64")})
+
+
+def spans_of(frame: pd.DataFrame, by: str | None = "pipeline") -> tuple[SpanSums, list[str]]:
+    """Return the sums of groups, and their names."""
+    rows = read_rows(frame, flag_states, ["state", "created_at"], by=by)
+    flags = {state: rows.columns[state].to_numpy() for state in COUNTS}
+    return sum_by_span(rows, "at", flags, COUNTS), rows.keys.squeeze(axis=1).tolist() if by else []
 
 
 def naive_spans(frame: pd.DataFrame, state: str) -> list[int]:
@@ -61,34 +68,34 @@ def naive_spans(frame: pd.DataFrame, state: str) -> list[int]:
     return counts
 
 
-def test_spans_by_definition_on_every_engine():
+def test_spans_by_definition(monkeypatch):
     frame = mixed()
     names = [name for name in frame["pipeline"].unique() if name != "few"]  # too few for an interval
-    own = {name: frame[frame["pipeline"] == name] for name in names}
-    expected = {(name, state): naive_spans(own[name], state) for name in names for state in COUNTS}
+    groups = {name: frame[frame["pipeline"] == name] for name in names}
+    expected = {(name, state): naive_spans(groups[name], state) for name in names for state in COUNTS}
     totals = frame.groupby("pipeline")["state"].value_counts()
-    for engine, to in LOCAL.items():
-        sums = spans_of(to(frame))
-        places = {name: place for place, name in enumerate(sums.groups.keys["pipeline"])}
-        found = {(name, state): sums.spans[state][places[name]].tolist() for name, state in expected}
-        assert found == expected, engine
-        counted = {(name, state): sums.groups.sums[state].iloc[place] for name, place in places.items()
-                   for state in COUNTS}  # fmt: skip
-        assert counted == {key: totals.get(key, 0) for key in counted}, engine
+    for n_cells in (128, 10**6):  # with so many cells, each group has its own
+        monkeypatch.setattr(span_sums, "_CELLS", n_cells)
+        sums, pipelines = spans_of(frame)
+        for place, name in enumerate(pipelines):
+            for state in COUNTS:
+                assert sums.sums[state].iloc[place] == totals.get((name, state), 0)
+                if name != "few":
+                    assert sums.spans[state][place].tolist() == expected[name, state], (name, n_cells)
 
 
 def test_other_rows_of_the_frame_change_no_spans():
     frame = mixed()
-    together = spans_of(frame)
-    for place, name in enumerate(together.groups.keys["pipeline"]):
+    together, pipelines = spans_of(frame)
+    for place, name in enumerate(pipelines):
         if name != "few":
-            alone = spans_of(frame[frame["pipeline"] == name], None)
+            alone, _ = spans_of(frame[frame["pipeline"] == name], None)
             for state in COUNTS:
                 np.testing.assert_array_equal(alone.spans[state][0], together.spans[state][place])
 
 
 def test_spans_differ_in_length_by_a_quarter_at_most():
-    sums = spans_of(builds(np.linspace(0, 5_000_000, 80_001), seed=3), None)
+    sums, _ = spans_of(builds(np.linspace(0, 5_000_000, 80_001), seed=3), None)
     lengths = sums.spans["passed"][0] + sums.spans["failed"][0]
     assert lengths.max() / lengths.min() < 1.4
 
@@ -108,9 +115,6 @@ def test_a_bucket_has_the_rate_and_the_interval_that_its_builds_have_alone(freq)
         alone = metrics.success_rate(own).iloc[0]
         assert (row.passed, row.failed, row.rate) == (alone["passed"], alone["failed"], alone["rate"])
         assert row.n_effective == pytest.approx(alone["n_effective"], rel=0.6)
-    for name in ("polars, lazy", "duckdb"):
-        found = metrics.success_trend(LOCAL[name](frame), freq=freq, tz="Europe/Berlin").dropna(subset="rate")
-        pd.testing.assert_frame_equal(found, trend, obj=name)
 
 
 def test_rows_without_a_time_count_in_rates_only():
