@@ -67,7 +67,8 @@ def replay(
     Returns
     -------
     builds, jobs : pandas.DataFrame
-        Frames with the columns, dtypes, order and index of those passed. What did not happen before
+        Frames with the columns, dtypes, order and index of those passed; categories and other texts
+        become `str`, and an index has no name. What did not happen before
         the record ended is NaT, and states are those at that time; builds and jobs that were not
         created until then are left out. Copies of builds follow at the end, with `~1`, `~2` and so
         on after ids, and larger numbers; the index is then a new one. Their `attrs` have:
