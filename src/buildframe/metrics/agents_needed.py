@@ -1,4 +1,7 @@
-"""Predict how long jobs of a queue wait with each number of agents, and find the smallest number that suffices."""
+"""Predict how long jobs of a queue wait with each number of agents.
+
+Finds the smallest number that suffices.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ _FEW = 10
 """Numbers of agents that are all tried."""
 
 _STEPS = 8
-"""Numbers of agents that are tried of a longer range, besides those around today's and those of the search."""
+"""Numbers of agents that are tried of a longer range, besides those near today's."""
 
 
 @checked_names
@@ -51,15 +54,16 @@ def agents_needed(
     """
     Predict how long the jobs of a queue would wait with each number of agents.
 
-    The recorded builds are replayed with fixed numbers of agents in this queue; all other queues keep theirs. So jobs
-    that start earlier also end earlier, and let others start.
+    The recorded builds are replayed with fixed numbers of agents in this queue; all other queues
+    keep theirs. So jobs that start earlier also end earlier, and let others start.
 
     Parameters
     ----------
     builds : pandas.DataFrame
         Builds with the columns that `replay` needs.
     jobs : pandas.DataFrame
-        All jobs of these builds, fetched with `include_retried_jobs=True`, with the columns that `replay` needs.
+        All jobs of these builds, fetched with `include_retried_jobs=True`, with the columns that
+        `replay` needs.
     queue : str
         Queue whose number of agents changes: its key, or its `queue_id`. A key that several
         clusters have is refused, and the error lists the ids.
@@ -71,8 +75,8 @@ def agents_needed(
     Returns
     -------
     pandas.DataFrame
-        One row per number of agents that was tried, in ascending order. These include today's number, the numbers
-        beside it, and the smallest that meets the target:
+        One row per number of agents that was tried, in ascending order. These include today's
+        number, the numbers beside it, and the smallest that meets the target:
 
         ================ ======= ======================================================================
         agents           Int64   agents of the queue, at all times
@@ -92,19 +96,20 @@ def agents_needed(
 
         Its `attrs` have:
 
-        - `smallest`: the smallest number of agents with `share_within >= target`, as all larger ones have; None if no
-          number has it.
-        - `smallest_with_margin`: the same for `low >= target`, so that the target is probably met in other weeks, too.
-        - `today`: the same columns, as a dict, with the fleet that the record shows; `agents` is its mean number. None
-          if no job of the queue was runnable.
+        - `smallest`: the smallest number of agents with `share_within >= target`, as all larger
+          ones have; None if no number has it.
+        - `smallest_with_margin`: the same for `low >= target`, so that the target is probably met
+          in other weeks, too.
+        - `today`: the same columns, as a dict, with the fleet that the record shows; `agents` is
+          its mean number. None if no job of the queue was runnable.
         - `queue`, `within_s`, `target`; `days`, the length of the record.
         - `error`, `fleet` and `gap_share` of `replay`.
 
     Raises
     ------
     BadInput
-        As for `replay`; if no job has this queue, or jobs of several organizations have it, `within` is not a duration
-        above 0, or `target` lies outside (0, 1).
+        As for `replay`; if no job has this queue, or jobs of several organizations have it,
+        `within` is not a duration above 0, or `target` lies outside (0, 1).
 
     See Also
     --------
@@ -115,27 +120,29 @@ def agents_needed(
 
     Notes
     -----
-    A wait that was canceled, or is open for longer than `within` at the end of the record, missed the limit. Nobody
-    knows whether a shorter open one did. `objective`, which describes what happened, leaves canceled waits undecided,
-    too. But here each number of agents has its own cancellations: with few agents, newer builds cancel more of the
-    waiting jobs, and these would make the number look better than it is.
+    A wait that was canceled, or is open for longer than `within` at the end of the record, missed
+    the limit. Nobody knows whether a shorter open one did. `objective`, which describes what
+    happened, leaves canceled waits undecided, too. But here each number of agents has its own
+    cancellations: with few agents, newer builds cancel more of the waiting jobs, and these would
+    make the number look better than it is.
 
-    Numbers between those that were tried are as good as their neighbors. At most as many agents are tried as jobs would
-    run at once if no job had to wait. If even these do not meet the target, agents take longer than `within` to start a
-    job.
+    Numbers between those that were tried are as good as their neighbors. At most as many agents are
+    tried as jobs would run at once if no job had to wait. If even these do not meet the target,
+    agents take longer than `within` to start a job.
 
-    `agent_hours` are those of agents that stay. Agents that start on demand cost about `utilization * agent_hours`.
+    `agent_hours` are those of agents that stay. Agents that start on demand cost about `utilization
+    * agent_hours`.
 
-    All numbers come from one record. `attrs["error"]` says how far off such predictions are; `low` and `high` say how
-    much the share varies between parts of the record.
+    All numbers come from one record. `attrs["error"]` says how far off such predictions are; `low`
+    and `high` say how much the share varies between parts of the record.
 
     Examples
     --------
     >>> needed = metrics.agents_needed(builds, jobs, "macos", within="5min", target=0.9)
     >>> needed.attrs["today"]["agents"], needed.attrs["smallest"]
     (1, 9)
-    >>> columns = ["agents", "wait_p50_s", "wait_p95_s", "share_within", "low", "high", "utilization"]
-    >>> needed[columns].head(3).round(2)
+    >>> waits = ["wait_p50_s", "wait_p95_s"]
+    >>> needed[["agents", *waits, "share_within", "low", "high", "utilization"]].head(3).round(2)
        agents  wait_p50_s  wait_p95_s  share_within   low  high  utilization
     0       1     2504.42     8746.54          0.18  0.10  0.30         0.21
     1       2      695.97     3860.44          0.35  0.24  0.48         0.10
@@ -143,13 +150,15 @@ def agents_needed(
     """
     limit = seconds_of(within, "within")
     if not isinstance(target, float) or not 0 < target < 1:
-        raise BadInput(f"target={show(target)} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
+        hint = "Use one such as 0.95 for 95 %."
+        raise BadInput(f"target={show(target)} is not a fraction between 0 and 1. {hint}")
     prepared = prepare(builds, jobs)
     known = prepared.record.queues
     positions = find_queues(queue, known, "queue")
     if known and not positions:
         names = sorted(entry.name for entry in known)
-        raise BadInput(f"queue={show(queue)} has no job. Use one of {', '.join(map(repr, names[:20]))}.")
+        choices = ", ".join(map(repr, names[:20]))
+        raise BadInput(f"queue={show(queue)} has no job. Use one of {choices}.")
     if len(positions) > 1:
         raise BadInput(
             f"{len(positions)} organizations have the queue {queue!r}. Pass the frames of one"
@@ -171,7 +180,10 @@ def agents_needed(
 def _try_fleets(
     prepared: PreparedReplay, number: int, limit: float, target: float
 ) -> tuple[dict[int, dict[str, float]], dict[str, Any]]:
-    """Return the rows of all numbers of agents that are worth trying, and what is found; no rows without waits."""
+    """Return the rows of all numbers of agents that are worth trying, and what is found.
+
+    There are no rows without waits.
+    """
     unlimited = _simulate_waits(prepared, number, Fleet(UNLIMITED))
     if (unlimited.runnable == NAT).all():
         return {}, {}
@@ -191,7 +203,10 @@ def _try_fleets(
 
 
 class QueueWaits(NamedTuple):
-    """When the script jobs of one queue were runnable, started and finished, in microseconds, seen until `end`."""
+    """When the script jobs of one queue were runnable, started and finished.
+
+    In microseconds, seen until `end`.
+    """
 
     runnable: Integers
     started: Integers
@@ -212,10 +227,19 @@ def _simulate_waits(prepared: PreparedReplay, number: int, fleet: Fleet) -> Queu
     model = prepared.model
     times = simulate(model, Changes(fleets))
     is_in_queue = (model.jobs.queue == number) & (model.jobs.kind == AGENT)
-    return QueueWaits(times.ready[is_in_queue], times.started[is_in_queue], times.ended[is_in_queue], model.end)
+    runnable = times.ready[is_in_queue]
+    started = times.started[is_in_queue]
+    finished = times.ended[is_in_queue]
+    return QueueWaits(runnable, started, finished, model.end)
 
 
-def _measure(prepared: PreparedReplay, number: int, fleet: Fleet, limit: float, target: float) -> dict[str, float]:
+def _measure(
+    prepared: PreparedReplay,
+    number: int,
+    fleet: Fleet,
+    limit: float,
+    target: float,
+) -> dict[str, float]:
     """Return the row of a fleet."""
     waits = _simulate_waits(prepared, number, fleet)
     agents = mean_number(prepared, fleet)
@@ -241,9 +265,10 @@ def most_at_once(waits: QueueWaits) -> int:
 
 
 def summarize_waits(waits: QueueWaits, limit: float, target: float) -> dict[str, float]:
-    """Return counts, percentiles, and the share of jobs that started within `limit` seconds, with its interval.
+    """Return counts, percentiles, and the share of jobs that started within `limit` seconds.
 
-    A wait that was canceled, or is open for longer than the limit, missed it. A shorter open one is undecided.
+    A wait that was canceled, or is open for longer than the limit, missed it. A shorter open one is
+    undecided.
     """
     is_known = waits.runnable != NAT
     runnable = waits.runnable[is_known]
@@ -264,7 +289,7 @@ def summarize_waits(waits: QueueWaits, limit: float, target: float) -> dict[str,
     rows = rows.assign(type="script", wait_s=np.where(has_started, seen / 1e6, limit + 1))
     within = dt.timedelta(seconds=limit)
     share = objective(rows[~is_undecided], "wait_s", within, target, at="runnable_at")
-    summary = {
+    summary: dict[str, float] = {
         "started": int(has_started.sum()),
         "canceled_waiting": int(was_canceled.sum()),
         "undecided": int(is_undecided.sum()),
@@ -281,10 +306,16 @@ def _first_row(summary: pd.DataFrame, names: Mapping[str, str]) -> dict[str, flo
     return {name: float(summary[column].iloc[0]) for column, name in names.items()}
 
 
-def try_numbers(least: int, most: int, today: int, tests: Sequence[Callable[[int], bool]]) -> list[int | None]:
+def try_numbers(
+    least: int,
+    most: int,
+    today: int,
+    tests: Sequence[Callable[[int], bool]],
+) -> list[int | None]:
     """Try numbers of agents from `least` to `most`, and return the smallest that passes each test.
 
-    A number passes only if all larger ones that were tried pass, too. None if the largest one fails.
+    A number passes only if all larger ones that were tried pass, too. None if the largest one
+    fails.
     """
     if most - least >= _FEW:
         spread = np.geomspace(least, most, _STEPS).round().astype(int)

@@ -1,7 +1,8 @@
-"""Compute numbers of builds from the intervals of their jobs. Does not know how frames are fetched or stored.
+"""Compute numbers of builds from the intervals of their jobs.
 
-Every function has one entry per `build_id`: a pandas Series, or for PySpark a lazy frame of PySpark
-with `build_id` and a column of seconds such as `active_time_s`.
+Does not know how frames are fetched or stored. Every function has one entry per `build_id`: a
+pandas Series, or for PySpark a lazy frame of PySpark with `build_id` and a column of seconds such
+as `active_time_s`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
 from buildframe.metrics.job_ends import SEEN_UNTIL, with_ends
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.row_flags import has_failed_hard, is_held, is_set
-from buildframe.metrics.states import check_spellings
+from buildframe.metrics.validation import check_spellings
+
+_NEEDS_OF_GAPS = (
+    "type",
+    "state",
+    "build_created_at",
+    "started_at",
+    "finished_at",
+    "unblocked_at",
+    "fetched_at",
+)
 
 
 @checked_names
@@ -84,7 +95,7 @@ def _machine_time(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
 
 
 def _find_runs(builds: BuildJobs, *, with_superseded: bool) -> RunSpans:
-    """Return the runs of script jobs that have ended, of every attempt or of those without a retry."""
+    """Return the runs of script jobs that have ended, with or without superseded attempts."""
     start, end = builds.times("started_at"), builds.times("finished_at")
     is_run = is_script(builds.jobs).to_numpy() & (start != NAT) & (end != NAT)
     if not with_superseded:
@@ -110,13 +121,14 @@ def active_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no run counts. For PySpark a lazy frame of PySpark
-        with `build_id` and `active_time_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if no run counts. For PySpark a
+        lazy frame of PySpark with `build_id` and `active_time_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -160,13 +172,15 @@ def parallelism(jobs: Frame) -> pd.Series[float]:
     Returns
     -------
     pandas.Series
-        float64, indexed and ordered by `build_id`: 1.0 for a strictly serial build, also if a job was retried. NaN if
-        the active time is 0 or missing. For PySpark a lazy frame of PySpark with `build_id` and `parallelism`.
+        float64, indexed and ordered by `build_id`: 1.0 for a strictly serial build, also if a job
+        was retried. NaN if the active time is 0 or missing. For PySpark a lazy frame of PySpark
+        with `build_id` and `parallelism`.
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -202,20 +216,22 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
-        `type`, `state`, `started_at`, `finished_at`, `unblocked_at` and `fetched_at`. Ids must be unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `build_created_at`, `type`, `state`, `started_at`, `finished_at`, `unblocked_at` and
+        `fetched_at`. Ids must be unique.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if the creation is missing, or no job has ended, run
-        or been unblocked yet. For PySpark a lazy frame of PySpark with `build_id` and `idle_time_s` (seconds; null for
-        NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT if the creation is missing, or no
+        job has ended, run or been unblocked yet. For PySpark a lazy frame of PySpark with
+        `build_id` and `idle_time_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -223,8 +239,9 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    The span of a build runs from `build_created_at` to the last time at which one of its jobs ended, was seen running
-    or was unblocked (`fetched_at` if it is still blocked or running). Over this span
+    The span of a build runs from `build_created_at` to the last time at which one of its jobs
+    ended, was seen running or was unblocked (`fetched_at` if it is still blocked or running). Over
+    this span
 
         idle_time + blocked_time + time in which at least one job ran = span.
 
@@ -248,7 +265,8 @@ def idle_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     web        0 days 00:00:05
     Name: idle, dtype: timedelta64[us]
     """
-    return _measure_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "idle_time", False))
+    idle_gaps = functools.partial(_sum_gaps, "idle_time", False)
+    return _measure_builds(jobs, _NEEDS_OF_GAPS, idle_gaps)
 
 
 @checked_names
@@ -259,19 +277,21 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `idle_time` needs. Ids must be
-        unique.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `idle_time`
+        needs. Ids must be unique.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`: 0 for a build that was never blocked, NaT as in
-        `idle_time`. For PySpark a lazy frame of PySpark with `build_id` and `blocked_time_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`: 0 for a build that was never blocked,
+        NaT as in `idle_time`. For PySpark a lazy frame of PySpark with `build_id` and
+        `blocked_time_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or timestamps lie too many years apart.
+        If a column is missing, a timestamp has no time zone, or timestamps lie too many years
+        apart.
 
     See Also
     --------
@@ -279,8 +299,9 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
 
     Notes
     -----
-    A block step has no timestamp but `unblocked_at`. So in each gap in which no job runs, the part up to the last
-    `unblocked_at` counts, and the rest is idle. A block step that still waits counts up to `fetched_at`.
+    A block step has no timestamp but `unblocked_at`. So in each gap in which no job runs, the part
+    up to the last `unblocked_at` counts, and the rest is idle. A block step that still waits counts
+    up to `fetched_at`.
 
     Examples
     --------
@@ -288,7 +309,8 @@ def blocked_time(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> (blocked > pd.Timedelta(0)).sum().item()
     3
     """
-    return _measure_builds(jobs, ("type", "state", *_STAMPS), functools.partial(_sum_gaps, "blocked_time", True))
+    blocked_gaps = functools.partial(_sum_gaps, "blocked_time", True)
+    return _measure_builds(jobs, _NEEDS_OF_GAPS, blocked_gaps)
 
 
 @checked_names
@@ -296,32 +318,36 @@ def time_to_first_failure(jobs: Frame) -> pd.Series[pd.Timedelta]:
     """
     Compute the time from each build's creation until the first of its jobs failed hard.
 
-    A hard failure is a job in state `failed` that is not soft, or in state `timed_out`. Attempts that were retried
-    count, so a build that passed may have one.
+    A hard failure is a job in state `failed` that is not soft, or in state `timed_out`. Attempts
+    that were retried count, so a build that passed may have one.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
-        `state`, `soft_failed` and `finished_at`. Fetch with `include_retried_jobs=True` to include every attempt.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `build_created_at`, `state`, `soft_failed` and `finished_at`. Fetch with
+        `include_retried_jobs=True` to include every attempt.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT without a hard failure, negative if clocks disagree.
-        For PySpark a lazy frame of PySpark with `build_id` and `time_to_first_failure_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT without a hard failure, negative
+        if clocks disagree. For PySpark a lazy frame of PySpark with `build_id` and
+        `time_to_first_failure_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown
+        spelling.
 
     Examples
     --------
     >>> metrics.time_to_first_failure(jobs).dropna().median().round("1s")
     Timedelta('0 days 00:05:46')
     """
-    return _measure_builds(jobs, ("build_created_at", "state", "soft_failed", "finished_at"), _time_to_first_failure)
+    needs = ("build_created_at", "state", "soft_failed", "finished_at")
+    return _measure_builds(jobs, needs, _time_to_first_failure)
 
 
 def _time_to_first_failure(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
@@ -340,20 +366,21 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`, `build_created_at`,
-        `build_state`, `type`, `state` and `finished_at`.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `build_id`,
+        `build_created_at`, `build_state`, `type`, `state` and `finished_at`.
 
     Returns
     -------
     pandas.Series
-        `timedelta64[us]`, indexed and ordered by `build_id`. NaT for builds in other states and for builds that a block
-        step holds, negative if clocks disagree. For PySpark a lazy frame of PySpark with `build_id` and
-        `time_to_pass_s` (seconds; null for NaT).
+        `timedelta64[us]`, indexed and ordered by `build_id`. NaT for builds in other states and for
+        builds that a block step holds, negative if clocks disagree. For PySpark a lazy frame of
+        PySpark with `build_id` and `time_to_pass_s` (seconds; null for NaT).
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `build_state` holds states in an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or `build_state` holds states in an
+        unknown spelling.
 
     Notes
     -----
@@ -364,7 +391,8 @@ def time_to_pass(jobs: Frame) -> pd.Series[pd.Timedelta]:
     >>> metrics.time_to_pass(jobs).dropna().median().round("1s")
     Timedelta('0 days 00:16:10')
     """
-    return _measure_builds(jobs, ("build_created_at", "build_state", "type", "state", "finished_at"), _time_to_pass)
+    needs = ("build_created_at", "build_state", "type", "state", "finished_at")
+    return _measure_builds(jobs, needs, _time_to_pass)
 
 
 def _time_to_pass(builds: BuildJobs) -> pd.Series[pd.Timedelta]:
@@ -407,11 +435,16 @@ PerBuild = Callable[[BuildJobs], "pd.Series[Any]"]
 """A number of each build, with the ids as its index."""
 
 
-def _measure_builds(jobs: Frame, needs: Sequence[str], metric: PerBuild) -> Any:
-    """Apply a metric to builds with all of their jobs: a Series by build, or for PySpark a lazy frame."""
-    if is_spark(jobs):
-        return summarize_batches_lazily(jobs, functools.partial(_measure_in_seconds, metric, needs), ["build_id"])
-    return _measure(metric, needs, jobs)
+def _measure_builds(jobs: Frame, needs: Sequence[str], metric: PerBuild) -> pd.Series[Any]:
+    """Apply a metric to builds with all of their jobs.
+
+    Returns a Series by build, or for PySpark a lazy frame.
+    """
+    if not is_spark(jobs):
+        return _measure(metric, needs, jobs)
+    in_seconds = functools.partial(_measure_in_seconds, metric, needs)
+    lazy_frame: pd.Series[Any] = summarize_batches_lazily(jobs, in_seconds, ["build_id"])
+    return lazy_frame
 
 
 def _measure(metric: PerBuild, needs: Sequence[str], jobs: Frame) -> pd.Series[Any]:
@@ -421,7 +454,13 @@ def _measure(metric: PerBuild, needs: Sequence[str], jobs: Frame) -> pd.Series[A
     return result.sort_index()
 
 
-def _measure_batches(metric: PerBuild, needs: Sequence[str], jobs: Frame, *, is_ordered: bool) -> pd.Series[Any]:
+def _measure_batches(
+    metric: PerBuild,
+    needs: Sequence[str],
+    jobs: Frame,
+    *,
+    is_ordered: bool,
+) -> pd.Series[Any]:
     batches = read_whole_groups(jobs, ["build_id"], needs, END_COLUMNS, is_ordered=is_ordered)
     return pd.concat([metric(_number_builds(batch)) for batch in batches])
 
@@ -457,9 +496,10 @@ class RunSpans(NamedTuple):
 
 
 def _sweep(builds: BuildJobs, spans: RunSpans) -> tuple[Integers, Integers]:
-    """Return what each interval adds to the union of its build's earlier ones, and the gap before it.
+    """Return what each interval adds to the union of earlier ones of its build, and the gap before.
 
-    At one start, the first in `spans` is earlier. An interval that ends before it starts covers nothing.
+    At one start, the first in `spans` is earlier. An interval that ends before it starts covers
+    nothing.
     """
     end = np.maximum(spans.start, spans.end)
     shift = _shifts_end_to_end(builds, spans._replace(end=end))[spans.codes]
@@ -476,22 +516,24 @@ def _sweep(builds: BuildJobs, spans: RunSpans) -> tuple[Integers, Integers]:
 
 
 def _shifts_end_to_end(builds: BuildJobs, spans: RunSpans) -> Integers:
-    """Return shifts that put builds one after another, so that one sort and one running maximum serve all."""
+    """Return shifts that put builds one after another: one sort and running maximum serve all."""
     n_builds = len(builds.ids)
     first = earliest_by(spans.codes, spans.start, n_builds)
     last = latest_by(spans.codes, spans.end, n_builds)
     lengths = np.where(last == NAT, 0, last - first + 1)  # 1 more, so that no two builds touch
     if lengths.sum(dtype=np.float64) > 2**62:
-        worst, years = builds.ids[int(lengths.argmax())], lengths.max() / 31_557_600e6
-        raise BadInput(f"Timestamps of build {worst} are {years:.0f} years apart. Correct them first.")
+        build = builds.ids[int(lengths.argmax())]
+        years = lengths.max() / 31_557_600e6
+        distance = f"{years:.0f} years apart"
+        raise BadInput(f"Timestamps of build {build} are {distance}. Correct them first.")
     return np.cumsum(lengths) - lengths - np.where(last == NAT, 0, first)
 
 
-_STAMPS = ("build_created_at", "started_at", "finished_at", "unblocked_at", "fetched_at")
-
-
 def _sum_gaps(name: str, blocked: bool, builds: BuildJobs) -> pd.Series[pd.Timedelta]:
-    """Sum the gaps between runs that end at a release (`blocked`), or those that end at a run or the last timestamp."""
+    """Sum the gaps between runs that end at a release (`blocked`), or the other gaps.
+
+    These end at a run or at the last timestamp of the build.
+    """
     n_builds = len(builds.ids)
     created = builds.created()
     runs, releases = _runs_and_releases(builds)
@@ -501,7 +543,7 @@ def _sum_gaps(name: str, blocked: bool, builds: BuildJobs) -> pd.Series[pd.Timed
     is_known = np.flatnonzero((created != NAT) & (last != NAT))
     creations = RunSpans(is_known, created[is_known], created[is_known])
     ends = RunSpans(is_known, last[is_known], last[is_known])
-    # The sort is stable: at one start, the creation comes first, then a release, a run, and the end.
+    # The sort is stable: at one start, the creation is first, then a release, a run and the end.
     ordered = [_cut_at_creation(created, spans) for spans in (creations, releases, runs, ends)]
     n_of_each = [len(spans.codes) for spans in ordered]
     is_release = np.repeat([False, True, False, False], n_of_each)

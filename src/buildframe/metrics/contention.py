@@ -1,8 +1,9 @@
 """Divide queue time among the jobs that held the agents: which jobs wait for which.
 
-A sweep over the sorted times of all intervals of a queue: between two of them, the numbers of jobs of
-each group that wait and that hold agents are constant. The time of such a segment, divided by the
-number of holders, is summed over pairs of groups by a product of matrices, for many segments at once.
+A sweep over the sorted times of all intervals of a queue: between two of them, the numbers of jobs
+of each group that wait and that hold agents are constant. The time of such a segment, divided by
+the number of holders, is summed over pairs of groups by a product of matrices, for many segments at
+once.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ UNEXPLAINED = "unexplained"
 
 _NEEDS = ("type", "queue", "runnable_at", "started_at", "finished_at", "fetched_at")
 
+_USE_ONE_KEY = "Use one column such as 'pipeline', or a function."
+
 _PART = 10
-"""A tenth of the time that jobs wait on a day passes while at least so many agents are busy as there are."""
+"""Agents of a day are as many as are busy in at least a tenth of the time that jobs wait on it."""
 
 _SEGMENTS = 1024
 """Segments at a time. Few groups have jobs in them, so matrices stay small."""
@@ -88,8 +91,9 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     """
     Divide queue time among the jobs that held the agents meanwhile: which jobs wait for which.
 
-    Each second that a job waits is split equally over the jobs that hold agents of its queue in that second. A wait
-    beside idle agents is unexplained. All parts add up to the queue time exactly.
+    Each second that a job waits is split equally over the jobs that hold agents of its queue in
+    that second. A wait beside idle agents is unexplained. All parts add up to the queue time
+    exactly.
 
     Parameters
     ----------
@@ -100,15 +104,16 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
         (`include_retried_jobs=True`): jobs that are not in the frame explain no wait. Ids must be
         unique.
     by : str or function, default "pipeline"
-        Column, or function `frame -> Series` such as `metrics.step`, by which both the waiting and the holding jobs are
-        summed. Engines other than pandas read the column that `metrics.with_seconds` adds for a function.
+        Column, or function `frame -> Series` such as `metrics.step`, by which both the waiting and
+        the holding jobs are summed. Engines other than pandas read the column that
+        `metrics.with_seconds` adds for a function.
 
     Returns
     -------
     pandas.DataFrame
-        One row per queue, waiting group and holding group, ordered by these; unexplained time is the last row of a
-        waiting group. Pairs without time have no row. An empty frame gives no rows. If the jobs have `organization`,
-        it is the first column:
+        One row per queue, waiting group and holding group, ordered by these; unexplained time is
+        the last row of a waiting group. Pairs without time have no row. An empty frame gives no
+        rows. If the jobs have `organization`, it is the first column:
 
         ========= ======= =============================================================================
         queue     str     queue in which the jobs waited
@@ -119,8 +124,9 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
                           unexplained rows if clocks disagree
         ========= ======= =============================================================================
 
-        Its `attrs` count the waits in it (`n`), and of these: `n_censored`, which did not end by a start, `n_negative`,
-        which ended before they began, and `n_no_queue`, of jobs without a known queue.
+        Its `attrs` count the waits in it (`n`), and of these: `n_censored`, which did not end by a
+        start, `n_negative`, which ended before they began, and `n_no_queue`, of jobs without a
+        known queue.
 
     Raises
     ------
@@ -141,19 +147,21 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     neither wait nor hold an agent. While n jobs hold agents, each of them gets 1/n of the time of
     every job that waits.
 
-    Idle agents leave no trace in jobs, so their number is inferred from the busiest times: `agents` of a queue on a day
-    (UTC) is the largest number that were busy at once during at least a tenth of the time that jobs waited on that day,
-    each waiting job counted. While fewer jobs hold agents, waits are unexplained: agents were idle, starting or away.
-    The maximum would be misleading, because one job that is seen to end late makes it too large by one. A fleet that
+    Idle agents leave no trace in jobs, so their number is inferred from the busiest times: `agents`
+    of a queue on a day (UTC) is the largest number that were busy at once during at least a tenth
+    of the time that jobs waited on that day, each waiting job counted. While fewer jobs hold
+    agents, waits are unexplained: agents were idle, starting or away. The maximum would be
+    misleading, because one job that is seen to end late makes it too large by one. A fleet that
     shrinks within a day makes waits beside the smaller fleet unexplained.
 
-    Negative waits, and those of jobs without a known queue, are unexplained. Times are split in whole microseconds, and
-    what does not divide goes to the largest remainders.
+    Negative waits, and those of jobs without a known queue, are unexplained. Times are split in
+    whole microseconds, and what does not divide goes to the largest remainders.
 
-    The result says who held the agents, not what would happen without them: while others wait for one pipeline, they
-    wait for each other, too. In `replay` of ten months of the sandbox without each pipeline in turn, the pipeline for
-    which others had waited most was the one without which they waited least in eight, and one of the first two in all.
-    Leaving it out saved the others 42 to 58 % of the hours that they had waited for it.
+    The result says who held the agents, not what would happen without them: while others wait for
+    one pipeline, they wait for each other, too. In `replay` of ten months of the sandbox without
+    each pipeline in turn, the pipeline for which others had waited most was the one without which
+    they waited least in eight, and one of the first two in all. Leaving it out saved the others 42
+    to 58 % of the hours that they had waited for it.
 
     Examples
     --------
@@ -163,7 +171,8 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     55    macos    mobile    mobile  491685.0
     32  default  platform  platform   57822.0
     0   default       api       api   22269.0
-    >>> minutes = waits.pivot_table(index="waiting", columns="holding", values="wait_s", aggfunc="sum") / 60
+    >>> seconds = waits.pivot_table("wait_s", index="waiting", columns="holding", aggfunc="sum")
+    >>> minutes = seconds / 60
     >>> minutes.loc[["api", "web"], ["api", "web", "unexplained"]].round()
     holding    api    web  unexplained
     waiting
@@ -171,7 +180,7 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
     web        5.0  361.0         53.0
     """
     if not isinstance(by, str) and not callable(by):
-        raise BadInput(f"by={show(by)} is not one key. Use one column such as 'pipeline', or a function.")
+        raise BadInput(f"by={show(by)} is not one key. {_USE_ONE_KEY}")
     (by,) = as_key_list(spark_keys(jobs, by))
     frame, key = _with_key_column(for_functions(jobs, [by]), by)
     of_queue = [name for name in ("organization", *BY_QUEUE) if name in column_names(frame)]
@@ -240,7 +249,7 @@ def _divide_waits(of_queue: Sequence[str], key: str, jobs: pd.DataFrame) -> pd.D
 
 
 def _number_texts(key: pd.Series[Any]) -> tuple[Integers, Any]:
-    """Return the number of each value's text, and the ordered texts with that of null, None, at the end."""
+    """Return the number of each value's text, and the ordered texts. That of null is last: None."""
     codes, values = pd.factorize(key)
     texts, numbers = np.unique(np.array([*map(str, values)], object), return_inverse=True)
     number_of_code = np.append(numbers, len(texts)).astype(np.int64)  # the code of null is -1
@@ -286,7 +295,7 @@ def _divide_queue(waits: JobSpans, holds: JobSpans, n_groups: int) -> SharedTime
 
 
 def _segment_ends(waits: JobSpans, holds: JobSpans) -> Integers:
-    """Return all times at which something changes, and the midnights (UTC) around each of them, ordered."""
+    """Return all times at which something changes, and midnights (UTC) around it, in order."""
     times = np.unique(np.concatenate([waits.begin, waits.end, holds.begin, holds.end]))
     days = np.unique(times // DAY_LENGTH)
     return np.union1d(times, np.concatenate([days, days + 1]) * DAY_LENGTH)
@@ -303,8 +312,14 @@ def _known_agents(at: Integers, weight: Integers, n_holding: Integers) -> Intege
     return -most[day]
 
 
-def _sum_pairs(time_of_holder: Floats, times: Integers, waits: JobSpans, holds: JobSpans, n_groups: int) -> SharedTime:
-    """Return the sum over segments of this time, for each pair of a waiting and a holding job, by groups."""
+def _sum_pairs(
+    time_of_holder: Floats,
+    times: Integers,
+    waits: JobSpans,
+    holds: JobSpans,
+    n_groups: int,
+) -> SharedTime:
+    """Sum the time that a holder gets in each segment over pairs of waiting and holding jobs."""
     starts = np.arange(0, len(time_of_holder), _SEGMENTS)
     is_needed = np.zeros(0, np.bool_)
     if len(starts):

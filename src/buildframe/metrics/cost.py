@@ -24,6 +24,16 @@ OTHERS = "*"
 _WASTED = ("retried", "canceled", "after_failure", "repeated")
 _COUNTS = ["n", "n_no_rate", "n_running", "n_no_end", "n_negative"]
 _SUMS = ["machine_s", "no_rate_s", "cost", *(f"{name}_cost" for name in _WASTED)]
+_COLUMNS = [
+    "n",
+    "n_no_rate",
+    *_SUMS,
+    "wasted_cost",
+    "wasted_share",
+    "n_running",
+    "n_no_end",
+    "n_negative",
+]
 
 
 @checked_names
@@ -31,13 +41,14 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     """
     Compute what machine time costs, and which share of it is wasted.
 
-    Each minute of run time costs the rate of the job's queue, in every attempt. The wasted share is that of `waste`.
+    Each minute of run time costs the rate of the job's queue, in every attempt. The wasted share is
+    that of `waste`.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with `queue` and the columns that `waste` needs,
-        fetched with `include_retried_jobs=True` and with unique ids.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with `queue` and the columns that
+        `waste` needs, fetched with `include_retried_jobs=True` and with unique ids.
     rates : mapping of str to float
         Price of a minute by `queue_id`, name or key of a queue, in any currency. If several are
         given, the first of these counts. In each organization, at most one queue of a key may lack
@@ -74,8 +85,9 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, a column of states holds an unknown spelling, or `rates`
-        is empty, holds a rate that is not a number of at least 0, or a key of queues in several clusters.
+        If a column is missing, a timestamp has no time zone, a column of states holds an unknown
+        spelling, or `rates` is empty, holds a rate that is not a number of at least 0, or a key of
+        queues in several clusters.
 
     See Also
     --------
@@ -84,13 +96,15 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
 
     Notes
     -----
-    The price is that of the time in which jobs run. Idle agents cost, too, if they are paid for by the hour: multiply
-    the hours of the fleet for that. The parts are upper bounds of what can be saved, as in `waste`.
+    The price is that of the time in which jobs run. Idle agents cost, too, if they are paid for by
+    the hour: multiply the hours of the fleet for that. The parts are upper bounds of what can be
+    saved, as in `waste`.
 
     Examples
     --------
     >>> prices = metrics.cost(jobs, {"macos": 0.08, "*": 0.01}, by="pipeline")
-    >>> prices[["pipeline", "machine_s", "cost", "wasted_cost", "wasted_share"]].nlargest(3, "cost").round(2)
+    >>> columns = ["pipeline", "machine_s", "cost", "wasted_cost", "wasted_share"]
+    >>> prices[columns].nlargest(3, "cost").round(2)
       pipeline  machine_s    cost  wasted_cost  wasted_share
     4   mobile  135681.44  168.89         0.27          0.00
     7      web   91336.46   15.22         1.60          0.11
@@ -106,7 +120,8 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
     names = [str(name) for name in spent][: len(keys)]
     queues = list_queues(spent)
     rate_of = _find_rates(list(dict.fromkeys(queues)), prices)
-    rate = np.array([rate_of.get(queue, prices.get(OTHERS, np.nan)) for queue in queues], np.float64)
+    rate_of_others = prices.get(OTHERS, np.nan)
+    rate = np.array([rate_of.get(queue, rate_of_others) for queue in queues], np.float64)
     priced = spent.assign(**_price(spent, rate))
     summary = _sum_groups(priced, names)
     unused = {*prices} - {OTHERS}
@@ -120,7 +135,9 @@ def cost(jobs: Frame, rates: Mapping[str, float], by: By = None) -> pd.DataFrame
 def _find_rates(queues: list[KnownQueue], rates: Mapping[str, float]) -> dict[KnownQueue, float]:
     """Return the rates of queues that have one: by the id, else by the name, else by the key."""
     rate_of = {queue: rates[queue.name] for queue in queues if queue.name in rates}
-    rate_of |= {queue: rates[queue.id] for queue in queues if queue.id is not None and queue.id in rates}
+    for queue in queues:
+        if queue.id is not None and queue.id in rates:
+            rate_of[queue] = rates[queue.id]
     others = [queue for queue in queues if queue not in rate_of]
     for key, rate in rates.items():
         for position in find_queues(key, others, "rates"):
@@ -130,13 +147,13 @@ def _find_rates(queues: list[KnownQueue], rates: Mapping[str, float]) -> dict[Kn
 
 def _check_rates(rates: Mapping[str, float]) -> dict[str, float]:
     if not isinstance(rates, Mapping) or not rates:
-        raise BadInput(f"rates={show(rates)} has no rates. Pass the price of a minute by queue, such as {{'*': 0.01}}.")
+        hint = "Pass the price of a minute by queue, such as {'*': 0.01}."
+        raise BadInput(f"rates={show(rates)} has no rates. {hint}")
     for queue, rate in rates.items():
         is_number = isinstance(rate, int | float | np.number) and not isinstance(rate, bool)
         if not isinstance(queue, str) or not is_number or not 0 <= rate < math.inf:
-            raise BadInput(
-                f"rates[{queue!r}] is {rate!r}. Pass the price of a minute by the name of the queue, at least 0."
-            )
+            hint = "Pass the price of a minute by the name of the queue, at least 0."
+            raise BadInput(f"rates[{queue!r}] is {rate!r}. {hint}")
     return {queue: float(rate) for queue, rate in rates.items()}
 
 
@@ -155,7 +172,8 @@ def _price(spent: pd.DataFrame, rate: Floats) -> dict[str, Any]:
 def _sum_groups(priced: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     """Sum the rows of each group in the order of rows, null keys last."""
     if names:
-        sums = priced.groupby(names, dropna=False, sort=False)[[*_COUNTS, *_SUMS]].sum().reset_index()
+        groups = priced.groupby(names, dropna=False, sort=False)
+        sums = groups[[*_COUNTS, *_SUMS]].sum().reset_index()
         sums = sums.astype(priced.dtypes[names].to_dict())
     else:
         sums = priced[[*_COUNTS, *_SUMS]].sum().to_frame().T.iloc[: len(priced)]
@@ -166,9 +184,3 @@ def _sum_groups(priced: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     sums["wasted_cost"] = sums[parts].sum(axis=1, skipna=False)
     sums["wasted_share"] = (sums["wasted_cost"] / sums["cost"]).where(sums["cost"] > 0)
     return sums[[*names, *_COLUMNS]]
-
-
-_COLUMNS = [
-    "n", "n_no_rate", "machine_s", "no_rate_s", "cost", *(f"{name}_cost" for name in _WASTED), "wasted_cost",
-    "wasted_share", "n_running", "n_no_end", "n_negative",
-]  # fmt: skip

@@ -67,7 +67,11 @@ def compact_codes(codes: npt.NDArray[np.intp], many: int) -> tuple[npt.NDArray[n
     return numbers, len(there)
 
 
-def number_runs(values: pd.Series[Any], *, sort: bool = False) -> tuple[npt.NDArray[np.intp], pd.Index[Any]]:
+def number_runs(
+    values: pd.Series[Any],
+    *,
+    sort: bool = False,
+) -> tuple[npt.NDArray[np.intp], pd.Index[Any]]:
     """Number values as `pd.factorize` does, in less time if equal values mostly follow each other.
 
     The rows of a build do. A null has the number -1.

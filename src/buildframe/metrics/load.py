@@ -69,12 +69,17 @@ _LONGEST = "longest time since the creation of a build"
 
 
 @checked_names
-def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: When | None = None) -> pd.DataFrame:
+def concurrency(
+    jobs: Frame,
+    by: By = BY_QUEUE,
+    start: When | None = None,
+    end: When | None = None,
+) -> pd.DataFrame:
     """
     Count how many script jobs ran at once over time, as a step function.
 
-    The counts are exact, not sampled: count times seconds adds up to machine time, and parts of a time window add up to
-    the whole.
+    The counts are exact, not sampled: count times seconds adds up to machine time, and parts of a
+    time window add up to the whole.
 
     Parameters
     ----------
@@ -87,8 +92,8 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
         default queues of one key in several clusters are groups of their own; a frame without
         `queue_id` is grouped by `queue` alone.
     start, end : datetime, date, str or timedelta, optional
-        Limits of the time window, as in `created_from`. An age such as "7d" counts back from the latest `fetched_at`.
-        By default the window covers all runs.
+        Limits of the time window, as in `created_from`. An age such as "7d" counts back from the
+        latest `fetched_at`. By default the window covers all runs.
 
     Returns
     -------
@@ -104,8 +109,8 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
                                        disagree; they count nowhere. The same in each row of a group
         ========== =================== =======================================================================
 
-        A group begins with its first job and ends with a count of 0. With `start` each group has a first row at
-        `start`, and with `end` a last row at `end`.
+        A group begins with its first job and ends with a count of 0. With `start` each group has a
+        first row at `start`, and with `end` a last row at `end`.
 
     Raises
     ------
@@ -123,10 +128,11 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
     under way runs until `fetched_at`. A job that is over has the end that `run_time` describes; if
     it ended at an unknown time, it counts nowhere. Trigger jobs run on no agent.
 
-    `whole` is False before the first `build_created_at` plus the longest time from a build's creation to the end of a
-    run, and after the last `build_created_at`. It speaks of time only: a frame filtered by pipeline or branch gives the
-    load of these jobs, and `whole` does not show that others are missing. Fetch builds from earlier than `start` to
-    have whole rows from `start` on.
+    `whole` is False before the first `build_created_at` plus the longest time from a build's
+    creation to the end of a run, and after the last `build_created_at`. It speaks of time only: a
+    frame filtered by pipeline or branch gives the load of these jobs, and `whole` does not show
+    that others are missing. Fetch builds from earlier than `start` to have whole rows from `start`
+    on.
 
     Examples
     --------
@@ -143,7 +149,12 @@ def concurrency(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: 
 
 
 @checked_names
-def queue_depth(jobs: Frame, by: By = BY_QUEUE, start: When | None = None, end: When | None = None) -> pd.DataFrame:
+def queue_depth(
+    jobs: Frame,
+    by: By = BY_QUEUE,
+    start: When | None = None,
+    end: When | None = None,
+) -> pd.DataFrame:
     """
     Count how many script jobs waited for an agent at once over time, as a step function.
 
@@ -227,7 +238,8 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per group in which a job started, ordered by key. An empty frame gives no rows. After the keys:
+        One row per group in which a job started, ordered by key. An empty frame gives no rows.
+        After the keys:
 
         ========== ======= ========================================================================
         agents     Int64   agents that finished a run
@@ -252,9 +264,10 @@ def utilization(jobs: Frame, by: By = BY_QUEUE) -> pd.DataFrame:
 
     Notes
     -----
-    If the frame holds all jobs of these agents, the share is an upper bound of how busy they were, because an idle
-    agent leaves no trace in jobs. If it holds only some of their jobs, such as those of one pipeline, the share is the
-    part that these jobs used, and the agents may have been busier. The share is near 1 if each job has its own agent.
+    If the frame holds all jobs of these agents, the share is an upper bound of how busy they were,
+    because an idle agent leaves no trace in jobs. If it holds only some of their jobs, such as
+    those of one pipeline, the share is the part that these jobs used, and the agents may have been
+    busier. The share is near 1 if each job has its own agent.
 
     Examples
     --------
@@ -387,7 +400,13 @@ def _is_whole(at: Integers, builds: tuple[int, int], lasting: np.int64) -> Any:
     return pd.array((at >= first + lasting) & (at <= last), "boolean")
 
 
-def _count_at_once(codes: Integers, begin: Integers, finish: Integers, n_groups: int, window: Window) -> LevelChanges:
+def _count_at_once(
+    codes: Integers,
+    begin: Integers,
+    finish: Integers,
+    n_groups: int,
+    window: Window,
+) -> LevelChanges:
     """Return the changes of the level of each group within the window, and rows at its limits."""
     for limit in window:
         if limit is not None:  # an empty interval makes a row at the limit

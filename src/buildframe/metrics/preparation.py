@@ -1,4 +1,7 @@
-"""Prepare frames: remove repeated rows, and add durations, steps and days as columns that mean the same everywhere."""
+"""Prepare frames: remove repeated rows, and add durations, steps and days as columns.
+
+These columns mean the same in every library.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,11 @@ def with_seconds(frame: Frame) -> Frame: ...
 @checked_names
 def with_seconds(frame: Frame) -> Frame:
     """
-    Add the durations of each row, its step and its day as columns that mean the same in every engine.
+    Add the durations of each row, its step and its day as columns that mean the same in every
+    engine.
 
-    Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns of these names are
-    replaced, except `step`.
+    Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns
+    of these names are replaced, except `step`.
 
     Parameters
     ----------
@@ -61,7 +65,8 @@ def with_seconds(frame: Frame) -> Frame:
     Returns
     -------
     DataFrame
-        The frame with more columns. For PySpark they are computed when Spark reads rows, and are null instead of NaN.
+        The frame with more columns. For PySpark they are computed when Spark reads rows, and are
+        null instead of NaN.
 
         ================== ======= =======================================================================
         queue_time_s       float64 jobs: seconds of `queue_time`; NaN if there is none
@@ -144,10 +149,14 @@ def _check_zones(frame: Any, names: list[str]) -> None:
     for field in frame.schema.fields:
         kind = field.dataType.typeName()
         if field.name in names and kind not in ("timestamp", "void"):
-            raise BadInput(f"The column {field.name!r} holds {kind}, not timestamps with a time zone. Add the zone.")
+            column_type = f"The column {field.name!r} holds {kind}"
+            raise BadInput(f"{column_type}, not timestamps with a time zone. Add the zone.")
 
 
-def _add_columns(columns: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _add_columns(
+    columns: list[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
     """Add the computed columns to batches; runs in a worker."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -166,7 +175,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """
     Keep one row per `id`: the row that was fetched last.
 
-    Fetched frames hold each id once. Frames that you concatenate may not, and summaries count every row.
+    Fetched frames hold each id once. Frames that you concatenate may not, and summaries count every
+    row.
 
     Parameters
     ----------
@@ -176,8 +186,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        The remaining rows in their original order, with their original index. If rows of one id were fetched at the
-        same time, the first one stays. Rows without an id all stay.
+        The remaining rows in their original order, with their original index. If rows of one id
+        were fetched at the same time, the first one stays. Rows without an id all stay.
 
     Raises
     ------
@@ -192,7 +202,8 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """
     check_is_pandas(
         frame,
-        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: in Polars "
+        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: "
+        "in Polars "
         '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
         "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",
     )

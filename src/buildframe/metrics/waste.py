@@ -43,7 +43,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
     Split machine time into four classes of waste and the useful rest.
 
-    The five parts add up to the machine time exactly. Each second of a run belongs to the first class that fits.
+    The five parts add up to the machine time exactly. Each second of a run belongs to the first
+    class that fits.
 
     Parameters
     ----------
@@ -55,8 +56,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
         `finished_at`. Uses `expired_at`, `build_finished_at` and `fetched_at` if the frame has
         them.
     by : str, function or list of these, optional
-        Keys that define the groups, as in `percentiles`. Failures and repeats are those of the whole build, in every
-        group. By default all rows form one group.
+        Keys that define the groups, as in `percentiles`. Failures and repeats are those of the
+        whole build, in every group. By default all rows form one group.
 
     Returns
     -------
@@ -80,7 +81,8 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or a column of states holds an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or a column of states holds an unknown
+        spelling.
 
     See Also
     --------
@@ -91,17 +93,19 @@ def waste(jobs: Frame, by: By = None) -> pd.DataFrame:
     -----
     Only script jobs use machines. They end as `run_time` describes.
 
-    A hard failure is a job that failed or timed out, neither softly nor superseded. Only the part of a run that lies
-    after it counts in `after_failure_s`.
+    A hard failure is a job that failed or timed out, neither softly nor superseded. Only the part
+    of a run that lies after it counts in `after_failure_s`.
 
-    A build repeats if the build before it with the same organization, pipeline, branch and commit ended in the same
-    state. Only builds of the frame that passed or failed are compared, ordered by creation. Builds without a commit, or
-    at `HEAD`, never count as repeats. If rows report different states of one build, the rows fetched last count.
+    A build repeats if the build before it with the same organization, pipeline, branch and commit
+    ended in the same state. Only builds of the frame that passed or failed are compared, ordered by
+    creation. Builds without a commit, or at `HEAD`, never count as repeats. If rows report
+    different states of one build, the rows fetched last count.
 
-    Useful are the job that failed first, soft failures, timeouts and lost agents unless retried, jobs that ended before
-    their build was canceled, the first build of a commit, and a rebuild with another outcome. A nightly build, a
-    deployment or a check for flakiness may be a repeat that was wanted: the classes are an upper bound of what can be
-    saved. Waiting and idle machines are not machine time.
+    Useful are the job that failed first, soft failures, timeouts and lost agents unless retried,
+    jobs that ended before their build was canceled, the first build of a commit, and a rebuild with
+    another outcome. A nightly build, a deployment or a check for flakiness may be a repeat that was
+    wanted: the classes are an upper bound of what can be saved. Waiting and idle machines are not
+    machine time.
 
     Examples
     --------
@@ -211,11 +215,12 @@ def _find_wasteful_builds(jobs: Frame) -> pd.DataFrame:
     is_repeated = builds.index.isin(repeats)
     ids = pd.Index(builds["build_id"].astype(TEXT))
     found = pd.DataFrame({"failed_at": failed_at, "is_repeated": is_repeated}, index=ids)
-    return found[is_repeated | (failed_at != _NEVER)]
+    wasteful: pd.DataFrame = found[is_repeated | (failed_at != _NEVER)]
+    return wasteful
 
 
 def _report_builds(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return what the jobs that were fetched last say of each build, and when its first job failed."""
+    """Return what the jobs fetched last say of builds, and when builds failed first."""
     jobs = with_ends(jobs)
     fails_build = has_failed_hard(jobs) & ~is_set(jobs, "retried")
     n_jobs = len(jobs)
