@@ -61,7 +61,7 @@ PASS, FAILURE, LOSS, KILL, STORM = range(len(OUTCOMES))
 _NO_ATTEMPT = -1
 
 
-class Attempts(NamedTuple):
+class StepAttempts(NamedTuple):
     """Attempts of steps: script jobs that passed or failed hard.
 
     `rows` has a row per attempt: the number of its `group` and of its `outcome`, `finished_at` in
@@ -331,7 +331,7 @@ def read_attempts(
     jobs: Frame,
     needs: Sequence[str] = (),
     storms: pd.DataFrame | None = None,
-) -> Attempts:
+) -> StepAttempts:
     """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
 
     Pass the `storms` of a whole frame if the jobs are only a part of it.
@@ -352,7 +352,7 @@ def read_attempts(
     for name in ("finished_at", *needs):
         rows[name] = numbered.rows[name].array.take(is_attempt)
     attempts = pd.DataFrame(rows, copy=False)
-    return Attempts(attempts, groups, numbered.steps, numbered.commits, numbered.variants)
+    return StepAttempts(attempts, groups, numbered.steps, numbered.commits, numbered.variants)
 
 
 class _NumberedJobs(NamedTuple):
@@ -409,7 +409,7 @@ def _find_outcomes(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, jobs.index, copy=False)
 
 
-def sum_outcomes(attempts: Attempts) -> pd.DataFrame:
+def sum_outcomes(attempts: StepAttempts) -> pd.DataFrame:
     """Return the groups of attempts with their sums of each of `OUTCOMES`, and their verdicts.
 
     `n_outcomes` counts the attempts that are not in a storm, and `verdict` is a number.
@@ -436,7 +436,7 @@ def _decide(outcomes: pd.DataFrame) -> Integers:
     return verdict
 
 
-def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd.DataFrame:
+def find_worst_verdicts(attempts: StepAttempts, times: Mapping[str, Integers]) -> pd.DataFrame:
     """Return a row for each step and commit, with the worst verdict of its groups.
 
     Also whether the step `has_passed` and the commit `is_known`, and the earliest of `times`, which
@@ -461,7 +461,7 @@ def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd
     return commits.assign(verdict=worst, has_passed=has_passed)
 
 
-def count_left_out(attempts: Attempts) -> pd.DataFrame:
+def count_left_out(attempts: StepAttempts) -> pd.DataFrame:
     """Count the attempts of each step in a storm (`n_storm`), and those `n_without_commit`."""
     n_steps = len(attempts.steps)
     step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
