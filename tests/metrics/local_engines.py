@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.metrics.engine_frames import ENGINES, in_spark
+from tests.metrics.any_frame import LIBRARIES, in_spark
 
 Engines = dict[str, Callable[[pd.DataFrame], Any]]
 """How a frame of pandas becomes one of an engine, by its name."""
 
-LOCAL: Engines = {"pandas": lambda frame: frame} | {name: ENGINES[name] for name in ("polars, lazy", "duckdb")}
+LOCAL: Engines = {"pandas": lambda frame: frame} | {name: LIBRARIES[name] for name in ("polars, lazy", "duckdb")}
 """All frames of Polars have one engine."""
 
 on_each_engine = pytest.mark.parametrize("engines", [LOCAL, {"spark": in_spark}], ids=["local", "spark"])

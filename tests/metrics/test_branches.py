@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share
-from tests.metrics.engine_frames import connect_duckdb
+from tests.metrics.any_frame import connect_duckdb
 from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, UTC, at
 from tests.refusals import columns_not_named, refusal

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import buildframe as bf
 from buildframe.metrics.flaky import flaky_board
-from tests.metrics.engine_frames import connect_duckdb
+from tests.metrics.any_frame import connect_duckdb
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import UTC, at
 from tests.refusals import columns_not_named, wrong_messages

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from buildframe.metrics import input_frames, retries
+from tests.metrics.any_frame import LIBRARIES, connect_duckdb, in_spark
 from tests.metrics.each_case import for_each
-from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.random_frames import builds_of, jobs_of
 from tests.metrics.true_dependencies import STAMPS, agreement_of_single_builds, month, with_errors
@@ -394,7 +394,7 @@ def as_stored(frame: pd.DataFrame) -> pd.DataFrame:
 def on_engine(engine: str, *frames: pd.DataFrame) -> tuple[Any, ...]:
     """Return the frames on an engine; those of DuckDB have one connection."""
     if engine != "duckdb":
-        return tuple(({"pandas": lambda frame: frame} | ENGINES).get(engine, in_spark)(frame) for frame in frames)
+        return tuple(({"pandas": lambda frame: frame} | LIBRARIES).get(engine, in_spark)(frame) for frame in frames)
     connection = connect_duckdb()
     for i, frame in enumerate(frames):
         connection.register(f"frame {i}", frame)
@@ -457,9 +457,9 @@ def test_builds_without_ids_have_no_jobs():
 def test_builds_and_jobs_may_be_frames_of_different_libraries():
     builds, jobs = frames([build(20)], [job("a", 0, 0, 20)])
     expected = metrics.time_ledger(builds, jobs)
-    for other in (pl.from_pandas(jobs), duckdb.from_df(jobs), ENGINES["duckdb"](jobs)):
+    for other in (pl.from_pandas(jobs), duckdb.from_df(jobs), LIBRARIES["duckdb"](jobs)):
         pd.testing.assert_frame_equal(metrics.time_ledger(builds, other), expected)
-        pd.testing.assert_frame_equal(metrics.time_ledger(ENGINES["duckdb"](builds), other), expected)
+        pd.testing.assert_frame_equal(metrics.time_ledger(LIBRARIES["duckdb"](builds), other), expected)
 
 
 @for_each({name: name for name in LOCAL})
