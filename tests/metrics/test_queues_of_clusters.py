@@ -157,19 +157,38 @@ def halves(ledger: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return ledger[is_early], ledger[~is_early]
 
 
+def with_waits(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs of both queues that wait: those of the idle one for a minute."""
+    is_idle = jobs["queue_id"] == IDLE
+    started = jobs["started_at"].mask(is_idle, jobs["started_at"] + pd.Timedelta(1, "min"))
+    return jobs.assign(started_at=started)
+
+
 def test_an_older_ledger_is_compared_by_key() -> None:
     builds, jobs = two_clusters()
+    jobs = with_waits(jobs)
     before = halves(metrics.time_ledger(builds, jobs.drop(columns=["queue_id", "cluster_id"])))[0]
     after = halves(metrics.time_ledger(builds, jobs))[1]
-    run = metrics.explain(before, after).set_index("kind").loc["run"]
-    assert (run["queue"], run["before_s"], run["after_s"]) == ("default", 600.0, 600.0)
+    waits = metrics.explain(before, after).set_index("kind").loc[["queue"]]
+    assert waits["queue"].tolist() == ["default"]
+    assert (waits["builds_before"] > 0).all()
+    assert (waits["builds_after"] > 0).all()
 
 
-def test_a_plot_names_the_queues_of_a_step_that_ran_in_several() -> None:
-    before, after = halves(metrics.time_ledger(*two_clusters()))
+def test_runs_of_a_step_are_one_row_and_its_waits_one_for_each_queue() -> None:
+    builds, jobs = two_clusters()
+    rows = metrics.explain(*halves(metrics.time_ledger(builds, with_waits(jobs))))
+    runs = rows[rows["kind"] == "run"]
+    assert runs[["step", "queue", "queue_id"]].astype(object).fillna("").to_numpy().tolist() == [["test", "", ""]]
+    assert {*rows.loc[rows["kind"] == "queue", "queue_id"]} == {BUSY, IDLE}
+
+
+def test_a_plot_names_queues_of_one_key() -> None:
+    builds, jobs = two_clusters()
+    before, after = halves(metrics.time_ledger(builds, with_waits(jobs)))
     ax = plots.explain(before, after)
     labels = [text.get_text() for text in ax.get_yticklabels()]
-    assert {f"test, default · {id[:8]} (run)" for id in (BUSY, IDLE)} <= {*labels}
+    assert {f"default · {id[:8]} (queue)" for id in (BUSY, IDLE)} <= {*labels}
     plt.close(ax.figure)
 
 
