@@ -69,8 +69,8 @@ def test_summaries_do_not_depend_on_how_pandas_infers_texts() -> None:
     with pytest.warns(pd.errors.Pandas4Warning), pd.option_context("future.infer_string", False):
         results = {name: SUMMARIES[name](frame_on("pandas", table_of(name), "many")) for name in SUMMARIES}
     for name, result in results.items():
-        if isinstance(result, pd.DataFrame):
-            assert_same(result, expected[name])
+        if isinstance(result, pd.DataFrame):  # names of columns are objects, which pandas decides
+            assert_same(result.rename(columns=str), expected[name].rename(columns=str))
 
 
 @pytest.mark.parametrize("kind", SMALL)

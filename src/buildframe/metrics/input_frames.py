@@ -205,8 +205,15 @@ def read_whole_groups(
     if not is_relation(frame):
         yield read_columns(frame, names)
         return
-    order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
-    yield from join_groups(_batches(frame if is_ordered else frame.order(order), names), keys)
+    ordered = frame if is_ordered else frame.order(", ".join(_order_of(frame, name) for name in keys))
+    yield from join_groups(_batches(ordered, names), keys)
+
+
+def _order_of(relation: Any, name: str) -> str:
+    """Return the term of SQL that orders rows by a column; an ENUM by its texts."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    is_enum = str(relation.types[relation.columns.index(name)]).startswith("ENUM")
+    return f"{quoted}::VARCHAR" if is_enum else quoted
 
 
 def join_groups(batches: Iterable[pd.DataFrame], keys: Sequence[str]) -> Iterator[pd.DataFrame]:
