@@ -296,6 +296,21 @@ def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = (
     return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
 
 
+def read_matching(
+    frame: Frame, key: str, values: Sequence[Any], needs: Iterable[str], wants: Iterable[str] = ()
+) -> pd.DataFrame:
+    """Return columns of the rows whose key is one of these values, also of PySpark.
+
+    Only these rows have to fit into memory.
+    """
+    names = _existing_names(frame, [key, *needs], wants)
+    if is_spark(frame):
+        return to_typed_pandas(spark_frames.read_matching(frame, key, values, names))
+    batches = _batches(frame, names) if is_relation(frame) else [read_columns(frame, names)]
+    matching = [rows[rows[key].isin(values).to_numpy()] for rows in batches]
+    return pd.concat(matching, ignore_index=True)
+
+
 def _batches(relation: Any, names: Sequence[str]) -> Generator[pd.DataFrame]:
     """Yield the rows of columns, some at a time; no rows at least once."""
     from duckdb import ColumnExpression

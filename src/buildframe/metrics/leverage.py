@@ -161,8 +161,8 @@ def leverage(
     result = pd.DataFrame(rows, columns=[name for name in _COLUMNS if name != "clear"])
     result = result.assign(clear=result["low_h"] > 0)[[*_COLUMNS]].astype(_COLUMNS)
     result = result.sort_values("hours_saved", ascending=False, kind="stable", ignore_index=True)
-    result.attrs |= {"faster": faster, "n_builds": with_recorded.n_ended}
-    result.attrs |= describe_replay(prepared)
+    n_builds = with_recorded.n_ended
+    result.attrs |= {"faster": faster, "n_builds": n_builds} | describe_replay(prepared)
     return result
 
 
