@@ -81,7 +81,8 @@ def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
     result = frame.assign(**changed) if changed else frame
     if not any(name is not None for name in result.index.names):
         return result
-    return result.rename_axis(index=[None] * result.index.nlevels)
+    no_names: list[Any] = [None] * result.index.nlevels
+    return result.rename_axis(index=no_names)
 
 
 def plain_texts(values: pd.Series[Any]) -> pd.Series[Any]:
