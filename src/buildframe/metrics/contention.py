@@ -105,8 +105,7 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
         unique.
     by : str or function, default "pipeline"
         Column, or function `frame -> Series` such as `metrics.step`, by which both the waiting and
-        the holding jobs are summed. Engines other than pandas read the column that
-        `metrics.with_seconds` adds for a function.
+        the holding jobs are summed. In PySpark, a function is the column of its name.
 
     Returns
     -------
