@@ -16,7 +16,7 @@ WITHOUT_POSIX = """
 import asyncio, os, sys
 from importlib import import_module
 from pathlib import Path
-import deltalake, duckdb, filelock, httpx, matplotlib.pyplot, narwhals, pandas, pyarrow.dataset, scipy.stats, uvicorn
+import deltalake, duckdb, filelock, httpx, matplotlib.pyplot, pandas, pyarrow.dataset, scipy.stats, uvicorn
 
 for module in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[module] = None

@@ -190,7 +190,7 @@ def test_an_objective_counts_the_jobs_of_one_queue() -> None:
 @pytest.mark.parametrize(
     "summarize", [metrics.concurrency, metrics.queue_depth, metrics.utilization, metrics.contention]
 )
-def test_engines_separate_queues_by_default(summarize: Callable[[Any], pd.DataFrame]) -> None:
+def test_queues_are_separate_by_default_in_frames_of_other_libraries(summarize: Callable[[Any], pd.DataFrame]) -> None:
     _, jobs = two_clusters()
     expected = summarize(jobs)
     assert {BUSY} <= {*expected["queue_id"]}

@@ -81,8 +81,8 @@ def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
     result = frame.assign(**changed) if changed else frame
     if not any(name is not None for name in result.index.names):
         return result
-    no_names: list[Any] = [None] * result.index.nlevels
-    return result.rename_axis(index=no_names)
+    without_names = result.index.set_names([None] * result.index.nlevels)
+    return result.set_axis(without_names)
 
 
 def plain_texts(values: pd.Series[Any]) -> pd.Series[Any]:

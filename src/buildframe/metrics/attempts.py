@@ -54,7 +54,6 @@ VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", 
 
 PASSED, LOST, WAS_KILLED, UNDECIDED, DETERMINISTIC, FLAKY = range(len(VERDICTS))
 
-
 OUTCOMES = ("passes", "failures", "lost", "killed", "n_storm")
 """What an attempt counts as; the index is the number of an outcome."""
 
@@ -62,7 +61,7 @@ PASS, FAILURE, LOSS, KILL, STORM = range(len(OUTCOMES))
 _NO_ATTEMPT = -1
 
 
-class Attempts(NamedTuple):
+class StepAttempts(NamedTuple):
     """Attempts of steps: script jobs that passed or failed hard.
 
     `rows` has a row per attempt: the number of its `group` and of its `outcome`, `finished_at` in
@@ -97,10 +96,10 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     Returns
     -------
     pandas.DataFrame
-        One row per combination of the first six columns with an outcome, ordered by them, nulls last. An empty frame
-        gives no rows. For PySpark a lazy frame of PySpark without an order.
+        One row per combination of the first six columns with an outcome, ordered by them, nulls
+        last. An empty frame gives no rows. For PySpark a lazy frame of PySpark without an order.
 
-        ==================== =================== ==========================================================
+        ==================== =================== ================================================
         organization         str                 organization of the job
         pipeline             str                 pipeline of the job
         step                 str                 see `metrics.step`
@@ -115,12 +114,13 @@ def outcomes_by_commit(jobs: Frame) -> Any:
         first_at             datetime64[us, UTC] end of the first attempt that is not left out
         last_at              datetime64[us, UTC] end of the last attempt that is not left out
         verdict              str                 see Notes
-        ==================== =================== ==========================================================
+        ==================== =================== ================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown
+        spelling.
 
     See Also
     --------
@@ -134,18 +134,21 @@ def outcomes_by_commit(jobs: Frame) -> Any:
     SIGSEGV, is a failure of the step. Attempts without a commit, or at `HEAD`, are left out;
     `flips` counts them.
 
-    Attempts in a storm are left out, too, because infrastructure failed; `flips` counts all of them. A storm is half an
-    hour of the clock (in UTC) in which a queue or an agent finished attempts of at least 5 steps, more than 80 % of
-    these only failed, at least half of the attempts did, and they failed at two or more commits. A storm that is
-    shorter, or lies across a full or half hour, can be missed. So can one on agents that finish fewer steps in half an
-    hour, unless the whole queue finishes as many. Even in a whole queue few steps finish if all builds fail at their
-    first one. Attempts of a storm that is missed, or of the half hours that are, count as others do. On the other
-    hand, two commits that break 5 steps within half an hour, on a queue with hardly anything else, count as a storm.
+    Attempts in a storm are left out, too, because infrastructure failed; `flips` counts all of
+    them. A storm is half an hour of the clock (in UTC) in which a queue or an agent finished
+    attempts of at least 5 steps, more than 80 % of these only failed, at least half of the attempts
+    did, and they failed at two or more commits. A storm that is shorter, or lies across a full or
+    half hour, can be missed. So can one on agents that finish fewer steps in half an hour, unless
+    the whole queue finishes as many. Even in a whole queue few steps finish if all builds fail at
+    their first one. Attempts of a storm that is missed, or of the half hours that are, count as
+    others do. On the other hand, two commits that break 5 steps within half an hour, on a queue
+    with hardly anything else, count as a storm.
 
     The verdict is
 
     - `flaky`: at least one failure and one pass,
-    - `deterministic`: at least two failures and no pass, because a lasting failure is a regression and not a flake,
+    - `deterministic`: at least two failures and no pass, because a lasting failure is a regression
+      and not a flake,
     - `undecided`: one failure that was not tried again,
     - `killed`: killed at least once, and otherwise passed, lost or nothing. Nobody knows whether
       the step used too much memory or a person killed it, so it is no evidence of a flake,
@@ -207,13 +210,14 @@ def flips(jobs: Frame) -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `outcomes_by_commit` needs.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that
+        `outcomes_by_commit` needs.
 
     Returns
     -------
     pandas.DataFrame
-        One row per organization, pipeline and step, highest `low` first (0 if there is none), then highest
-        `flake_rate`, then by key. An empty frame gives no rows.
+        One row per organization, pipeline and step, highest `low` first (0 if there is none), then
+        highest `flake_rate`, then by key. An empty frame gives no rows.
 
         ================ ======= ===============================================================
         organization     str     organization of the jobs
@@ -229,14 +233,17 @@ def flips(jobs: Frame) -> pd.DataFrame:
         n_storm          Int64   attempts in a storm, see `outcomes_by_commit`; left out
         n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
         flake_rate       float64 `flaky / commits_passed`; NaN if no commit passed
-        low, high        float64 95 % interval of `flake_rate`; NaN if too little is known, see `success_rate`
-        n_effective      float64 number of independent commits with the same information; NaN as the interval
+        low, high        float64 95 % interval of `flake_rate`, see `success_rate`; NaN if too
+                                 little is known
+        n_effective      float64 number of independent commits with the same information; NaN
+                                 as the interval
         ================ ======= ===============================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown spelling.
+        If a column is missing, a timestamp has no time zone, or `state` holds states in an unknown
+        spelling.
 
     See Also
     --------
@@ -249,17 +256,19 @@ def flips(jobs: Frame) -> pd.DataFrame:
     order flaky, deterministic, undecided, killed, infrastructure, passed. A failed shard beside a
     passed one is no flip.
 
-    The rate is one of commits, not of attempts: failures at rate p that are retried once flip p / (1 + p) of the
-    commits that passed. A step that is never tried again cannot flip.
+    The rate is one of commits, not of attempts: failures at rate p that are retried once flip p /
+    (1 + p) of the commits that passed. A step that is never tried again cannot flip.
 
-    The interval is that of `success_rate`, with commits for builds: it allows for commits that flip together, as on
-    days with an overloaded agent. A commit counts when its first attempt ended. In simulations with 15 commits a day,
-    nominal 95 % intervals contain the true rate in 94 to 99 % of cases. The rate is that of flips, which depends on how
-    often failures are tried again; `flake_score` estimates that of attempts.
+    The interval is that of `success_rate`, with commits for builds: it allows for commits that flip
+    together, as on days with an overloaded agent. A commit counts when its first attempt ended. In
+    simulations with 15 commits a day, nominal 95 % intervals contain the true rate in 94 to 99 % of
+    cases. The rate is that of flips, which depends on how often failures are tried again;
+    `flake_score` estimates that of attempts.
 
     Examples
     --------
-    >>> metrics.flips(jobs)[["pipeline", "step", "commits_passed", "flaky", "flake_rate", "low"]].head(2).round(3)
+    >>> columns = ["pipeline", "step", "commits_passed", "flaky", "flake_rate", "low"]
+    >>> metrics.flips(jobs)[columns].head(2).round(3)
        pipeline       step  commits_passed  flaky  flake_rate    low
     0       web        e2e              36      5       0.139  0.050
     1  platform  test-http              19      1       0.053  0.007
@@ -286,13 +295,14 @@ def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
     sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
     rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
 
-    steps = join_keys(attempts.steps, pd.concat([sums.sums, count_left_out(attempts), rates], axis=1))
+    summary = pd.concat([sums.sums, count_left_out(attempts), rates], axis=1)
+    steps = join_keys(attempts.steps, summary)
     has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
     return steps[has_attempts].reset_index(drop=True)
 
 
 def prepare_storms(jobs: Frame) -> pd.DataFrame | None:
-    """Return the storms of a frame of PySpark, whose workers see only one step; else None.
+    """Return the storms of a frame of PySpark, whose workers see only some steps; else None.
 
     Whether there is a storm shows in the attempts of its half hour alone, and so of its day.
     """
@@ -314,52 +324,67 @@ def summarize_steps(jobs: Frame, of: FrameSummary) -> pd.DataFrame:
 
 
 def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
-    return find_storms(_read_jobs(jobs)[0])
+    return find_storms(_number_jobs(jobs).rows)
 
 
-def read_attempts(jobs: Frame, needs: Sequence[str] = (), storms: pd.DataFrame | None = None) -> Attempts:
+def read_attempts(
+    jobs: Frame,
+    needs: Sequence[str] = (),
+    storms: pd.DataFrame | None = None,
+) -> StepAttempts:
     """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
 
     Pass the `storms` of a whole frame if the jobs are only a part of it.
     """
-    numbered, steps, commits, variants = _read_jobs(jobs, needs)
-    is_stormy = flag_storms(numbered, find_storms(numbered) if storms is None else storms)
-    outcome = np.where(is_stormy, STORM, numbered["outcome"])
-    rows = np.flatnonzero(outcome != _NO_ATTEMPT)
-    step, commit, variant = (numbered[name].to_numpy()[rows] for name in _NUMBERS)
-    codes = (step * len(commits) + commit) * len(variants) + variant
-    codes, group = np.unique(codes, return_inverse=True)
-    columns = {name: numbered[name].array.take(rows) for name in ("finished_at", *needs)}
-    attempts = pd.DataFrame({"group": group, "outcome": outcome[rows]} | columns, copy=False)
+    numbered = _number_jobs(jobs, needs)
+    if storms is None:
+        storms = find_storms(numbered.rows)
+    is_stormy = flag_storms(numbered.rows, storms)
+    outcome = np.where(is_stormy, STORM, numbered.rows["outcome"])
+    is_attempt = np.flatnonzero(outcome != _NO_ATTEMPT)
 
-    step_and_commit, variant = np.divmod(codes, max(len(variants), 1))
-    step, commit = np.divmod(step_and_commit, max(len(commits), 1))
-    groups = pd.DataFrame({"step": step, "commit": commit, "variant": variant})
-    groups["is_known"] = _are_known(commits)[commit]
-    return Attempts(attempts, groups, steps, commits, variants)
+    # one code for each combination of the three numbers, in their order
+    numbers = [numbered.rows[name].to_numpy()[is_attempt] for name in _NUMBERS]
+    codes, group = np.unique(np.ravel_multi_index(numbers, numbered.sizes), return_inverse=True)
+    groups = pd.DataFrame(np.transpose(np.unravel_index(codes, numbered.sizes)), columns=_NUMBERS)
+    groups["is_known"] = _are_known(numbered.commits)[groups["commit"]]
+    rows = {"group": group, "outcome": outcome[is_attempt]}
+    for name in ("finished_at", *needs):
+        rows[name] = numbered.rows[name].array.take(is_attempt)
+    attempts = pd.DataFrame(rows, copy=False)
+    return StepAttempts(attempts, groups, numbered.steps, numbered.commits, numbered.variants)
 
 
-def _read_jobs(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return jobs as `find_storms` needs them, with numbers of steps, commits and variants.
+class _NumberedJobs(NamedTuple):
+    """Jobs with numbers of steps, commits and variants, for `find_storms`, and the keys."""
 
-    And the keys that have these numbers.
-    """
+    rows: pd.DataFrame
+    steps: pd.DataFrame
+    commits: pd.DataFrame
+    variants: pd.DataFrame
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of steps, commits and variants, at least 1."""
+        return [max(len(keys), 1) for keys in (self.steps, self.commits, self.variants)]
+
+
+def _number_jobs(jobs: Frame, needs: Sequence[str] = ()) -> _NumberedJobs:
     steps: list[Key] = [*STEP]
     if isinstance(jobs, pd.DataFrame):
         steps[-1] = step  # computes the step if the frame lacks it
-    of_jobs = functools.partial(_find_outcomes, needs)
-    jobs_by_step = read_rows(jobs, of_jobs, [*_NEEDS, *needs], _WANTS, steps)
+    find_outcomes = functools.partial(_find_outcomes, needs)
+    jobs_by_step = read_rows(jobs, find_outcomes, [*_NEEDS, *needs], _WANTS, steps)
     rows = jobs_by_step.columns
     commits = number_groups(rows[["commit"]])
     variants = number_groups(rows[_VARIANT].astype({"parallel_group_index": "Int64"}))
-    numbers = {
-        "step": jobs_by_step.codes,
-        "commit": commits.codes,
-        "variant": variants.codes,
-        "is_known": _are_known(commits.keys)[commits.codes],
-    }
-    numbered = rows.drop(columns=["commit", *_VARIANT]).assign(**numbers)
-    return numbered, jobs_by_step.keys, commits.keys, variants.keys
+    numbered = rows.drop(columns=["commit", *_VARIANT]).assign(
+        step=jobs_by_step.codes,
+        commit=commits.codes,
+        variant=variants.codes,
+        is_known=_are_known(commits.keys)[commits.codes],
+    )
+    return _NumberedJobs(numbered, jobs_by_step.keys, commits.keys, variants.keys)
 
 
 def _are_known(commits: pd.DataFrame) -> Flags:
@@ -384,7 +409,7 @@ def _find_outcomes(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, jobs.index, copy=False)
 
 
-def sum_outcomes(attempts: Attempts) -> pd.DataFrame:
+def sum_outcomes(attempts: StepAttempts) -> pd.DataFrame:
     """Return the groups of attempts with their sums of each of `OUTCOMES`, and their verdicts.
 
     `n_outcomes` counts the attempts that are not in a storm, and `verdict` is a number.
@@ -411,7 +436,7 @@ def _decide(outcomes: pd.DataFrame) -> Integers:
     return verdict
 
 
-def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd.DataFrame:
+def find_worst_verdicts(attempts: StepAttempts, times: Mapping[str, Integers]) -> pd.DataFrame:
     """Return a row for each step and commit, with the worst verdict of its groups.
 
     Also whether the step `has_passed` and the commit `is_known`, and the earliest of `times`, which
@@ -431,11 +456,12 @@ def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd
     is_worse = verdict > PASSED  # few are
     np.maximum.at(worst, commit_of_group[is_worse], verdict[is_worse])
     commit_of_attempt = commit_of_group[attempts.rows["group"]]
-    earliest = {name: earliest_by(commit_of_attempt, of_attempts, len(commits)) for name, of_attempts in times.items()}
-    return commits.assign(verdict=worst, has_passed=has_passed, **earliest)
+    for name, of_attempts in times.items():
+        commits[name] = earliest_by(commit_of_attempt, of_attempts, len(commits))
+    return commits.assign(verdict=worst, has_passed=has_passed)
 
 
-def count_left_out(attempts: Attempts) -> pd.DataFrame:
+def count_left_out(attempts: StepAttempts) -> pd.DataFrame:
     """Count the attempts of each step in a storm (`n_storm`), and those `n_without_commit`."""
     n_steps = len(attempts.steps)
     step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]

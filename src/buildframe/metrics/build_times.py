@@ -25,7 +25,7 @@ from buildframe.metrics.job_ends import COLUMNS as END_COLUMNS
 from buildframe.metrics.job_ends import SEEN_UNTIL, with_ends
 from buildframe.metrics.numbered import earliest_by, latest_by, sum_by
 from buildframe.metrics.row_flags import has_failed_hard, is_held, is_set
-from buildframe.metrics.states import check_spellings
+from buildframe.metrics.validation import check_spellings
 
 _NEEDS_OF_GAPS = (
     "type",

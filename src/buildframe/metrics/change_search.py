@@ -441,7 +441,7 @@ def _residuals(score: Floats, weight: Floats, more: bool) -> Floats:
 
 @functools.lru_cache(1024)
 def _expected_correlations(lengths: tuple[int, ...], more: bool) -> Floats:
-    """Return the mean of `_lag_correlation` for each of `_CORRELATIONS`; parts have these lengths."""
+    """Return the mean of `_lag_correlation` for each of `_CORRELATIONS`, by lengths of parts."""
     noise = np.random.default_rng(0).standard_normal((_SIMULATED, sum(lengths)))
     means = []
     for correlation in _CORRELATIONS:

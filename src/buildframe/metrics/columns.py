@@ -127,13 +127,6 @@ def typed_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
         raise BadInput(f"The column {name!r} holds {values.dtype}, not {dtype}. Convert it first.") from None
 
 
-def encoded_column(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
-    """Return the column as `typed_column` does, but encoded texts as they are: only for flags."""
-    values = column(frame, name)
-    is_encoded = isinstance(values.dtype, pd.CategoricalDtype) and values.dtype.categories.dtype == "str"
-    return values if is_encoded else typed_column(frame, name)
-
-
 def _is_of_times(dtype: Any) -> bool:
     if isinstance(dtype, pd.ArrowDtype):  # whose dates are times for pandas, too
         return pa.types.is_timestamp(dtype.pyarrow_dtype)

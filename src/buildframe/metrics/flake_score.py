@@ -1,4 +1,4 @@
-"""Estimate how likely each step fails at random, whether its runs could have shown it, and what it costs.
+"""Estimate how likely each step fails at random, whether runs could have shown it, and its price.
 
 Knows outcomes of attempts, not the tests inside a job.
 """
@@ -21,7 +21,7 @@ from buildframe.metrics.attempts import (
     STEP,
     UNDECIDED,
     VERDICTS,
-    Attempts,
+    StepAttempts,
     count_left_out,
     find_worst_verdicts,
     prepare_storms,
@@ -41,7 +41,7 @@ from buildframe.terminal import show
 
 _CONFIDENCE = 0.9
 _MAX_ATTEMPTS = 5
-"""More attempts at one commit count as so many, because they say less than attempts at several commits."""
+"""More attempts at one commit count as so many: they say less than attempts at several commits."""
 
 _PARTS = 100
 """Attempts are counted in hundredths."""
@@ -52,8 +52,8 @@ _ATTEMPT_COUNTS = range(2, _MAX_ATTEMPTS + 1)
 _NEEDS = ["retried", "started_at", "build_id"]
 _NEEDS_OF_BRANCHES = ["branch", "build_created_at", "build_number"]
 _COLUMNS = [
-    "rate", "low", "high", "p_above", "outcomes", *_SHOWN_VERDICTS, "suspected", "power_planned", "power_retried",
-    "red_builds", "machine_s", "waiting_s", "n_storm", "n_without_commit",
+    "rate", "low", "high", "p_above", "outcomes", *_SHOWN_VERDICTS, "suspected", "power_planned",
+    "power_retried", "red_builds", "machine_s", "waiting_s", "n_storm", "n_without_commit",
 ]  # fmt: skip
 
 
@@ -67,33 +67,33 @@ def flake_score(
     pipelines: Frame | None = None,
 ) -> pd.DataFrame:
     """
-    Estimate the rate at which each step fails at random, with a credible interval, and what its failures cost.
+    Estimate the rate at which each step fails at random, and what its failures cost.
 
-    The rate is the chance that an attempt fails although its commit is good. Steps with few attempts are estimated from
-    what all steps have in common.
+    The rate is the chance that an attempt fails although its commit is good. Steps with few
+    attempts are estimated from what all steps have in common.
 
     Parameters
     ----------
     jobs : DataFrame
-        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that `outcomes_by_commit` needs, and
-        `retried`, `started_at` and `build_id`.
+        Jobs of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns that
+        `outcomes_by_commit` needs, and `retried`, `started_at` and `build_id`.
     threshold : float, default 0.01
         Rate above which a step counts as flaky, a fraction in (0, 1).
     retries : int, default 1
         How often a failure is tried again, for `power_retried`; at least 1.
     branch : str, optional
-        Default branch of all pipelines, to count suspected flakes. Pass either this or `pipelines`, or none. Needs the
-        columns `branch`, `build_created_at` and `build_number`.
+        Default branch of all pipelines, to count suspected flakes. Pass either this or `pipelines`,
+        or none. Needs the columns `branch`, `build_created_at` and `build_number`.
     pipelines : DataFrame, optional
         Result of `ws.pipelines()`, with the default branch of each pipeline.
 
     Returns
     -------
     pandas.DataFrame
-        One row per organization, pipeline and step, highest `low` first, then highest `rate`, then by key. An empty
-        frame gives no rows.
+        One row per organization, pipeline and step, highest `low` first, then highest `rate`, then
+        by key. An empty frame gives no rows.
 
-        ================ ======= ====================================================================
+        ================ ======= ==================================================================
         organization     str     organization of the jobs
         pipeline         str     pipeline of the jobs
         step             str     see `metrics.step`
@@ -101,8 +101,8 @@ def flake_score(
                                  if the step never passed, or nothing was tried again
         low, high        float64 shortest interval with 90 % of the posterior
         p_above          float64 probability that the rate exceeds `threshold`
-        outcomes         Int64   rows of `outcomes_by_commit`: commits, each once for every matrix value
-                                 and shard that has an outcome there
+        outcomes         Int64   rows of `outcomes_by_commit`: commits, each once for every matrix
+                                 value and shard that has an outcome there
         flaky            Int64   rows of these with this verdict
         deterministic    Int64   rows of these with this verdict
         undecided        Int64   rows of these with this verdict
@@ -112,53 +112,57 @@ def flake_score(
         power_planned    float64 chance that a step with the rate `threshold` would have shown both
                                  outcomes at one commit, in the attempts at the commits that passed
         power_retried    float64 the same if each failure had been tried again, `retries` times
-        red_builds       Int64   builds that it turned red although the commit passed otherwise, each
-                                 once for any number of attempts, matrix values and shards
+        red_builds       Int64   builds that it turned red although the commit passed otherwise,
+                                 each once for any number of attempts, matrix values and shards
         machine_s        float64 seconds of run time of its failures at commits that passed
         waiting_s        float64 seconds from such a failure to the commit's first pass, if that
                                  came later
         n_storm          Int64   attempts in a storm; left out
         n_without_commit Int64   attempts without a commit, or at `HEAD`; left out
-        ================ ======= ====================================================================
+        ================ ======= ==================================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, `threshold`
-        or `retries` is out of range, or both `branch` and `pipelines` are given.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown
+        spelling, `threshold` or `retries` is out of range, or both `branch` and `pipelines` are
+        given.
 
     See Also
     --------
     flips : The commits at which a step both failed and passed.
     outcomes_by_commit : The evidence, with the definition of verdicts.
 
-    Notes
-    -----
-    An attempt at a good commit fails with the rate p of its step, and at a broken commit always. A commit that passed
-    was good; one that only failed was broken, or unlucky with chance p^k after k failures. The share of broken commits
-    of a step is integrated with the prior of Jeffreys. Some steps never fail at random, and the rates of the others
-    have a Beta distribution. That share of steps and both parameters are integrated over a grid, because plugging in
-    the best ones would make intervals too short [1]_. Attempts of a matrix value or a shard are compared with its own
-    only. More than 5 attempts at one commit count as 5.
+    Notes ----- An attempt at a good commit fails with the rate p of its step, and at a broken
+    commit always. A commit that passed was good; one that only failed was broken, or unlucky with
+    chance p^k after k failures. The share of broken commits of a step is integrated with the prior
+    of Jeffreys. Some steps never fail at random, and the rates of the others have a Beta
+    distribution. That share of steps and both parameters are integrated over a grid, because
+    plugging in the best ones would make intervals too short [1]_. Attempts of a matrix value or a
+    shard are compared with its own only. More than 5 attempts at one commit count as 5.
 
-    In simulations of steps with automatic or random retries, or planned runs, the intervals contain 87 to 96 % of the
-    rates. Limits: random failures are taken to be independent, and failures to be tried again whatever their cause. If
-    people try again only what they believe to be random, rates are too high where many commits are `undecided`: in
-    simulations up to three times, and then as few as 29 % of the intervals contain the rate. If no commit was tried
-    more than once, nothing separates random failures from broken commits, and rates are NaN. A step that is never tried
-    again, among others that are, gets the rate that these make likely: see `power_retried` and `suspected`.
+    In simulations of steps with automatic or random retries, or planned runs, the intervals contain
+    87 to 96 % of the rates. Limits: random failures are taken to be independent, and failures to be
+    tried again whatever their cause. If people try again only what they believe to be random, rates
+    are too high where many commits are `undecided`: in simulations up to three times, and then as
+    few as 29 % of the intervals contain the rate. If no commit was tried more than once, nothing
+    separates random failures from broken commits, and rates are NaN. A step that is never tried
+    again, among others that are, gets the rate that these make likely: see `power_retried` and
+    `suspected`.
 
-    A step that never passed has no rate, because a lasting failure is a regression and not a flake. For the same reason
-    both powers count only commits that passed, which are good: one that only failed was probably broken.
+    A step that never passed has no rate, because a lasting failure is a regression and not a flake.
+    For the same reason both powers count only commits that passed, which are good: one that only
+    failed was probably broken.
 
-    Attempts in a storm are left out, as in `outcomes_by_commit`. Storms can be missed: in simulations of a month, 13 of
-    26 were found, some of them only in part. Failures of the others that were tried again count as random.
+    Attempts in a storm are left out, as in `outcomes_by_commit`. Storms can be missed: in
+    simulations of a month, 13 of 26 were found, some of them only in part. Failures of the others
+    that were tried again count as random.
 
-    A suspected flake failed once at a commit of the default branch, was not tried again, and passed at the commits
-    before and after, in the order of their builds.
+    A suspected flake failed once at a commit of the default branch, was not tried again, and passed
+    at the commits before and after, in the order of their builds.
 
-    The price counts commits with the verdict flaky. A build that two steps turned red counts for both. What a rebuild
-    repeated for other steps is in `waste`.
+    The price counts commits with the verdict flaky. A build that two steps turned red counts for
+    both. What a rebuild repeated for other steps is in `waste`.
 
     References
     ----------
@@ -179,7 +183,9 @@ def flake_score(
     storms = prepare_storms(jobs)
     summary = functools.partial(_sum_steps, branch, branches, storms)
     steps = summarize_steps(jobs, summary)
-    scores = pd.concat([steps, _rates(steps, threshold), _powers(steps, threshold, retries)], axis=1)
+    rates = _rates(steps, threshold)
+    powers = _powers(steps, threshold, retries)
+    scores = pd.concat([steps, rates, powers], axis=1)
     scores["machine_s"] = steps["machine_us"].to_numpy(np.float64) / 1e6
     scores["waiting_s"] = steps["waiting_us"].to_numpy(np.float64) / 1e6
     scores = scores[[*STEP, *_COLUMNS]]
@@ -229,31 +235,36 @@ def _count_commits(outcomes: pd.DataFrame) -> dict[str, Flags | Integers]:
     passed = is_known & (passes > 0)
     never_passed = is_known & (passes == 0)
     weight = _PARTS * _MAX_ATTEMPTS / np.maximum(attempts, _MAX_ATTEMPTS)
-    return {
-        "outcomes": is_known,
-        **{name: is_known & (verdict == VERDICTS.index(name)) for name in _SHOWN_VERDICTS},
-        "passed": passed,
+    counts = {"outcomes": is_known}
+    for name in _SHOWN_VERDICTS:
+        counts[name] = is_known & (verdict == VERDICTS.index(name))
+    counts["passed"] = passed
+    for k in _FAILURE_COUNTS:
+        counts[f"failed_{k}"] = never_passed & _is_or_more(failures, k, MAX_FAILURES)
+    counts["tried_again"] = is_known & (attempts > 1)
+    for k in _ATTEMPT_COUNTS:
+        counts[f"tried_{k}"] = passed & _is_or_more(attempts, k, _MAX_ATTEMPTS)
+    weighted = {
         "passes": np.where(passed, np.floor(passes * weight), 0).astype(np.int64),
         "failures": np.where(passed, np.floor(failures * weight), 0).astype(np.int64),
-        **{f"failed_{k}": never_passed & _is_or_more(failures, k, MAX_FAILURES) for k in _FAILURE_COUNTS},
-        "tried_again": is_known & (attempts > 1),
-        **{f"tried_{k}": passed & _is_or_more(attempts, k, _MAX_ATTEMPTS) for k in _ATTEMPT_COUNTS},
     }
+    return counts | weighted
 
 
 def _is_or_more(count: Integers, k: int, most: int) -> Flags:
     return count == k if k < most else count >= k
 
 
-def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
+def _sum_prices(attempts: StepAttempts, is_flaky: Flags) -> dict[str, Integers]:
     """Return the run time of failures, and the time from the first failure to the first pass.
 
     In microseconds, of each variant of a step at a commit; 0 unless it is flaky.
     """
     n_groups = len(attempts.groups)
-    group, outcome, started, ended = (
-        attempts.rows[name].to_numpy(np.int64) for name in ("group", "outcome", "started_at", "finished_at")
-    )
+    group = attempts.rows["group"].to_numpy()
+    outcome = attempts.rows["outcome"].to_numpy()
+    started = attempts.rows["started_at"].to_numpy(np.int64)
+    ended = attempts.rows["finished_at"].to_numpy(np.int64)
     has_failed = np.flatnonzero((outcome == FAILURE) & is_flaky[group])
     has_passed = np.flatnonzero((outcome == PASS) & is_flaky[group])
     has_run = has_failed[(started[has_failed] != NAT) & (ended[has_failed] != NAT)]
@@ -268,8 +279,8 @@ def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
     }
 
 
-def _count_red_builds(attempts: Attempts, is_flaky: Flags) -> Integers:
-    """Count the builds of each step with a failure that was not retried, at a commit that passed."""
+def _count_red_builds(attempts: StepAttempts, is_flaky: Flags) -> Integers:
+    """Count the builds with a failure of each step that was not retried, if its commit passed."""
     rows = attempts.rows
     turns_red = (rows["outcome"] == FAILURE).to_numpy() & is_flaky[rows["group"]]
     turns_red &= ~is_set(rows, "retried")
@@ -279,7 +290,7 @@ def _count_red_builds(attempts: Attempts, is_flaky: Flags) -> Integers:
     return np.bincount(red["step"], minlength=len(attempts.steps))
 
 
-def _are_on_default_branch(attempts: Attempts, branches: pd.DataFrame) -> Flags:
+def _are_on_default_branch(attempts: StepAttempts, branches: pd.DataFrame) -> Flags:
     """Return which attempts are on the default branch of their pipeline."""
     keys = {"pipeline": "slug"}
     if "organization" in branches:
@@ -288,14 +299,14 @@ def _are_on_default_branch(attempts: Attempts, branches: pd.DataFrame) -> Flags:
     of_steps = steps.merge(branches, left_on=[*keys], right_on=[*keys.values()])
     codes, names = pd.factorize(attempts.rows["branch"].astype(TEXT))
     chosen = pd.Index(names).get_indexer(of_steps["default_branch"])
-    # a number for each step and branch, as -1 stands for branches without attempts
+    # one number for each step and branch; -1 is a null branch, and one without attempts
     n_codes = len(names) + 1
     step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
     is_chosen = np.isin(step * n_codes + codes, of_steps["number"] * n_codes + chosen)
     return is_chosen & (codes >= 0)
 
 
-def _count_suspected(attempts: Attempts, is_on_branch: Flags) -> Integers:
+def _count_suspected(attempts: StepAttempts, is_on_branch: Flags) -> Integers:
     """Count the commits at which each step failed once, between two at which it passed."""
     rows = attempts.rows[is_on_branch]
     order = {
@@ -368,7 +379,12 @@ def _list_branches(pipelines: Frame) -> pd.DataFrame:
     return listed.dropna().drop_duplicates()
 
 
-def _check_arguments(threshold: float, retries: int, branch: str | None, pipelines: Frame | None) -> None:
+def _check_arguments(
+    threshold: float,
+    retries: int,
+    branch: str | None,
+    pipelines: Frame | None,
+) -> None:
     if not isinstance(threshold, float) or not 0 < threshold < 1:
         raise BadInput(f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01.")
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:

@@ -6,8 +6,8 @@ metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -162,13 +162,14 @@ def _read_batches(
     key_names = [key_name(key) for key in keys]
     require_columns(relation.columns, key_names)
     tables = []
-    for batch in _batches(relation, [*dict.fromkeys([*names, *key_names])]):
-        columns = of_rows(batch[names])
-        key_columns = compute_keys(batch, keys)
-        if len(columns) < len(batch):
-            key_columns = key_columns.take(columns.index.to_numpy())
-        numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
-        tables.append(_encode_texts(columns.assign(**numbered)))
+    with closing(_batches(relation, [*dict.fromkeys([*names, *key_names])])) as batches:
+        for batch in batches:
+            columns = of_rows(batch[names])
+            key_columns = compute_keys(batch, keys)
+            if len(columns) < len(batch):
+                key_columns = key_columns.take(columns.index.to_numpy())
+            numbered = {f"key {i}": key_columns[name].array for i, name in enumerate(key_columns)}
+            tables.append(_encode_texts(columns.assign(**numbered)))
     rows = _to_categories(tables)
     key_columns = pd.DataFrame(index=rows.index)
     for i, name in enumerate(key_names):
@@ -204,8 +205,15 @@ def read_whole_groups(
     if not is_relation(frame):
         yield read_columns(frame, names)
         return
-    order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
-    yield from join_groups(_batches(frame if is_ordered else frame.order(order), names), keys)
+    ordered = frame if is_ordered else frame.order(", ".join(_order_of(frame, name) for name in keys))
+    yield from join_groups(_batches(ordered, names), keys)
+
+
+def _order_of(relation: Any, name: str) -> str:
+    """Return the term of SQL that orders rows by a column; an ENUM by its texts."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    is_enum = str(relation.types[relation.columns.index(name)]).startswith("ENUM")
+    return f"{quoted}::VARCHAR" if is_enum else quoted
 
 
 def join_groups(batches: Iterable[pd.DataFrame], keys: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -288,22 +296,37 @@ def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = (
     return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
 
 
-def _batches(relation: Any, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+def read_matching(
+    frame: Frame, key: str, values: Sequence[Any], needs: Iterable[str], wants: Iterable[str] = ()
+) -> pd.DataFrame:
+    """Return columns of the rows whose key is one of these values, also of PySpark.
+
+    Only these rows have to fit into memory.
+    """
+    names = _existing_names(frame, [key, *needs], wants)
+    if is_spark(frame):
+        return to_typed_pandas(spark_frames.read_matching(frame, key, values, names))
+    batches = _batches(frame, names) if is_relation(frame) else [read_columns(frame, names)]
+    matching = [rows[rows[key].isin(values).to_numpy()] for rows in batches]
+    return pd.concat(matching, ignore_index=True)
+
+
+def _batches(relation: Any, names: Sequence[str]) -> Generator[pd.DataFrame]:
     """Yield the rows of columns, some at a time; no rows at least once."""
     from duckdb import ColumnExpression
 
     selected = relation.select(*(ColumnExpression(name) for name in names))
     read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader  # before DuckDB 1.5
-    reader = read(_BATCH_ROWS)
     held: list[pa.RecordBatch] = []
     is_empty = True
-    for batch in reader:  # DuckDB's are as small as the row groups of files
-        held.append(batch)
-        if sum(part.num_rows for part in held) >= _BATCH_ROWS:
-            yield to_typed_pandas(pa.Table.from_batches(held))
-            held, is_empty = [], False
-    if held or is_empty:
-        yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
+    with read(_BATCH_ROWS) as reader:  # an open one blocks the connection
+        for batch in reader:  # DuckDB's are as small as the row groups of files
+            held.append(batch)
+            if sum(part.num_rows for part in held) >= _BATCH_ROWS:
+                yield to_typed_pandas(pa.Table.from_batches(held))
+                held, is_empty = [], False
+        if held or is_empty:
+            yield to_typed_pandas(pa.Table.from_batches(held, reader.schema))
 
 
 def _to_arrow(frame: Frame, names: Sequence[str]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Say when jobs ended and whether they are under way, by one rule for every engine.
+"""Say when jobs ended and whether they are under way, by one rule.
 
 A job is over if it has `finished_at`, if its `state` says so, or if it has expired. Its end is the
 first known of `finished_at`, `expired_at` and the end of its build. If none is known, it is over at
@@ -8,10 +8,9 @@ does not group or summarize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 
@@ -30,47 +29,6 @@ IS_OVER = "is over"
 
 SEEN_UNTIL = "seen until"
 """Column that `with_ends` adds: when the job ended, or was fetched if it is under way; or null."""
-
-ReadColumn = Callable[[str], nw.Expr]
-"""Returns the expression of a column, such as that of its timestamps in microseconds."""
-
-
-def is_over(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
-    """Match jobs that are over, as far as the available columns show it."""
-    conditions = [nw.lit(False)]
-    if "finished_at" in available:
-        conditions.append(~read("finished_at").is_null())
-    if "state" in available:
-        conditions.append(nw.col("state").is_in(OVER_STATES).fill_null(False))
-    if "expired_at" in available:
-        has_expired = ~read("expired_at").is_null()
-        if "fetched_at" in available:  # a later time says when the job is going to expire
-            has_expired &= (read("expired_at") <= read("fetched_at")).fill_null(True)
-        conditions.append(has_expired)
-    return nw.any_horizontal(*conditions, ignore_nulls=True)
-
-
-def ended_at(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
-    """Return when jobs ended, null if they are under way or that is unknown.
-
-    One of the columns must be there.
-    """
-    known = [read(name) for name in STAMPS[:-1] if name in available]
-    if not known:
-        fetched = read("fetched_at")
-        return nw.when(fetched.is_null()).then(fetched)  # null in every row
-    return nw.when(is_over(available, read)).then(nw.coalesce(*known))
-
-
-def seen_until(available: Collection[str], read: ReadColumn = nw.col) -> nw.Expr:
-    """Return when jobs ended; when they were fetched if they are under way.
-
-    The result is null if they ended at an unknown time.
-    """
-    ended = ended_at(available, read)
-    if "fetched_at" not in available:
-        return ended
-    return nw.coalesce(ended, nw.when(~is_over(available, read)).then(read("fetched_at")))
 
 
 def with_ends(jobs: pd.DataFrame) -> pd.DataFrame:

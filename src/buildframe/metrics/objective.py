@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,15 @@ from buildframe.terminal import show
 _DECIDED = ["met", "missed"]
 
 
+class _Promise(NamedTuple):
+    """A share `target` of rows lasts `limit` seconds at most; `at` is the column of their times."""
+
+    of: RowMetric | str
+    limit: float
+    target: float
+    at: str
+
+
 @checked_names
 def objective(
     frame: Frame,
@@ -38,19 +48,20 @@ def objective(
     at: str | None = None,
 ) -> pd.DataFrame:
     """
-    Compute the share of rows that met a promise such as "95 % of jobs start within 5 minutes", and its error budget.
+    Compute how often a promise such as "95 % start within 5 minutes" was met, and its error budget.
 
-    The interval of the share holds for rows that depend on each other. Rows that were not seen to end have missed the
-    promise if they were seen for longer than it allows.
+    The interval of the share holds for rows that depend on each other. Rows that were not seen to
+    end have missed the promise if they were seen for longer than it allows.
 
     Parameters
     ----------
     frame : DataFrame
-        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark, with the column `at`. Rows that were
-        not seen to end need `fetched_at`, or `finished_at` if they were canceled.
+        Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark, with the column
+        `at`. Rows that were not seen to end need `fetched_at`, or `finished_at` if they were
+        canceled.
     of : row metric or str
-        Duration that is promised: a row metric such as `queue_time`, or a column of timedeltas or of seconds
-        (`..._s`).
+        Duration that is promised: a row metric such as `queue_time`, or a column of timedeltas or
+        of seconds (`..._s`).
     within : str or timedelta
         Longest duration that meets the promise, such as "5m" or "90s".
     target : float
@@ -58,22 +69,25 @@ def objective(
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
     freq : str, optional
-        Length of a bucket of time as a pandas frequency that names its start, as in `trend`, for rows per bucket.
+        Length of a bucket of time as a pandas frequency that names its start, as in `trend`, for
+        rows per bucket.
     tz : str, default "UTC"
         Time zone in which buckets start.
     at : str, optional
-        Column of timestamps that assigns rows to buckets, and to the spans of time for intervals. By default the start
-        of the duration, such as `runnable_at`, or `created_at` if that is unknown.
+        Column of timestamps that assigns rows to buckets, and to the spans of time for intervals.
+        By default the start of the duration, such as `runnable_at`, or `created_at` if that is
+        unknown.
 
     Returns
     -------
     pandas.DataFrame
         One row per group, ordered by key. An empty frame gives no rows. After the keys:
 
-        ================ ======= ======================================================================
+        ================ ======= ===================================================================
         n                Int64   `met + missed`
         met              Int64   rows that ended within the limit
-        missed           Int64   rows that took longer, or were not seen to end and were seen for longer
+        missed           Int64   rows that took longer, or were not seen to end and were seen for
+                                 longer
         undecided        Int64   other rows that were not seen to end; in neither
         n_negative       Int64   durations below zero, from clocks that disagree; they met it
         share            float64 `met / n`; NaN if `n` is 0
@@ -81,27 +95,31 @@ def objective(
                                  eight spans of time
         n_effective      float64 number of independent rows with the same information; NaN as the
                                  interval
-        budget_used      float64 part of the error budget that is used: `missed / ((1 - target) * n)`;
-                                 above 1 if the promise is broken, NaN if `n` is 0
+        budget_used      float64 part of the error budget that is used:
+                                 `missed / ((1 - target) * n)`; above 1 if the promise is broken,
+                                 NaN if `n` is 0
         budget_remaining float64 `1 - budget_used`
-        ================ ======= ======================================================================
+        ================ ======= ===================================================================
 
-        With `freq` one row per bucket from the first to the last row's, including empty ones; with `by` these buckets
-        of each group. Before and after the columns above:
+        With `freq` one row per bucket from the first to the last row's, including empty ones; with
+        `by` these buckets of each group. Before and after the columns above:
 
-        ======= ================== ===================================================================
+        ======= ================== =================================================================
         bucket  datetime64[us, tz] start of the bucket
-        partial boolean            the bucket was not over at the latest `fetched_at`; null if unknown
-        ======= ================== ===================================================================
+        partial boolean            the bucket was not over at the latest `fetched_at`; null if
+                                   unknown
+        ======= ================== =================================================================
 
-        The budget is then that of all buckets of the group together: `budget_used` is the part that the misses of the
-        bucket use, and `budget_remaining` is what remains after it. The parts add up to the result without `freq`.
+        The budget is then that of all buckets of the group together: `budget_used` is the part that
+        the misses of the bucket use, and `budget_remaining` is what remains after it. The parts add
+        up to the result without `freq`.
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `of` is not a duration or holds infinite values, `within`
-        is not a duration above 0, `target` lies outside (0, 1), or `by`, `freq`, `tz` or `at` is invalid.
+        If a column is missing, a timestamp has no time zone, `of` is not a duration or holds
+        infinite values, `within` is not a duration above 0, `target` lies outside (0, 1), or `by`,
+        `freq`, `tz` or `at` is invalid.
 
     See Also
     --------
@@ -111,19 +129,22 @@ def objective(
 
     Notes
     -----
-    For `queue_time` only script jobs count. A job that was canceled while it waited has missed the promise if it had
-    waited for longer than the limit; before that nobody knows, so it is undecided. A blocked build is not over.
+    For `queue_time` only script jobs count. A job that was canceled while it waited has missed the
+    promise if it had waited for longer than the limit; before that nobody knows, so it is
+    undecided. A blocked build is not over.
 
-    Undecided rows are left out of the share. If many rows of a group are undecided, look at `survival`.
+    Undecided rows are left out of the share. If many rows of a group are undecided, look at
+    `survival`.
 
-    The interval is that of `success_rate`: Wilson's, with the effective number of rows, which the variance of the share
-    between eight spans of the time shows. In simulations, nominal 95 % intervals contain shares of .5, .9 and .95 in 92
-    to 100 % of worlds with independent rows, days that differ, a weekly rhythm, and rows that depend on the one before.
-    In a queue at 83 % load, a thousand jobs are about one busy period: intervals contain a share of .5 in 94 %, one of
-    .9 in 81 %, and one of .95, which a single burst decides, in 62 %.
+    The interval is that of `success_rate`: Wilson's, with the effective number of rows, which the
+    variance of the share between eight spans of the time shows. In simulations, nominal 95 %
+    intervals contain shares of .5, .9 and .95 in 92 to 100 % of worlds with independent rows, days
+    that differ, a weekly rhythm, and rows that depend on the one before. In a queue at 83 % load, a
+    thousand jobs are about one busy period: intervals contain a share of .5 in 94 %, one of .9 in
+    81 %, and one of .95, which a single burst decides, in 62 %.
 
-    The error budget is the number of misses that the target allows [1]_. It is counted in rows, so its share after a
-    part of the period uses the number of rows of the whole period.
+    The error budget is the number of misses that the target allows [1]_. It is counted in rows, so
+    its share after a part of the period uses the number of rows of the whole period.
 
     References
     ----------
@@ -133,7 +154,8 @@ def objective(
     --------
     >>> promise = {"of": metrics.queue_time, "within": "5m", "target": 0.9}
     >>> by_queue = metrics.objective(jobs, **promise, by="queue")
-    >>> by_queue[["queue", "met", "missed", "undecided", "share", "low", "high", "budget_used"]].round(2)
+    >>> columns = ["queue", "met", "missed", "undecided", "share", "low", "high", "budget_used"]
+    >>> by_queue[columns].round(2)
          queue   met  missed  undecided  share   low  high  budget_used
     0  default  2130     140          1   0.94  0.90  0.96         0.62
     1   deploy    46       0          0   1.00  0.89  1.00         0.00
@@ -153,47 +175,51 @@ def objective(
     """
     limit = seconds_of(within, "within")
     if not isinstance(target, float) or not 0 < target < 1:
-        raise BadInput(f"target={show(target)} is not a fraction between 0 and 1. Use one such as 0.95 for 95 %.")
+        problem = f"target={show(target)} is not a fraction between 0 and 1."
+        raise BadInput(f"{problem} Use one such as 0.95 for 95 %.")
     if not isinstance(at, str | None):
         raise BadInput(f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'.")
     span = span_of(of)
     at = at or ("created_at" if span is None else span.start)
+    promise = _Promise(of, limit, target, at)
     by = spark_keys(frame, by)
     if freq is None:
-        summarize = functools.partial(_objective, of, limit, target, by, at)
-    else:
-        has_groups = bool(as_key_list(by))  # one group has all rows, and so shows their limits
-        limits = limits_in_spark(frame, of, [at, "fetched_at"]) if has_groups else None
-        summarize = functools.partial(_objective_by_bucket, of, limit, target, by, freq, tz, at, limits)
+        return summarize_groups(frame, functools.partial(_objective, promise, by), by)
+    has_groups = bool(as_key_list(by))  # a group of all rows shows their limits
+    limits = limits_in_spark(frame, of, [at, "fetched_at"]) if has_groups else None
+    summarize = functools.partial(_objective_by_bucket, promise, by, freq, tz, limits)
     return summarize_groups(frame, summarize, by)
 
 
-def _objective(of: RowMetric | str, limit: float, target: float, by: By, at: str, frame: Frame) -> pd.DataFrame:
-    rows = measure_rows(frame, of, by, [at])
-    sums = sum_by_span(rows, at, _decide(rows, limit), _DECIDED)
-    return join_keys(rows.keys, _summarize(sums, target))
+def _objective(promise: _Promise, by: By, frame: Frame) -> pd.DataFrame:
+    rows = measure_rows(frame, promise.of, by, [promise.at])
+    sums = sum_by_span(rows, promise.at, _decide(rows, promise.limit), _DECIDED)
+    return join_keys(rows.keys, _summarize(sums, promise.target))
 
 
 def _objective_by_bucket(
-    of: RowMetric | str,
-    limit: float,
-    target: float,
+    promise: _Promise,
     by: By,
     freq: str,
     tz: str,
-    at: str,
     limits: Sequence[tuple[int, int]] | None,
     frame: Frame,
 ) -> pd.DataFrame:
-    rows = measure_rows(frame, of, by, [*dict.fromkeys([at, "fetched_at"])])
-    times, fetched = limits or [first_and_last(rows.columns[name].to_numpy()) for name in (at, "fetched_at")]
+    at = promise.at
+    columns = [at, "fetched_at"]
+    rows = measure_rows(frame, promise.of, by, [*dict.fromkeys(columns)])
+    if limits is None:
+        limits = [first_and_last(rows.columns[name].to_numpy()) for name in columns]
+    times, fetched = limits
     buckets = Buckets.between([times], freq, tz, fetched[1])
     if not as_key_list(by):
-        summary = _summarize(sum_by_bucket(rows, buckets, at, _decide(rows, limit), _DECIDED), target)
-        return buckets.with_starts(_spread_budget(summary, target, len(buckets)))
-    split, keys = buckets.split(rows, at)
-    summary = _summarize(sum_by_span(split, at, _decide(split, limit), _DECIDED), target)
-    return buckets.with_starts(_spread_budget(summary, target, len(buckets)), keys)
+        sums = sum_by_bucket(rows, buckets, at, _decide(rows, promise.limit), _DECIDED)
+        keys = None
+    else:
+        split, keys = buckets.split(rows, at)
+        sums = sum_by_span(split, at, _decide(split, promise.limit), _DECIDED)
+    summary = _summarize(sums, promise.target)
+    return buckets.with_starts(_spread_budget(summary, promise.target, len(buckets)), keys)
 
 
 def _decide(rows: RowGroups, limit: float) -> dict[str, Flags]:

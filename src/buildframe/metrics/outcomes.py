@@ -61,15 +61,16 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
     Parameters
     ----------
     frame : pandas.DataFrame
-        Builds with the column `state`, and `blocked` if known; or jobs with `type`, `state` and `soft_failed`. A frame
-        with `type` holds jobs.
+        Builds with the column `state`, and `blocked` if known; or jobs with `type`, `state` and
+        `soft_failed`. A frame with `type` holds jobs.
 
     Returns
     -------
     pandas.Series
-        `boolean` on the index of the frame: True if the build or job failed, False if it passed, and null otherwise:
-        canceled, skipped, unfinished or blocked. A job that timed out failed. A soft failure, and a job that is not a
-        script job, are null. An attempt that failed is True also if a retry of it passed; see Notes.
+        `boolean` on the index of the frame: True if the build or job failed, False if it passed,
+        and null otherwise: canceled, skipped, unfinished or blocked. A job that timed out failed. A
+        soft failure, and a job that is not a script job, are null. An attempt that failed is True
+        also if a retry of it passed; see Notes.
 
     Raises
     ------
@@ -83,8 +84,9 @@ def failed(frame: pd.DataFrame) -> pd.Series[bool]:
 
     Notes
     -----
-    Each attempt is judged by itself. `ws.history()` and `include_retried_jobs=True` return all attempts. To find the
-    steps that made builds fail, keep only last attempts: `jobs[~jobs["retried"].fillna(False)]`.
+    Each attempt is judged by itself. `ws.history()` and `include_retried_jobs=True` return all
+    attempts. To find the steps that made builds fail, keep only last attempts:
+    `jobs[~jobs["retried"].fillna(False)]`.
 
     Examples
     --------
@@ -178,7 +180,7 @@ def number_causes(jobs: pd.DataFrame) -> Integers:
 
 
 def _number_causes_of_failures(failures: pd.DataFrame) -> Integers:
-    """Apply the rules from the weakest to the strongest: signals, exit statuses, and stated reasons."""
+    """Apply the rules from the weakest to the strongest: signals, exit statuses, stated reasons."""
     signals = failures["signal"]
     reasons = failures.get("signal_reason", pd.Series(None, failures.index, dtype=TEXT))
     is_lost = (failures["exit_status"] == LOST).to_numpy(bool, na_value=False)
@@ -192,7 +194,7 @@ def _number_causes_of_failures(failures: pd.DataFrame) -> Integers:
 
 
 def outcome_columns(available: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that show whether builds or jobs failed: required ones, and optional ones."""
+    """Return the required and the optional columns that show whether builds or jobs failed."""
     if "type" in available:
         return ("type", "state", "soft_failed"), ()
     return ("state",), BLOCKED

@@ -49,10 +49,9 @@ def with_seconds(frame: Frame) -> Frame: ...
 @checked_names
 def with_seconds(frame: Frame) -> Frame:
     """
-    Add the durations of each row, its step and its day as columns that mean the same in every
-    engine.
+    Add the durations of each row, its step and its day as columns that other programs read.
 
-    Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns
+    Many programs read a timedelta as a bare integer, so durations become seconds. Existing columns
     of these names are replaced, except `step`.
 
     Parameters

@@ -35,16 +35,17 @@ _THROUGHPUT_NEEDS = ["created_at", "finished_at", "fetched_at"]
 @checked_names
 def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
     """
-    Compute the share of builds that passed, with a 95 % interval that holds for builds that depend on each other.
+    Compute the share of builds that passed, with a 95 % interval that holds for dependent builds.
 
-    The share is `passed / (passed + failed)`. Canceled, skipped, running and waiting builds count in neither. Blocked
-    builds count in neither, too, because their state is only the last one they had.
+    The share is `passed / (passed + failed)`. Canceled, skipped, running and waiting builds count
+    in neither. Blocked builds count in neither, too, because their state is only the last one they
+    had.
 
     Parameters
     ----------
     builds : DataFrame
-        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`, `blocked` and
-        `created_at`.
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`,
+        `blocked` and `created_at`.
     by : str, function or list of these, optional
         Keys that define the groups, as in `percentiles`. By default all rows form one group.
 
@@ -58,17 +59,18 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
         failed      Int64   builds that failed
         n           Int64   `passed + failed`
         rate        float64 `passed / n`; NaN if `n` is 0
-        low, high   float64 95 % interval; NaN with builds in fewer than five of the eight
-                            spans of time, see Notes
-        n_effective float64 number of independent builds with the same information; NaN as
-                            the interval
+        low, high   float64 95 % interval; NaN with builds in fewer than five of the eight spans of
+                            time, see Notes
+        n_effective float64 number of independent builds with the same information; NaN as the
+                            interval
         =========== ======= ===============================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, `created_at` has no time zone, or `state` holds states in an unknown spelling such as
-        "Passed" or "success", which would count in neither. A new state of the service beside known ones is accepted.
+        If a column is missing, `created_at` has no time zone, or `state` holds states in an unknown
+        spelling such as "Passed" or "success", which would count in neither. A new state of the
+        service beside known ones is accepted.
 
     See Also
     --------
@@ -77,15 +79,16 @@ def success_rate(builds: Frame, by: By = None) -> pd.DataFrame:
 
     Notes
     -----
-    Builds of one day break together, so a hundred builds may say as much as twenty independent ones. The time from
-    the first to the last build of a group is split into eight almost equal spans. How much the rate varies between them
-    shows the design effect, as in the method of batch means [1]_: `n_effective` is `n` divided by it, and at most `n`.
-    With this number, corrected for the few spans by Student's t [2]_, the interval is Wilson's [3]_.
+    Builds of one day break together, so a hundred builds may say as much as twenty independent
+    ones. The time from the first to the last build of a group is split into eight almost equal
+    spans. How much the rate varies between them shows the design effect, as in the method of batch
+    means [1]_: `n_effective` is `n` divided by it, and at most `n`. With this number, corrected for
+    the few spans by Student's t [2]_, the interval is Wilson's [3]_.
 
-    In simulations of 7 to 28 days with 15 builds a day, nominal 95 % intervals contain the true rate in 94 to 99 % of
-    cases, for rates of .5 to .99 and with a correlation of up to .15 within days. Intervals that take builds for
-    independent do so in 71 to 77 % of cases with that correlation. Dependence that lasts longer than the frame, such as
-    a trend, does not show.
+    In simulations of 7 to 28 days with 15 builds a day, nominal 95 % intervals contain the true
+    rate in 94 to 99 % of cases, for rates of .5 to .99 and with a correlation of up to .15 within
+    days. Intervals that take builds for independent do so in 71 to 77 % of cases with that
+    correlation. Dependence that lasts longer than the frame, such as a trend, does not show.
 
     References
     ----------
@@ -122,7 +125,8 @@ def _flag_settled(builds: pd.DataFrame) -> pd.DataFrame:
     """Return which builds passed and which failed, unless they are blocked, and their times."""
     is_final = ~is_set(builds, "blocked")  # a blocked build only has the last state it had
     rows = {state: is_final & equals(builds, "state", state) for state in _SETTLED}
-    times = {name: to_numbers(builds[name]) for name in ("created_at", "fetched_at") if name in builds}
+    names = [name for name in ("created_at", "fetched_at") if name in builds]
+    times = {name: to_numbers(builds[name]) for name in names}
     return pd.DataFrame(rows | times, builds.index, copy=False)
 
 
@@ -138,28 +142,31 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
     Parameters
     ----------
     builds : DataFrame
-        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`, `blocked`, `created_at`
-        and `fetched_at`.
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `state`,
+        `blocked`, `created_at` and `fetched_at`.
     freq : str, default "1D"
-        Length of a bucket as a pandas frequency that names its start: "1h", "1D", "W-MON", "MS" or "QS".
+        Length of a bucket as a pandas frequency that names its start: "1h", "1D", "W-MON", "MS" or
+        "QS".
     tz : str, default "UTC"
         Time zone in which buckets start.
 
     Returns
     -------
     pandas.DataFrame
-        One row per bucket, in order. An empty frame gives no rows. The columns are those of `success_rate` between
+        One row per bucket, in order. An empty frame gives no rows. The columns are those of
+        `success_rate` between
 
-        ======= ================== ===================================================================
+        ======= ================== =================================================================
         bucket  datetime64[us, tz] start of the bucket
-        partial boolean            the bucket was not over at the latest `fetched_at`; null if unknown
-        ======= ================== ===================================================================
+        partial boolean            the bucket was not over at the latest `fetched_at`; null if
+                                   unknown
+        ======= ================== =================================================================
 
     Raises
     ------
     BadInput
-        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown spelling, or `freq` or
-        `tz` is invalid.
+        If a column is missing, a timestamp has no time zone, `state` holds states in an unknown
+        spelling, or `freq` or `tz` is invalid.
 
     See Also
     --------
@@ -168,12 +175,13 @@ def success_trend(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFr
 
     Notes
     -----
-    The intervals are those of `success_rate`, with eight spans of each bucket. They say how well a bucket's own rate is
-    known, not whether the next bucket will be alike.
+    The intervals are those of `success_rate`, with eight spans of each bucket. They say how well a
+    bucket's own rate is known, not whether the next bucket will be alike.
 
     Examples
     --------
-    >>> metrics.success_trend(builds)[["bucket", "passed", "n", "rate", "partial"]].round({"rate": 2})
+    >>> by_day = metrics.success_trend(builds)
+    >>> by_day[["bucket", "passed", "n", "rate", "partial"]].round({"rate": 2})
                          bucket  passed   n  rate  partial
     0 2026-10-26 00:00:00+00:00      22  24  0.92    False
     1 2026-10-27 00:00:00+00:00      22  26  0.85    False
@@ -205,24 +213,27 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
     Parameters
     ----------
     builds : DataFrame
-        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `created_at`, `finished_at` and
-        `fetched_at`.
+        Builds of pandas, Polars (eager or lazy), DuckDB or PySpark with the columns `created_at`,
+        `finished_at` and `fetched_at`.
     freq : str, default "1D"
-        Length of a bucket as a pandas frequency that names its start: "1h", "1D", "W-MON", "MS" or "QS".
+        Length of a bucket as a pandas frequency that names its start: "1h", "1D", "W-MON", "MS" or
+        "QS".
     tz : str, default "UTC"
         Time zone in which buckets start.
 
     Returns
     -------
     pandas.DataFrame
-        One row per bucket, from the first creation to the last creation or end. An empty frame gives no rows.
+        One row per bucket, from the first creation to the last creation or end. An empty frame
+        gives no rows.
 
-        ======= ================== ===================================================================
+        ======= ================== =================================================================
         bucket  datetime64[us, tz] start of the bucket
         demand  Int64              builds created in the bucket
         served  Int64              builds of any outcome that finished in the bucket
-        partial boolean            the bucket was not over at the latest `fetched_at`; null if unknown
-        ======= ================== ===================================================================
+        partial boolean            the bucket was not over at the latest `fetched_at`; null if
+                                   unknown
+        ======= ================== =================================================================
 
     Raises
     ------
@@ -231,8 +242,8 @@ def throughput(builds: Frame, freq: str = "1D", tz: str = "UTC") -> pd.DataFrame
 
     Notes
     -----
-    Builds that have not ended count in `demand` only, and so do blocked builds (see `wall_time`). In the first buckets
-    `served` lacks builds that were created before the frame begins.
+    Builds that have not ended count in `demand` only, and so do blocked builds (see `wall_time`).
+    In the first buckets `served` lacks builds that were created before the frame begins.
 
     Examples
     --------
@@ -284,7 +295,11 @@ def rate_columns(sums: SpanSums, hits: str, trials: Sequence[str]) -> pd.DataFra
     return pd.DataFrame(columns, sums.sums.index)
 
 
-def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
+def wilson(
+    successes: npt.ArrayLike,
+    n: npt.ArrayLike,
+    confidence: float = CONFIDENCE,
+) -> tuple[Floats, Floats]:
     """Compute the score interval of a proportion [1]_; NaN if `n` is 0 or a count is unknown.
 
     Trials are independent, or `n` is the number of independent ones with the same information.
@@ -294,7 +309,8 @@ def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = CONFI
     .. [1] Wilson, E. B. (1927). Journal of the American Statistical Association 22, 209-212.
     """
     if not isinstance(confidence, float) or not 0 < confidence < 1 - 1e-12:
-        raise BadInput(f"confidence={show(confidence)} is not a fraction between 0 and 1. Use one such as 0.95.")
+        problem = f"confidence={show(confidence)} is not a fraction between 0 and 1."
+        raise BadInput(f"{problem} Use one such as 0.95.")
     x = np.asarray(successes, np.float64)
     size = np.asarray(n, np.float64)
     size = np.where(size > 0, size, np.nan)
@@ -312,6 +328,6 @@ def shares(hits: npt.ArrayLike, n: npt.ArrayLike) -> Floats:
 
 
 def _with_rates(sums: SpanSums) -> pd.DataFrame:
-    """Return the numbers of builds that passed and that failed, and the columns of `rate_columns`."""
+    """Return how many builds passed and failed, and the columns of `rate_columns`."""
     n = sums.sums["passed"] + sums.sums["failed"]
     return pd.concat([sums.sums.assign(n=n), rate_columns(sums, "passed", _SETTLED)], axis=1)

@@ -63,8 +63,8 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     """
     Compute the share of executions that were retried, with a 95 % interval.
 
-    An execution is a script job that started. A running one counts, because it can still be retried. Jobs that were
-    retried without having started, such as expired ones, do not count.
+    An execution is a script job that started. A running one counts, because it can still be
+    retried. Jobs that were retried without having started, such as expired ones, do not count.
 
     Parameters
     ----------
@@ -74,13 +74,14 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
         `started_at`, `retried` and `retried_in_job_id`, and at least one of `retry_of_type`,
         `retry_source` and `retry_type`. Uses `retry_of_job_id`.
     by : str, function or list of these, optional
-        Keys that define the groups, as in `percentiles`. A retry counts in the group of the job that was retried. By
-        default all rows form one group.
+        Keys that define the groups, as in `percentiles`. A retry counts in the group of the job
+        that was retried. By default all rows form one group.
 
     Returns
     -------
     pandas.DataFrame
-        One row per group with script jobs, ordered by key. An empty frame gives no rows. After the keys:
+        One row per group with script jobs, ordered by key. An empty frame gives no rows. After the
+        keys:
 
         =============== ======= ==================================================================
         executions      Int64   script jobs that started
@@ -90,7 +91,8 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
         manual          Int64   retried executions whose replacement was started manually
         of_unknown_kind Int64   retried executions of which no column says the kind of retry
         rate            float64 `retried / executions`; NaN without executions
-        low, high       float64 95 % interval of `rate`; NaN if too little is known, see `success_rate`
+        low, high       float64 95 % interval of `rate`; NaN if too little is known, see
+                                `success_rate`
         n_effective     float64 number of independent executions with the same information; NaN as
                                 the interval
         automatic_rate  float64 `automatic / executions`; NaN without executions
@@ -114,7 +116,8 @@ def retry_rate(jobs: Frame, by: By = None) -> pd.DataFrame:
     The new attempt says which kind of retry made it: in `retry_of_type`, or in the JSON of
     `retry_source`. It is the job whose `id` equals `retried_in_job_id`, or whose `retry_of_job_id`
     equals `id`. If it is not in the frame or says nothing, the kind is the `retry_type` of the
-    execution that was retried.
+    execution that was retried. On Spark the new attempts, with some 100 bytes each, are collected
+    and sent to all workers.
 
     Examples
     --------
@@ -173,7 +176,7 @@ def _find_kinds(kinds: KindsByJob, retried: pd.DataFrame) -> Integers:
 
 
 def _read_kinds(jobs: Frame) -> KindsByJob:
-    """Return the kinds of retries that new attempts state, by the columns that link jobs to them."""
+    """Return the kinds of retries that new attempts state, by the columns that link to these."""
     names = column_names(jobs)
     sources = [name for name in _SOURCES if name in names]
     if not sources:
@@ -229,11 +232,12 @@ def with_retries(jobs: pd.DataFrame) -> pd.DataFrame:
     if len(rows):
         chosen = jobs.take(rows)
         if "retry_source" in chosen:
-            chosen = chosen.assign(retry_source=chosen["retry_source"].map(_as_json, na_action="ignore"))
+            sources = chosen["retry_source"].map(_as_json, na_action="ignore")
+            chosen = chosen.assign(retry_source=sources)
         for name, derived in compute_in_frame(chosen, (ATTEMPT, KIND)).items():
             values = known[name].astype(object).to_numpy(copy=True)
-            own = known[name].isna().to_numpy()[rows]
-            values[rows[own]] = derived.astype(object).to_numpy()[own]
+            is_missing = known[name].isna().to_numpy()[rows]
+            values[rows[is_missing]] = derived.astype(object).to_numpy()[is_missing]
             known[name] = pd.Series(values, jobs.index, dtype=TEXT)
     return jobs.assign(**known)
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from buildframe.metrics.columns import NAT, Flags, Integers, first_and_last
@@ -23,9 +22,9 @@ _CELLS = 128
 """Least number of cells into which the time of all rows, or of a bucket, is divided."""
 
 _CELLS_OF_GROUP = 32
-"""Least number of cells from which spans are put together, so that one is at most a quarter longer than another."""
+"""Least number of cells in the spans of a group, so that spans differ by a quarter at most."""
 
-Counts = Mapping[str, npt.NDArray[np.bool_] | Integers]
+Counts = Mapping[str, Flags | Integers]
 """Flags or whole numbers of rows, by name."""
 
 
@@ -60,10 +59,17 @@ def sum_by_span(rows: RowGroups, at: str, counts: Counts, counted: Sequence[str]
     return SpanSums(_sum_cells(tables), spans)
 
 
-def sum_by_bucket(rows: RowGroups, buckets: Buckets, at: str, counts: Counts, counted: Sequence[str]) -> SpanSums:
+def sum_by_bucket(
+    rows: RowGroups,
+    buckets: Buckets,
+    at: str,
+    counts: Counts,
+    counted: Sequence[str],
+) -> SpanSums:
     """Sum flags in each bucket, and in each span of its time.
 
-    Spans of a bucket consist of its 128 equal cells, or of microseconds if its rows lie in fewer than 32 cells.
+    Spans of a bucket consist of its 128 equal cells, or of microseconds if its rows lie in fewer
+    than 32 cells.
     """
     times = rows.columns[at].to_numpy(np.int64)
     divided = buckets.divide(_CELLS)
@@ -78,7 +84,7 @@ def sum_by_bucket(rows: RowGroups, buckets: Buckets, at: str, counts: Counts, co
     return SpanSums(_sum_cells(tables), spans)
 
 
-def sum_flags(codes: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups: int) -> Integers:
+def sum_flags(codes: Integers, flags: Flags | Integers, n_groups: int) -> Integers:
     """Sum flags or whole numbers in numbered groups."""
     if flags.dtype != np.bool_:
         return sum_by(codes, flags.astype(np.int64), n_groups)
@@ -86,8 +92,8 @@ def sum_flags(codes: Integers, flags: npt.NDArray[np.bool_] | Integers, n_groups
     return np.bincount(codes[rows], minlength=n_groups)
 
 
-def _sum_in_table(cells: Integers, flags: npt.NDArray[np.bool_] | Integers, shape: tuple[int, int]) -> Integers:
-    """Sum flags in a table (groups x cells), whose cells are numbered; those beyond are left out."""
+def _sum_in_table(cells: Integers, flags: Flags | Integers, shape: tuple[int, int]) -> Integers:
+    """Sum flags in a table (groups x cells), whose cells are numbered; leave out those beyond."""
     size = shape[0] * shape[1]
     return sum_flags(cells, flags, size + 1)[:size].reshape(shape)
 
@@ -97,7 +103,7 @@ def _sum_cells(tables: Mapping[str, Integers]) -> pd.DataFrame:
 
 
 def _number_cells(times: Integers, n_groups: int) -> tuple[Integers, int, int]:
-    """Return the cell of each time, counted from the first one, which one that is, and how many there are.
+    """Return the cell of each time, from 0, the number of the first cell, and how many there are.
 
     Rows without a time get the number of cells. There is one cell for many groups, because a table
     of them would be larger than the rows.
@@ -114,7 +120,11 @@ def _number_cells(times: Integers, n_groups: int) -> tuple[Integers, int, int]:
     return cells, int(first_cell), n_cells
 
 
-def _sum_spans(tables: Mapping[str, Integers], counted: Sequence[str], first_cell: int = 0) -> dict[str, Integers]:
+def _sum_spans(
+    tables: Mapping[str, Integers],
+    counted: Sequence[str],
+    first_cell: int = 0,
+) -> dict[str, Integers]:
     """Put spans (groups x spans) together from those cells that have counted rows."""
     n_counted = np.sum([tables[name] for name in counted], axis=0)
     group, cell = np.nonzero(n_counted)
@@ -123,7 +133,7 @@ def _sum_spans(tables: Mapping[str, Integers], counted: Sequence[str], first_cel
 
 
 def _find_short_groups(tables: Mapping[str, Integers], counted: Sequence[str]) -> Flags:
-    """Return the groups in too few cells for spans, unless they have too few rows for an interval."""
+    """Return groups in too few cells for spans, unless they have too few rows for an interval."""
     n_counted = np.sum([tables[name] for name in counted], axis=0)
     group, cell = np.nonzero(n_counted)
     n_groups = len(n_counted)
@@ -140,7 +150,7 @@ def _recount_short_groups(
     counts: Counts,
     counted: Sequence[str],
 ) -> dict[str, Integers]:
-    """Return spans in which those of short groups consist of cells that are made for each of them."""
+    """Return spans in which those of short groups consist of cells that are made for each one."""
     is_counted = np.logical_or.reduce([counts[name].astype(bool) for name in counted])
     timed = np.flatnonzero(is_counted & (times != NAT))
     chosen = timed[is_short[codes[timed]]]
@@ -149,10 +159,16 @@ def _recount_short_groups(
     return {name: np.where(is_short[:, None], exact[name], spans[name]) for name in counts}
 
 
-def _sum_by_eighths(codes: Integers, times: Integers, counts: Counts, n_groups: int) -> dict[str, Integers]:
+def _sum_by_eighths(
+    codes: Integers,
+    times: Integers,
+    counts: Counts,
+    n_groups: int,
+) -> dict[str, Integers]:
     """Sum counts in eighths of the time of each group.
 
-    Times are counted in cells, whose length is a power of two, so that at least 32 of them hold a group.
+    Times are counted in cells, whose length is a power of two, so that at least 32 of them hold a
+    group.
     """
     first = earliest_by(codes, times, n_groups)
     last = latest_by(codes, times, n_groups)
@@ -161,7 +177,8 @@ def _sum_by_eighths(codes: Integers, times: Integers, counts: Counts, n_groups: 
     n_cells = (last >> shift) - start + 1
     span = ((times >> shift[codes]) - start[codes]) * N_SPANS // n_cells[codes]
     place = codes * N_SPANS + span
-    return {name: _sum_in_table(place, flags, (n_groups, N_SPANS)) for name, flags in counts.items()}
+    shape = (n_groups, N_SPANS)
+    return {name: _sum_in_table(place, flags, shape) for name, flags in counts.items()}
 
 
 def _find_shifts(first: Integers, last: Integers, n_cells: int) -> Integers:

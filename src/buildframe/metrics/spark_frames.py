@@ -66,12 +66,12 @@ def read_distinct(frame: Any, names: Sequence[str]) -> pa.Table:
     return collect_table(frame.select(*names).distinct())
 
 
-def read_matching(frame: Any, names: Sequence[str], key: str, values: Sequence[str], condition: str) -> pa.Table:
-    """Return columns of the rows that meet a condition, and whose key is one of the values."""
-    require_columns(check_frame(frame), names)
+def read_matching(frame: Any, key: str, values: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """Return columns of the rows whose key is one of the values."""
+    check_names(names)
     keys = pa.table({key: pa.array(values, pa.string())})
     chosen = frame.sparkSession.createDataFrame(keys)
-    return collect_table(frame.select(*names).filter(condition).join(chosen, key, "leftsemi"))
+    return collect_table(frame.select(*names).join(chosen, key, "leftsemi"))
 
 
 def read_repeated(frame: Any, name: str) -> pa.Table:

@@ -51,7 +51,7 @@ def flag_storms(jobs: pd.DataFrame, storms: pd.DataFrame) -> Flags:
         return is_stormy
     period = _number_periods(jobs)
     for kind, of_kind in storms.groupby("kind"):
-        rows = np.flatnonzero(np.isin(period, of_kind["period"]))  # few, so that few texts are compared
+        rows = np.flatnonzero(np.isin(period, of_kind["period"]))  # few texts are compared
         places = jobs[kind].take(rows).astype(TEXT)
         candidates = pd.MultiIndex.from_arrays([places, period[rows]])
         is_stormy[rows] |= candidates.isin(pd.MultiIndex.from_frame(of_kind[["place", "period"]]))
@@ -59,7 +59,7 @@ def flag_storms(jobs: pd.DataFrame, storms: pd.DataFrame) -> Flags:
 
 
 def _number_periods(jobs: pd.DataFrame) -> Integers:
-    """Return the number of the half hour of the clock in which each attempt ended; `NAT` if none."""
+    """Return the number of the half hour in which each attempt ended, `NAT` if there is none."""
     times = jobs["finished_at"].to_numpy(np.int64)
     is_timed_attempt = (times != NAT) & (jobs["outcome"].to_numpy() >= 0)
     return np.where(is_timed_attempt, times // HALF_HOUR, NAT)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,14 +15,12 @@ from pandas.tseries.offsets import BaseOffset, Day, MonthBegin, QuarterBegin, Ti
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import NAT, TIMESTAMP, Integers
-from buildframe.metrics.engines.rows import GROUP, PLACE, GroupedRows, GroupSums
-from buildframe.metrics.grouping import By, find_groups, join_keys
+from buildframe.metrics.grouping import join_keys
 from buildframe.metrics.input_frames import RowGroups
 from buildframe.spec import Moment, When, when
 from buildframe.terminal import show
 
 _MAX_BUCKETS = 1_000_000
-_BUCKET = "number of the bucket"
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,6 @@ class Buckets:
 
     edges: pd.DatetimeIndex
     fetched: Any
-
-    @classmethod
-    def of(cls, rows: GroupedRows, at: Sequence[str], freq: str, tz: str, fetched: str = "fetched_at") -> Self:
-        """Return the buckets that hold all times in the columns `at`; none without times."""
-        offset = _parse_frequency(freq)
-        *ranges, (_, latest) = rows.engine.time_ranges(rows.frame, (*at, fetched))
-        times = [time for first_and_last in ranges for time in first_and_last if pd.notna(time)]
-        known: pd.Series[Any] = pd.Series(times, dtype=TIMESTAMP)
-        return cls(_edges(known, offset, tz), latest)
 
     @classmethod
     def between(cls, limits: Sequence[tuple[int, int]], freq: str, tz: str, fetched: int = NAT) -> Self:
@@ -92,28 +82,6 @@ class Buckets:
         divided = np.append((edges[:-1, None] + steps).ravel(), edges[-1:])
         return replace(self, edges=pd.DatetimeIndex(divided.view("M8[us]"), tz="UTC"))
 
-    def group_by_bucket(self, rows: GroupedRows, at: str) -> GroupedRows:
-        """Group rows by bucket; those without this time are a further group, the last one or that of null."""
-        numbered = rows.engine.with_bucket_numbers(rows.frame, at, self._edges())
-        return replace(rows, frame=numbered, by=[GROUP], keys=[pd.DataFrame(index=range(len(self) + 1))])
-
-    def with_bucket_numbers(self, rows: GroupedRows, at: str, name: str) -> GroupedRows:
-        """Add the number of each row's bucket as a column; null or the number of buckets without this time."""
-        return replace(rows, frame=rows.engine.with_bucket_numbers(rows.frame, at, self._edges(), name))
-
-    def split_groups(self, rows: GroupedRows, at: str) -> GroupedRows:
-        """Group rows by bucket within their groups, for `place_groups`; those without this time are left out."""
-        return rows.engine.split_groups(self.with_bucket_numbers(rows, at, _BUCKET), _BUCKET, len(self))
-
-    def place_groups(self, keys: pd.DataFrame, by: By) -> tuple[Integers, pd.DataFrame]:
-        """Return the places of groups and buckets that have rows among all buckets of all groups, and these groups."""
-        codes, groups = find_groups(keys, by)
-        return codes * len(self) + keys[_BUCKET].to_numpy(np.intp), groups
-
-    def count_by_bucket(self, rows: GroupedRows, at: Mapping[str, str]) -> pd.DataFrame:
-        """Count the rows that have a time in each bucket (Int64); `at` maps names of counts to columns of times."""
-        return rows.engine.count_by_bucket(rows, at, self._edges()).sums
-
     def _edges(self) -> Integers:
         return np.asarray(self.edges.tz_convert("UTC").as_unit("us").asi8, np.int64)
 
@@ -127,25 +95,6 @@ class Buckets:
         over = [pd.NA] * len(bucket) if pd.isna(self.fetched) else self.edges[1:][bucket] > self.fetched
         starts = keys.take(group).reset_index(drop=True).assign(bucket=self.edges[:-1][bucket])
         return join_keys(starts, summary).assign(partial=pd.array(over, "boolean"))
-
-
-def fill_empty_buckets(counts: GroupSums, number: int) -> GroupSums:
-    """Return the counts of all buckets, 0 for empty ones."""
-    numbers = counts.groups[GROUP].to_numpy(np.int64, na_value=number)
-    whole = fill_places(counts.sums, numbers, number, counts.sums)
-    seconds = counts.seconds
-    if seconds is not None:
-        bucket = numbers[seconds[PLACE].to_numpy(np.int64)]
-        seconds = seconds.assign(**{PLACE: bucket})[bucket < number]
-    ranked = counts.ranked if np.array_equal(numbers, np.arange(number)) else None
-    return GroupSums(pd.DataFrame(index=whole.index), pd.DataFrame({GROUP: range(number)}), whole, seconds, ranked)
-
-
-def fill_places(present: pd.DataFrame, place: Integers, size: int, counts: Iterable[Any]) -> pd.DataFrame:
-    """Return so many rows, those that are present at their places; others have no rows, so their counts are 0."""
-    known = [name for name in counts if present[name].notna().any()]  # other counts stay null in every bucket
-    whole = present.set_axis(place).reindex(range(size)).fillna(dict.fromkeys(known, 0))
-    return whole.astype(present.dtypes)
 
 
 def resolve_window(start: When | None, end: When | None, now: Moment | None) -> tuple[Moment | None, Moment | None]:
@@ -206,6 +155,13 @@ def to_zone(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
         return times.dt.tz_convert(tz)
     except (LookupError, ValueError, TypeError):
         raise BadInput(f"tz={show(tz)} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
+
+
+def start_days(days: Sequence[dt.date], tz: str) -> list[pd.Timestamp]:
+    """Return when each day starts in the zone, in UTC."""
+    to_zone(pd.Series(dtype="datetime64[us, UTC]"), tz)  # raises BadInput if the zone is unknown
+    midnights = pd.DatetimeIndex([pd.Timestamp(day) for day in days])
+    return [*_localize(midnights, tz).tz_convert("UTC")]
 
 
 def _localize(midnights: pd.DatetimeIndex, tz: str) -> pd.DatetimeIndex:

@@ -1,20 +1,32 @@
-"""Refuse infinite durations, and states in the spelling of other systems, which a rate would silently leave out."""
+"""Refuse states of other systems, which a rate would silently leave out, and periods in the wrong order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import narwhals as nw
+from collections.abc import Iterable
+from typing import get_args
 
 from buildframe.errors import BadInput
 from buildframe.metrics.columns import NAT
 from buildframe.metrics.input_frames import Frame, column_names, distinct_values, time_limits
-from buildframe.metrics.states import KNOWN, check_spellings, list_states
+from buildframe.spec.builds import BuildState
 
-if TYPE_CHECKING:
-    from buildframe.metrics.engines.rows import GroupedRows
+_JOB_STATES = (
+    "pending", "waiting", "waiting_failed", "blocked", "blocked_failed", "unblocked", "unblocked_failed", "limiting",
+    "limited", "scheduled", "reserved", "assigned", "accepted", "running", "passed", "failed", "canceling", "canceled",
+    "expired", "timing_out", "timed_out", "skipped", "broken",
+)  # fmt: skip
+_WEBHOOK_STATES = ("started", "finished")
+KNOWN = frozenset({*get_args(BuildState), *_JOB_STATES, *_WEBHOOK_STATES})
+"""States of builds and jobs that the service has."""
 
-INFINITE = "The durations hold infinite values. Leave out these rows, or use NaN for unknown durations."
+_SPELLINGS = {
+    **dict.fromkeys(["pass", "success", "successful", "succeeded", "ok", "green"], "passed"),
+    **dict.fromkeys(["fail", "failure", "error", "errored", "red"], "failed"),
+    **dict.fromkeys(["cancel", "cancelled"], "canceled"),
+    **dict.fromkeys(["cancelling"], "canceling"),
+    **dict.fromkeys(["timeout"], "timed_out"),
+}
+_SPELLINGS |= {state.replace("_", ""): state for state in KNOWN}
 
 
 def check_states(frame: Frame, *names: str) -> None:
@@ -28,9 +40,24 @@ def check_states(frame: Frame, *names: str) -> None:
         check_spellings(states, name)
         if states and not KNOWN & states:
             raise BadInput(
-                f"The column {name!r} contains no known state, only {list_states(states)}, so nothing would be "
-                f"counted. Convert them to known states: {list_states(KNOWN)}."
+                f"The column {name!r} contains no known state, only {_list_states(states)}, so nothing would be "
+                f"counted. Convert them to known states: {_list_states(KNOWN)}."
             )
+
+
+def check_spellings(states: Iterable[str], name: str) -> None:
+    """Raise BadInput if one of these states is a known state in another spelling."""
+    for state in sorted({*states} - KNOWN):
+        if meant := _SPELLINGS.get("".join(filter(str.isalnum, state.lower()))):
+            raise BadInput(
+                f"The column {name!r} contains {state!r}, which is not a state of the service. If it means {meant!r}, "
+                f"convert it, in pandas by frame[{name!r}].replace({{{state!r}: {meant!r}}}). "
+                f"Known states: {_list_states(KNOWN)}."
+            )
+
+
+def _list_states(states: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(states)[:40]))
 
 
 _ORDERING_TIMES = ("build_created_at", "created_at", "runnable_at", "started_at", "finished_at")
@@ -69,10 +96,3 @@ def check_order(before: Frame, after: Frame, at: str, *, allow_reversed: bool) -
         "is the earlier period. Split the frame at one time. To compare groups of the same time, pass "
         "allow_reversed=True."
     )
-
-
-def check_finite(rows: GroupedRows) -> None:
-    """Raise BadInput if the column `value` holds an infinite duration."""
-    longest = rows.engine.collect(rows.frame.select(nw.col("value").abs().max()))["value"].max()
-    if longest == float("inf"):
-        raise BadInput(INFINITE)

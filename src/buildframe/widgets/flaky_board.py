@@ -19,7 +19,7 @@ from buildframe.formatting import (
     suggest_names,
 )
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.engines.rows import Frame
+from buildframe.metrics.input_frames import Frame
 from buildframe.spec.flaky_tests import FlakyTestFilters
 from buildframe.store.store import Store
 from buildframe.terminal import show
