@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pandas.testing import assert_series_equal
 
 from buildframe.errors import BadInput
-from buildframe.metrics import build_times
+from buildframe.metrics import build_times, input_frames
+from tests.metrics.any_frame import in_duckdb
 from tests.metrics.metric_frames import at
 from tests.refusals import columns_not_named
 
@@ -272,3 +273,13 @@ def test_idle_blocked_and_running_time_make_up_the_span(rows):
     for build, found in parts.items():
         if found is not None:
             assert idle[build] + blocked[build] + len(found[0]) == len(set.union(*found))
+
+
+def test_builds_whose_jobs_lie_apart_in_a_relation_are_whole(monkeypatch):
+    monkeypatch.setattr(input_frames, "_BATCH_ROWS", 2)
+    ids = ["b", "a", "c"]
+    together = [job(start, start + 2, build_id=build) for build in ids for start in (0, 1, 5)]
+    apart = [job(start, start + 2, build_id=build) for start in (0, 1, 5) for build in ids]
+    for rows in (together, apart):
+        found = build_times.active_time(in_duckdb(frame(*rows)))
+        assert minutes(found) == dict.fromkeys(["a", "b", "c"], 5)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
-import matplotlib.pyplot as plt
 import pandas as pd
 import polars as pl
 import pytest
@@ -169,7 +168,10 @@ def test_an_older_ledger_is_compared_by_key() -> None:
     jobs = with_waits(jobs)
     before = halves(metrics.time_ledger(builds, jobs.drop(columns=["queue_id", "cluster_id"])))[0]
     after = halves(metrics.time_ledger(builds, jobs))[1]
-    waits = metrics.explain(before, after).set_index("kind").loc[["queue"]]
+    rows = metrics.explain(before, after).set_index("kind")
+    run = rows.loc["run"]
+    assert (run["step"], run["before_s"], run["after_s"]) == ("test", 600.0, 600.0)
+    waits = rows.loc[["queue"]]
     assert waits["queue"].tolist() == ["default"]
     assert (waits["builds_before"] > 0).all()
     assert (waits["builds_after"] > 0).all()

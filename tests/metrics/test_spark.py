@@ -173,32 +173,34 @@ def test_frames_are_refused_before_rows_are_read() -> None:
     twice = jobs.join(queues, jobs.id == queues.job)
     odd = jobs.selectExpr("*", "map('a', queue) a_map", "array(queue) a_list", "struct(queue) a_struct")
     named = jobs.selectExpr("*", "queue `a.queue`", "queue `a``queue`", "1.0D `a.b_s`")
-    calls: list[tuple[Callable[[], object], str]] = [
+    cases: list[tuple[str, Callable[[], object], str]] = [
         *(
-            (lambda name=name: metrics.with_seconds(jobs.drop(name)), f"no column '{name}'; it comes")
+            (name, lambda name=name: metrics.with_seconds(jobs.drop(name)), f"no column '{name}'; it comes")
             for name in ("created_at", "runnable_at", "step", "type")
         ),
         *(
-            (lambda of=of: of(builds), r"metrics\.with_seconds\(frame\) adds")
+            (f"{of.__name__} of Spark", lambda of=of: of(builds), r"metrics\.with_seconds\(frame\) adds")
             for of in (metrics.queue_time, metrics.step, metrics.wall_time)
         ),
-        (lambda: metrics.with_seconds(without_zone), "'finished_at' holds .* time zone"),
+        ("times without a zone", lambda: metrics.with_seconds(without_zone), "'finished_at' holds .* time zone"),
         *(
-            (lambda name=name: SUMMARIES[name](without_zone_of(jobs)), "finished_at")
+            (name, lambda name=name: SUMMARIES[name](without_zone_of(jobs)), "finished_at")
             for name in ("outcomes_by_commit", "flips", "waste", "concurrency")
         ),
-        (lambda: metrics.waste(twice), "Two columns .* 'queue', as after a join"),
+        ("two columns of a name", lambda: metrics.waste(twice), "Two columns .* 'queue', as after a join"),
         *(
-            (lambda kind=kind: metrics.retry_rate(odd, f"a_{kind.lower()}"), f"cannot .* holds {kind}")
-            for kind in ("Map", "List", "Struct")
+            (name, lambda name=name: metrics.retry_rate(odd, name), f"'{name}' cannot be grouped by: it holds {kind}<")
+            for name, kind in {"a_map": "map", "a_list": "array", "a_struct": "struct"}.items()
         ),
         *(
-            (lambda name=name: metrics.retry_rate(named, name), r"dot or .*withColumnRenamed\(.*'a_queue'\)")
+            (name, lambda name=name: metrics.retry_rate(named, name), r"dot or .*withColumnRenamed\(.*'a_queue'\)")
             for name in ("a.queue", "a`queue")
         ),
-        (lambda: metrics.percentiles(named, of="a.b_s"), r"The column 'a\.b_s' has a dot"),
+        ("seconds", lambda: metrics.percentiles(named, of="a.b_s"), r"The column 'a\.b_s' has a dot"),
     ]
-    assert wrong_refusals(calls, lambda call: call()) == {}
+    calls = {name: call for name, call, _ in cases}
+    assert len(calls) == len(cases)
+    assert wrong_refusals([(name, words) for name, _, words in cases], lambda name: calls[name]()) == {}
 
 
 def without_zone_of(jobs: Any) -> Any:

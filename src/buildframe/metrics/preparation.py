@@ -201,7 +201,7 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """
     check_is_pandas(
         frame,
-        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: "
+        "metrics.latest needs. Frames of a store hold each row once. For others: "
         "in Polars "
         '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
         "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",

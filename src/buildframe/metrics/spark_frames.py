@@ -47,6 +47,14 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
+def check_keys(frame: Any, names: Iterable[str]) -> None:
+    """Raise BadInput for a column whose values have no order."""
+    for name in names:
+        kind = frame.schema[name].dataType
+        if kind.typeName() in ("array", "map", "struct", "variant"):
+            raise BadInput(f"The column {name!r} cannot be grouped by: it holds {kind.simpleString()}.")
+
+
 def read_limits(frame: Any, names: Sequence[str]) -> pa.Table:
     """Return two rows with the least and the greatest value of each column."""
     from pyspark.sql import functions

@@ -147,7 +147,7 @@ def _bars(rows: pd.DataFrame, top: int, before: float, after: float, is_short: b
 
 
 def _names(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return the step of each row, and of waits the queue."""
+    """Return the step of each row, or the queue of waits."""
     return label_steps(rows["step"], rows.get("pipeline")).fillna(name_queues(rows))
 
 
