@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
+import matplotlib.pyplot as plt
 import pandas as pd
 import polars as pl
 import pytest
