@@ -23,7 +23,7 @@ def test_rows_are_the_same_each_time_and_others_by_another_seed() -> None:
     assert not one.builds["commit"].equals(other.builds["commit"])
 
 
-def test_each_engine_and_each_summary_has_a_peer(pairs: dict[str, summaries.Pair]) -> None:
+def test_each_summary_has_a_peer_in_pandas_and_some_in_each_other_library(pairs: dict[str, summaries.Pair]) -> None:
     assert {name for name in pairs if name.startswith("pandas")} == {
         f"pandas, {name}" for name in (*summaries.OF_JOBS, *summaries.OF_BUILDS)
     }

@@ -42,7 +42,7 @@ def months(n_builds: int, n: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     return builds, copies(jobs.assign(triggered_build=None), n, "id", "build_id", "retried_in_job_id")
 
 
-def on_engines(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, tuple[Any, Any]]:
+def in_each_library(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, tuple[Any, Any]]:
     jobs = jobs.assign(step=metrics.step)
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
@@ -70,7 +70,7 @@ def main(quick: bool) -> None:
     builds = copies(builds, months, "id")
     jobs = copies(jobs, months, "id", "build_id", "retried_in_job_id")
     print(f"{len(jobs):,} jobs of {len(builds):,} builds", flush=True)
-    frames = on_engines(builds, jobs)
+    frames = in_each_library(builds, jobs)
     times = reporting.in_turn(runs, {name: partial(_timed, *pair) for name, pair in frames.items()})
     reporting.show_times(times)
     reporting.judge("time_ledger, pandas, seconds", min(one.seconds for one in times["pandas"]), at_most=AT_MOST)

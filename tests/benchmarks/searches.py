@@ -19,7 +19,7 @@ from buildframe import metrics
 from tests import worlds
 from tests.benchmarks import handwritten_searches, reporting, rows
 from tests.benchmarks.explanations import halves_of
-from tests.benchmarks.ledger import months, on_engines
+from tests.benchmarks.ledger import in_each_library, months
 from tests.benchmarks.reporting import Stopwatch
 
 
@@ -58,7 +58,7 @@ def _replay(builds: Any, jobs: Any) -> Any:
 
 
 def contestants(n_jobs: int, n_builds: int, n_months: int) -> dict[str, dict[str, Callable[[], Any]]]:
-    """Of each summary its size, the summary on each engine, and its floor."""
+    """Of each summary its size, the summary of each library, and its floor."""
     jobs = rows.made(n_jobs // 30, n_jobs).jobs
     stored = metrics.with_seconds(jobs)
     connection = duckdb.connect()
@@ -66,18 +66,18 @@ def contestants(n_jobs: int, n_builds: int, n_months: int) -> dict[str, dict[str
     connection.execute("CREATE TABLE jobs AS SELECT * FROM stored")
     many = {"pandas": jobs, "Polars": pl.from_pandas(stored), "DuckDB": connection.table("jobs")}
     builds, months_jobs = months(n_builds, n_months)
-    frames = on_engines(builds, months_jobs)
+    frames = in_each_library(builds, months_jobs)
     month_builds, month_jobs = months(n_builds, 1)
     ledger = metrics.time_ledger(builds, months_jobs)
     halves = halves_of(ledger)
     n = f"{len(months_jobs):,} jobs"
     return {
         **{
-            f"{name}, {n_jobs:,} jobs": {engine: partial(summary, frame) for engine, frame in many.items()}
+            f"{name}, {n_jobs:,} jobs": {library: partial(summary, frame) for library, frame in many.items()}
             for name, summary in ALONE.items()
         },
         **{
-            f"{name}, {n_jobs:,} jobs": {engine: partial(summary, *_halves(frame)) for engine, frame in many.items()}
+            f"{name}, {n_jobs:,} jobs": {library: partial(summary, *_halves(frame)) for library, frame in many.items()}
             for name, summary in OF_HALVES.items()
         },
         f"change_points, {n_jobs:,} jobs": {

@@ -68,7 +68,7 @@ class Pair(NamedTuple):
 
 
 def pairs(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, Pair]:
-    """Of every engine, each summary that has a peer there; `builds` need not be those of the jobs."""
+    """Of every library, each summary that has a peer there; `builds` need not be those of the jobs."""
     on_pandas = _on((handwritten, handwritten_jobs, handwritten_builds), builds, jobs)
     builds, jobs = metrics.with_seconds(builds), metrics.with_seconds(jobs)
     polars = _on((handwritten_polars,), pl.from_pandas(builds), pl.from_pandas(jobs))
@@ -82,8 +82,8 @@ def pairs(builds: pd.DataFrame, jobs: pd.DataFrame) -> dict[str, Pair]:
         for name, summary in (OF_JOBS | OF_BUILDS).items()
         if hasattr(sql, name)
     }
-    engines = {"pandas": on_pandas, "Polars": polars, "DuckDB": in_duckdb}
-    return {f"{engine}, {name}": pair for engine, found in engines.items() for name, pair in found.items()}
+    libraries = {"pandas": on_pandas, "Polars": polars, "DuckDB": in_duckdb}
+    return {f"{library}, {name}": pair for library, found in libraries.items() for name, pair in found.items()}
 
 
 def _on(modules: Any, builds: Any, jobs: Any) -> dict[str, Pair]:
@@ -156,8 +156,8 @@ def show_table(measured: dict[str, tuple[Times, ...]]) -> None:
     print("\n| summary | pandas | Polars | DuckDB |\n| --- | --- | --- | --- |")
     for summary in (*OF_JOBS, *OF_BUILDS):
         cells = []
-        for engine in ("pandas", "Polars", "DuckDB"):
-            if both := measured.get(f"{engine}, {summary}"):
+        for library in ("pandas", "Polars", "DuckDB"):
+            if both := measured.get(f"{library}, {summary}"):
                 mark = "**" if round(ratio(*both), 2) > AT_MOST else ""
                 cells.append(f"{min(time.cpu for time in both[0]):.3f} s, {mark}{ratio(*both):.2f}{mark}")
             else:

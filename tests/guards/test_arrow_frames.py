@@ -40,7 +40,7 @@ def test_summaries_are_those_of_the_same_frame_of_pandas() -> None:
         assert metrics.queue_time(jobs=frame).tolist() == metrics.queue_time(JOBS).tolist()
 
 
-def test_engines_compute_on_their_own_frames() -> None:
+def test_frames_of_polars_and_duckdb_stay_for_functions_of_any_frame() -> None:
     for kind in KINDS[2:]:
         frame = kind(TABLE)
         assert as_pandas(frame, Any) is frame

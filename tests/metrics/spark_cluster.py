@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 
 from tests import spark_session
-from tests.metrics.engine_frames import SUMMARIES, differences
+from tests.metrics.any_frame import SUMMARIES, differences
 
 EXECUTORS = 2
 SETTINGS = {

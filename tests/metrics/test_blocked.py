@@ -1,4 +1,4 @@
-"""A blocked build is not over: it has no wall time and is counted as censored, in every summary and on every engine."""
+"""A blocked build is not over: it has no wall time and is counted as censored, in every summary."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics, plots
-from tests.metrics.engine_frames import in_spark
-from tests.metrics.local_engines import Engines, on_each_engine
+from tests.metrics.any_frame import in_spark
 
 START = pd.Timestamp("2026-10-05 09:00", tz="UTC").as_unit("us")
 MINUTE = pd.Timedelta(1, "min")
@@ -42,42 +41,32 @@ WAYS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@on_each_engine
-def test_percentiles_leave_blocked_builds_out_and_count_them(engines: Engines) -> None:
+def test_percentiles_leave_blocked_builds_out_and_count_them() -> None:
     """Of 48 builds, two were blocked for longer than 23 days when they were fetched."""
     frames = {way: made(builds()) for way, (_, made) in WAYS.items()}
-    rows = {
-        (name, way): metrics.percentiles(to(frames[way]), WAYS[way][0]).iloc[0]
-        for name, to in engines.items()
-        for way in WAYS
-    }
+    rows = {way: metrics.percentiles(frames[way], WAYS[way][0]).iloc[0] for way in WAYS}
     found = {key: (row["n"], row["n_censored"], row["p50_s"], row["p95_at_least_s"]) for key, row in rows.items()}
     assert found == dict.fromkeys(rows, (24, 24, 2400, 23 * 86_400))
     assert [key for key, row in rows.items() if pd.notna(row["p95_s"])] == []
 
 
-@on_each_engine
-def test_a_column_of_seconds_without_timestamps_is_censored_too(engines: Engines) -> None:
+def test_a_column_of_seconds_without_timestamps_is_censored_too() -> None:
     frame = as_a_store_of_before_kept_it(builds())[["pipeline", "blocked", "wall_time_s"]]
-    rows = {name: metrics.percentiles(to(frame), "wall_time_s").iloc[0] for name, to in engines.items()}
-    found = {name: (row["n"], row["p50_s"], pd.isna(row["n_censored"])) for name, row in rows.items()}
-    assert found == dict.fromkeys(engines, (24, 2400, True))
+    row = metrics.percentiles(frame, "wall_time_s").iloc[0]
+    assert (row["n"], row["p50_s"], pd.isna(row["n_censored"])) == (24, 2400, True)
 
 
 @pytest.mark.long
-@on_each_engine
-def test_trends_changes_and_change_points_leave_them_out(engines: Engines) -> None:
+def test_trends_changes_and_change_points_leave_them_out() -> None:
     frame = builds()
     later = frame.assign(finished_at=frame["finished_at"] + (frame.index >= 24) * 20 * MINUTE)
-    for name, to in engines.items():
-        assert metrics.trend(to(frame))[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]] * 24, name
-        halves = to(frame[frame.index >= 24]), to(frame[frame.index < 24])
-        row = metrics.percentile_change(*halves, allow_reversed=True).iloc[0]
-        columns = ["n", "n_censored", "n_before", "n_censored_before", "p50_s", "p50_before_s"]
-        assert row[columns].tolist() == [12, 12, 12, 12, 2400, 2400], name
-        (change,) = metrics.change_points(to(later)).to_dict("records")
-        columns = ["n_before", "n_after", "p50_before_s", "p50_after_s"]
-        assert [change[column] for column in columns] == [12, 12, 2400, 3600], name
+    assert metrics.trend(frame)[["n", "n_censored"]].to_numpy().tolist() == [[1, 1]] * 24
+    row = metrics.percentile_change(frame[frame.index < 24], frame[frame.index >= 24]).iloc[0]
+    columns = ["n", "n_censored", "n_before", "n_censored_before", "p50_s", "p50_before_s"]
+    assert row[columns].tolist() == [12, 12, 12, 12, 2400, 2400]
+    (change,) = metrics.change_points(later).to_dict("records")
+    columns = ["n_before", "n_after", "p50_before_s", "p50_after_s"]
+    assert [change[column] for column in columns] == [12, 12, 2400, 3600]
 
 
 def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> None:
@@ -88,22 +77,17 @@ def test_the_wall_time_of_a_blocked_build_is_not_known_yet_in_spark_too() -> Non
     assert result == [2400, None, 2400, None]
 
 
-@on_each_engine
-def test_a_state_of_blocked_says_so_too_and_old_frames_hold_no_blocked_build(engines: Engines) -> None:
+def test_a_state_of_blocked_says_so_too_and_old_frames_hold_no_blocked_build() -> None:
     frame = builds(10).drop(columns="blocked")
     notified = frame.assign(state=frame["state"].where(builds(10)["blocked"].eq(False), "blocked"))
-    found = {name: [metrics.percentiles(to(one), metrics.wall_time)["n"].tolist() for one in (frame, notified)]
-             for name, to in engines.items()}  # fmt: skip
-    assert found == {key: [[20], [10]] for key in engines}
+    assert [metrics.percentiles(one, metrics.wall_time)["n"].item() for one in (frame, notified)] == [20, 10]
     assert metrics.wall_time(frame.drop(columns="state")).notna().all()
 
 
-@on_each_engine
-def test_a_blocked_build_counts_as_demand_and_not_as_served(engines: Engines) -> None:
+def test_a_blocked_build_counts_as_demand_and_not_as_served() -> None:
     frames = builds(3), builds(3).drop(columns=["blocked", "state"])
-    found = {name: [metrics.throughput(to(one))[["demand", "served"]].to_numpy().tolist() for one in frames]
-             for name, to in engines.items()}  # fmt: skip
-    assert found == {key: [[[2, 1]] * 3, [[2, 2]] * 3] for key in engines}
+    found = [metrics.throughput(one)[["demand", "served"]].to_numpy().tolist() for one in frames]
+    assert found == [[[2, 1]] * 3, [[2, 2]] * 3]
 
 
 def test_plots_leave_blocked_builds_out_and_count_them() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.metrics.branches import outages, recovery_time, red_share
-from tests.metrics.engine_frames import connect_duckdb
-from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
+from tests.metrics.any_frame import in_duckdb
 from tests.metrics.metric_frames import START, UTC, at
 from tests.refusals import columns_not_named, refusal
 
@@ -94,19 +92,17 @@ def test_a_branch_red_from_its_first_known_outcome_may_have_been_so_before():
 
 
 @pytest.mark.long
-@on_each_engine
-def test_an_outage_that_is_open_or_whose_start_is_unknown_is_censored(engines: Engines):
+def test_an_outage_that_is_open_or_whose_start_is_unknown_is_censored():
     """Red at first (until 20, unknown since when), red from 30 to 40, red from 50 on."""
     frame = builds("fpfpf")
     last = START + pd.Timedelta("30min")
-    for name, to in engines.items():
-        found = outages(to(frame), branch="main")
-        assert found["recovery_time_s"].fillna(-1).tolist() == [-1, 600, -1], name
-        assert found["seen_s"].tolist() == [600, 600, (frame["fetched_at"].max() - START).total_seconds() - 3000], name
-        recovery = recovery_time(to(frame), branch="main", q=(0.5,)).iloc[0]
-        assert recovery[["n", "n_censored"]].tolist() == [1, 2], name
-        red = [red_share(to(frame), branch="main", **one) for one in ({}, {"start": last}, {"end": last})]
-        assert [one["builds"].tolist() for one in red] == [[5], [3], [2]], name
+    found = outages(frame, branch="main")
+    assert found["recovery_time_s"].fillna(-1).tolist() == [-1, 600, -1]
+    assert found["seen_s"].tolist() == [600, 600, (frame["fetched_at"].max() - START).total_seconds() - 3000]
+    recovery = recovery_time(frame, branch="main", q=(0.5,)).iloc[0]
+    assert recovery[["n", "n_censored"]].tolist() == [1, 2]
+    red = [red_share(frame, branch="main", **one) for one in ({}, {"start": last}, {"end": last})]
+    assert [one["builds"].tolist() for one in red] == [[5], [3], [2]]
 
 
 def test_what_finishes_later_counts_later_and_ties_go_by_number():
@@ -257,15 +253,21 @@ def jobs_of_builds() -> pd.DataFrame:
     return metrics.with_seconds(frame.astype(texts | dict.fromkeys(["soft_failed", "retried"], "boolean")))
 
 
-@on_each_engine
-def test_the_step_that_failed_first(engines: Engines):
+def test_the_step_that_failed_first():
     frame = builds("pffpcfpf", id=pd.Series([f"b{i}" for i in range(8)], dtype="str"))
-    for name, to in engines.items():
-        found = outages(to(frame), branch="main", jobs=to(jobs_of_builds()))
-        assert list(found)[-1] == "first_failed_step"
-        assert found["first_failed_step"].fillna("none").tolist() == ["first", "timed out", "none"], name
-        nothing = outages(to(builds("pp", id=["b0", "b1"])), branch="main", jobs=to(jobs_of_builds()))
-        assert nothing.dtypes.equals(found.dtypes), name
+    found = outages(frame, branch="main", jobs=jobs_of_builds())
+    assert list(found)[-1] == "first_failed_step"
+    assert found["first_failed_step"].fillna("none").tolist() == ["first", "timed out", "none"]
+    nothing = outages(builds("pp", id=["b0", "b1"]), branch="main", jobs=jobs_of_builds())
+    assert nothing.dtypes.equals(found.dtypes)
+
+
+def test_builds_and_jobs_and_pipelines_may_be_frames_of_different_libraries():
+    frame = builds("pffpcfpf", id=pd.Series([f"b{i}" for i in range(8)], dtype="str"))
+    of_main, of_web = {"branch": "main"}, {"pipelines": pl.from_pandas(listed(web="main"))}
+    for options, jobs in ((of_main, pl.from_pandas(jobs_of_builds()).lazy()), (of_web, in_duckdb(jobs_of_builds()))):
+        found = outages(in_duckdb(frame), jobs=jobs, **options)
+        assert found["first_failed_step"].fillna("none").tolist() == ["first", "timed out", "none"]
 
 
 def test_jobs_need_the_ids_of_builds():
@@ -410,21 +412,6 @@ SUMMARIES = {
 FRAME = frame_of([(letter, 3 * i, "web" if i % 3 else "api", i % 4 > 0) for i, letter in enumerate("pffpcrpffnpf")])
 
 
-def in_duckdb(frame: pd.DataFrame, zone: str = "Asia/Kathmandu") -> duckdb.DuckDBPyRelation:
-    connection = connect_duckdb(zone)
-    connection.execute("CREATE TABLE builds AS SELECT * FROM frame")
-    return connection.table("builds")
-
-
-@pytest.mark.long
-def test_other_engines_give_the_same():
-    """Also a connection of DuckDB whose time zone is 5:45 h ahead."""
-    for name, summary in SUMMARIES.items():
-        expected = summary(FRAME)
-        for engine, to in {"polars, lazy": LOCAL["polars, lazy"], "duckdb": in_duckdb}.items():
-            pd.testing.assert_frame_equal(summary(to(FRAME)), expected, obj=f"{name} in {engine}")
-
-
 def test_ugly_frames():
     zones = {"finished_at": "datetime64[us, Asia/Kathmandu]", "fetched_at": "datetime64[ns, America/Havana]"}
     for name, summary in SUMMARIES.items():
@@ -481,13 +468,12 @@ def from_forks(states: str, forks: str, **columns: object) -> pd.DataFrame:
 def test_failures_of_forks_are_no_outages_of_the_branch_of_that_name():
     frame = from_forks("pfpfpffp", "-x-x-xx-")
     own = from_forks("pfpf", "-x--")  # the last failure is the pipeline's own
-    for name, to in LOCAL.items():
-        assert outages(to(frame), branch="main").empty, name
-        red = red_share(to(frame), branch="main")[["red_s", "builds", "commits"]]
-        assert red.to_numpy().tolist() == [[0, 4, 4]], name
-        assert recovery_time(to(frame), branch="main")[["n", "n_censored"]].to_numpy().tolist() == [[0, 0]], name
-        assert outages(to(own), branch="main")["first_number"].tolist() == [4], name
-        assert outages(to(own), pipelines=to(listed(web="main")))["first_number"].tolist() == [4], name
+    assert outages(frame, branch="main").empty
+    red = red_share(frame, branch="main")[["red_s", "builds", "commits"]]
+    assert red.to_numpy().tolist() == [[0, 4, 4]]
+    assert recovery_time(frame, branch="main")[["n", "n_censored"]].to_numpy().tolist() == [[0, 0]]
+    assert outages(own, branch="main")["first_number"].tolist() == [4]
+    assert outages(own, pipelines=listed(web="main"))["first_number"].tolist() == [4]
 
 
 REPOSITORIES = [  # of the pipeline and of the pull request, and whether it is of a fork

@@ -1,4 +1,4 @@
-"""Change points through the engines: known answers, levels, suspects, time zones, and promises about chance."""
+"""Change points: known answers, levels, suspects, time zones, and promises about chance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from buildframe.errors import BadInput
-from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.test_commit_search import HISTORIES, counts
 from tests.refusals import wrong_messages
 
@@ -171,14 +170,13 @@ def test_suspects_are_the_builds_around_the_interval() -> None:
     frame = builds(np.concatenate([stepped(random, 0, 30), 1.2 * stepped(random, 0, 30)]), 8)
     other = builds(np.concatenate([stepped(random, 0, 8), 9 * stepped(random, 0, 8), stepped(random, 0, 8)]), 8)
     both = pd.concat([frame, other.assign(pipeline="other")], ignore_index=True).astype({"pipeline": "str"})
-    for name, to in LOCAL.items():
-        result = metrics.change_points(to(both), "x_s", "pipeline")
-        assert result["pipeline"].tolist() == ["other", "other", "web"], name
-        low, high = (np.array(days_of(result, end)) for end in ("at_low", "at_high"))
-        assert high[2] > low[2], name
-        assert result["number_before"].tolist() == (8 * low).tolist(), name
-        assert result["number_after"].tolist() == (8 * high + 1).tolist(), name
-        assert result["commit_before"].tolist() == [f"c{8 * day}" for day in low], name
+    result = metrics.change_points(both, "x_s", "pipeline")
+    assert result["pipeline"].tolist() == ["other", "other", "web"]
+    low, high = (np.array(days_of(result, end)) for end in ("at_low", "at_high"))
+    assert high[2] > low[2]
+    assert result["number_before"].tolist() == (8 * low).tolist()
+    assert result["number_after"].tolist() == (8 * high + 1).tolist()
+    assert result["commit_before"].tolist() == [f"c{8 * day}" for day in low]
 
 
 def test_groups_without_a_change_have_no_row_and_null_keys_are_last() -> None:
@@ -219,26 +217,6 @@ def test_only_ranks_and_the_order_of_days_matter(values: list[int], factor: int)
     for other in others:
         assert other["at"].tolist() == plain_changes["at"].tolist()
         assert other["p"].tolist() == plain_changes["p"].tolist()
-
-
-# --- engines
-
-
-@pytest.mark.long
-@on_each_engine
-def test_every_engine_finds_the_same(engines: Engines) -> None:
-    random = np.random.default_rng(6)
-    step = np.concatenate([stepped(random, 0, 20), 1.6 * stepped(random, 0, 20), 0.8 * stepped(random, 0, 20)])
-    fails = pd.Series(np.where(random.random(480) < np.repeat([0.1, 0.6], 240), "failed", "passed"), dtype="str")
-    frame = builds(np.round(step, -1), 8, state=fails)  # with ties
-    frame = pd.concat([frame, frame.assign(x_s=600.0, pipeline="flat", state="passed")], ignore_index=True)
-    frame = frame.astype({"pipeline": "str", "state": "str"})
-    for of, options in (("x_s", {"tz": "Asia/Tokyo"}), (metrics.failed, {}), (metrics.failed, {"unit": "commit"})):
-        expected = metrics.change_points(frame, of, "pipeline", **options)
-        assert len(expected) >= 1
-        for name, to in engines.items():
-            result = metrics.change_points(to(frame), of, "pipeline", **options)
-            pd.testing.assert_frame_equal(result, expected, obj=name)
 
 
 # --- what it promises about chance: shares of simulated series
@@ -329,10 +307,8 @@ def test_failed_jobs() -> None:
     pd.testing.assert_series_equal(metrics.failed(frame), expected)
 
 
-@on_each_engine
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_infinite_durations_are_refused(engines: Engines) -> None:
+def test_infinite_durations_are_refused() -> None:
     values = np.r_[np.linspace(100, 110, 60), np.inf, np.inf]
-    for to in engines.values():
-        with pytest.raises(BadInput, match="infinite values"):
-            metrics.change_points(to(rows(values)), "x_s")
+    with pytest.raises(BadInput, match="infinite values"):
+        metrics.change_points(rows(values), "x_s")

@@ -16,7 +16,6 @@ from buildframe.metrics.clustering import Segments, Spread, effective_sizes
 from buildframe.metrics.comparison import newcombe
 from buildframe.metrics.rates import wilson
 from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL
 from tests.metrics.metric_frames import START, UTC, at
 from tests.refusals import wrong_messages
 
@@ -227,9 +226,8 @@ def test_percentiles_of_two_periods_by_hand():
     assert result["p50_change_high_s"] == pytest.approx(10 + np.hypot(up, down_before))
 
 
-@for_each(LOCAL)
-def test_too_few_rows_for_a_percentile_have_no_interval(made):
-    rows = made(seconds(*range(19)))
+def test_too_few_rows_for_a_percentile_have_no_interval():
+    rows = seconds(*range(19))
     result = percentile_change(rows, rows, of="x_s", q=(0.5, 0.95)).iloc[0]
     assert result.filter(like="p95").drop("p95_notable").isna().all()
     assert not result["p95_notable"]
@@ -303,17 +301,16 @@ def test_a_change_is_found_and_signed():
 
 
 @pytest.mark.long
-@for_each(LOCAL)
-def test_a_p_value_belongs_to_its_interval(made):
+def test_a_p_value_belongs_to_its_interval():
     random = np.random.default_rng(8)
     now, before = (of_busy_days("lognormal", 0.3, random, 60) for _ in range(2))
     now.loc[now["g"] < 10, "x_s"] *= 2.5
-    result = percentile_change(made(before), made(now), of="x_s", by="g")
+    result = percentile_change(before, now, of="x_s", by="g")
     p, low, high = (result[f"p50_change_{end}"] for end in ("p", "low_s", "high_s"))
     excludes = (low > 0) | (high < 0)
     assert 5 < excludes.sum() < 20
     assert (excludes == (p < 0.05)).all()
-    wider = percentile_change(made(before), made(now), of="x_s", by="g", confidence=0.99)
+    wider = percentile_change(before, now, of="x_s", by="g", confidence=0.99)
     np.testing.assert_allclose(np.log(wider["p50_change_p"]), np.log(p), rtol=0.6)
     notable = result["p50_notable"].to_numpy(bool)
     by_definition = false_discovery_control(p) <= 0.05
@@ -421,10 +418,8 @@ OPEN = as_jobs(seconds(*[60] * 100, *[1e6] * 30), np.array([1e6] * 100 + [7200] 
 """100 jobs that waited a minute, and 30 that have waited for two hours."""
 
 
-@for_each(LOCAL)
-def test_of_a_percentile_that_is_censored_a_lower_bound_is_known(made):
-    started = as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))
-    now, before = made(OPEN), made(started)
+def test_of_a_percentile_that_is_censored_a_lower_bound_is_known():
+    now, before = OPEN, as_jobs(seconds(*[60] * 90, *[600] * 40), np.full(130, 1e6))
     for one, other, end in ((before, now, ""), (now, before, "_before")):
         result = percentile_change(one, other, metrics.queue_time, q=(0.5, 0.95)).iloc[0]
         assert result[[f"n{end}", f"n_censored{end}", f"p50{end}_s"]].tolist() == [100, 30, 60]

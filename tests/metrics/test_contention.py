@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import Engines, on_each_engine
 from tests.metrics.metric_frames import START, UTC, at
 from tests.metrics.random_frames import jobs_of
 from tests.refusals import columns_not_named, wrong_messages
@@ -97,15 +96,13 @@ def test_negative_waits_are_kept_as_unexplained_and_negative_runs_hold_nothing()
     assert total(frame) == pd.Timedelta(-2, "min")
 
 
-@on_each_engine
-def test_waits_of_no_known_queue_are_unexplained_and_counted(engines: Engines):
+def test_waits_of_no_known_queue_are_unexplained_and_counted():
     frame = jobs(("a", 0, 0, 10), ("b", 2, 7, 9), ("b", 4, 10, 12), queue=[None, None, "x"])
-    for name, to in engines.items():
-        found = metrics.contention(to(frame))
-        assert found["queue"].isna().tolist() == [False, True], name
-        assert found[["waiting", "holding"]].to_numpy().tolist() == [["b", "unexplained"]] * 2, name
-        assert found["wait_s"].tolist() == [360, 300], name
-        assert found.attrs == {"n": 3, "n_censored": 0, "n_negative": 0, "n_no_queue": 2}, name
+    found = metrics.contention(frame)
+    assert found["queue"].isna().tolist() == [False, True]
+    assert found[["waiting", "holding"]].to_numpy().tolist() == [["b", "unexplained"]] * 2
+    assert found["wait_s"].tolist() == [360, 300]
+    assert found.attrs == {"n": 3, "n_censored": 0, "n_negative": 0, "n_no_queue": 2}
 
 
 def test_only_script_jobs_wait_and_hold_agents():

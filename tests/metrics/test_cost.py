@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
-from tests.metrics.local_engines import Engines, on_each_engine
 from tests.metrics.random_frames import jobs_of
 from tests.metrics.test_waste import Build, frame_of
 from tests.refusals import wrong_messages
@@ -29,16 +28,14 @@ def some_jobs() -> pd.DataFrame:
     )
 
 
-@on_each_engine
-def test_each_part(engines: Engines):
-    for name, to in engines.items():
-        row = metrics.cost(to(some_jobs()), {"mac": 2, "linux": 0.5}).loc[0]
-        assert row[["n", "n_no_rate", "n_running"]].tolist() == [6, 2, 1], name
-        assert row[["machine_s", "no_rate_s"]].tolist() == [49 * 60, 28 * 60], name
-        assert row["cost"] == pytest.approx(2 * 10 + 0.5 * 2 + 2 * 5 + 0.5 * 4), name
-        assert row[PARTS].tolist() == pytest.approx([20, 2, 6, 0]), name
-        assert row["wasted_cost"] == pytest.approx(28), name
-        assert row["wasted_share"] == pytest.approx(28 / 33), name
+def test_each_part():
+    row = metrics.cost(some_jobs(), {"mac": 2, "linux": 0.5}).loc[0]
+    assert row[["n", "n_no_rate", "n_running"]].tolist() == [6, 2, 1]
+    assert row[["machine_s", "no_rate_s"]].tolist() == [49 * 60, 28 * 60]
+    assert row["cost"] == pytest.approx(2 * 10 + 0.5 * 2 + 2 * 5 + 0.5 * 4)
+    assert row[PARTS].tolist() == pytest.approx([20, 2, 6, 0])
+    assert row["wasted_cost"] == pytest.approx(28)
+    assert row["wasted_share"] == pytest.approx(28 / 33)
 
 
 def test_the_rate_of_others_is_that_of_jobs_without_a_queue_too():
@@ -47,14 +44,12 @@ def test_the_rate_of_others_is_that_of_jobs_without_a_queue_too():
     assert row["n_no_rate"] == row["no_rate_s"] == 0
 
 
-@on_each_engine
-def test_queues_without_a_rate_are_never_free(engines: Engines):
-    for name, to in engines.items():
-        priced = metrics.cost(to(some_jobs()), {"mac": 2, "linux": 0.5}, by="pipeline")
-        assert priced["pipeline"].tolist() == ["api", "web"], name
-        assert priced["n_no_rate"].tolist() == [2, 0], name
-        assert priced.loc[0, ["cost", *PARTS, "wasted_cost", "wasted_share"]].isna().all(), name
-        assert priced.loc[1, "cost"] == pytest.approx(33), name
+def test_queues_without_a_rate_are_never_free():
+    priced = metrics.cost(some_jobs(), {"mac": 2, "linux": 0.5}, by="pipeline")
+    assert priced["pipeline"].tolist() == ["api", "web"]
+    assert priced["n_no_rate"].tolist() == [2, 0]
+    assert priced.loc[0, ["cost", *PARTS, "wasted_cost", "wasted_share"]].isna().all()
+    assert priced.loc[1, "cost"] == pytest.approx(33)
 
 
 def test_a_rate_of_zero_is_known_and_free():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buildframe import metrics
+from tests.metrics.any_frame import LIBRARIES
 from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL
 from tests.refusals import refusal, wrong_messages
 
 START = pd.Timestamp("2026-09-01", tz="UTC")
@@ -184,12 +186,12 @@ def test_few_days_give_the_tail_no_interval() -> None:
     assert metrics.explain(before[is_early], before[~is_early], tail=0.1)["low_s"].notna().any()
 
 
-def test_every_engine_gives_the_same() -> None:
+def test_frames_of_other_libraries() -> None:
     before, after = halves(world(2, steps=4))
     expected = metrics.explain(before, after, by="branch")
-    for engine, to in LOCAL.items():
-        result = metrics.explain(to(before), to(after), by="branch")
-        pd.testing.assert_frame_equal(result, expected, check_exact=False, rtol=1e-9, obj=engine)
+    for one, other in itertools.pairwise([LIBRARIES["polars, lazy"], LIBRARIES["duckdb"], pl.from_pandas]):
+        result = metrics.explain(one(before), other(after), by="branch")
+        pd.testing.assert_frame_equal(result, expected, check_exact=False, rtol=1e-9)
 
 
 @pytest.mark.long

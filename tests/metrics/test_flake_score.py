@@ -1,9 +1,8 @@
-"""Rates of random failures: calibrated over simulated steps, and counts computed manually, on every engine."""
+"""Rates of random failures: calibrated over simulated steps, and counts computed manually."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,8 @@ import pytest
 
 from buildframe import metrics
 from buildframe.metrics.flake_rates import AttemptCounts, estimate_rates
-from tests.metrics.each_case import for_each
-from tests.metrics.engine_frames import ENGINES, assert_same
 from tests.metrics.simulated_flakes import START, as_jobs, calibrate, draw_rates, simulate
 from tests.refusals import columns_not_named, wrong_messages
-
-WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda jobs: jobs}
-WAYS |= {name: lambda jobs, to=to: to(metrics.with_seconds(jobs)) for name, to in ENGINES.items()}
-every_way = for_each({name: name for name in ("pandas", "duckdb")})  # Polars: test_engines_agree
 
 
 def attempts(*listed: dict[str, Any]) -> pd.DataFrame:
@@ -48,7 +41,7 @@ def test_intervals_contain_nine_of_ten_rates_and_probabilities_beat_rates_and_bo
     results = []
     for seed, kind in enumerate(["few", "all", "wide"] * 2):
         jobs, rates = simulate(seed, kind, **WORLDS[world])
-        result = metrics.flake_score(WAYS["duckdb" if seed % 3 else "pandas"](jobs))
+        result = metrics.flake_score(jobs)
         results.append(calibrate(result, rates, metrics.flips(jobs), 0.01))
     coverage, _, score, raw, wilson = np.mean(results, axis=0)
     assert coverage >= 0.87
@@ -130,8 +123,7 @@ def test_fifty_commits_that_run_once_show_nothing() -> None:
 # --- counts computed manually
 
 
-@every_way
-def test_what_a_flake_costs(way: str) -> None:
+def test_what_a_flake_costs() -> None:
     """A failure of 3 minutes that is retried, and one that turns its build red until a rebuild passes."""
     jobs = attempts(
         {"commit": 1, "failed": True, "retried": True},
@@ -144,15 +136,14 @@ def test_what_a_flake_costs(way: str) -> None:
         {"commit": 5, "failed": True, "exit_status": -1},  # a lost agent
         {"commit": 5, "attempt": 1},
     )
-    row = metrics.flake_score(WAYS[way](jobs)).loc[0]
+    row = metrics.flake_score(jobs).loc[0]
     assert row[["outcomes", "flaky", "undecided", "infrastructure"]].tolist() == [5, 3, 1, 1]
     assert row["red_builds"] == 2
     assert row["machine_s"] == 60 * (3 + 5 + 3)
     assert row["waiting_s"] == 60 * (10 + 60)
 
 
-@every_way
-def test_red_builds_are_builds_and_not_failures(way: str) -> None:
+def test_red_builds_are_builds_and_not_failures() -> None:
     """Two shards fail in one build that a rebuild repairs; one of them fails in the rebuild of another commit, too."""
     jobs = attempts(
         *({"commit": 1, "failed": True, "parallel_group_index": i, "build_id": "a"} for i in (0, 1)),
@@ -166,29 +157,27 @@ def test_red_builds_are_builds_and_not_failures(way: str) -> None:
         {"commit": 5, "step_key": "lint", "attempt": 1, "build_id": "i"},
         {"commit": 5, "step_key": "docs", "build_id": "i"},
     )
-    scores = metrics.flake_score(WAYS[way](jobs)).set_index("step")
+    scores = metrics.flake_score(jobs).set_index("step")
     assert scores["red_builds"].to_dict() == {"e2e": 3, "lint": 1, "docs": 0}
 
 
 @pytest.mark.long
-@every_way
-def test_a_step_that_never_passed_has_no_rate_and_no_influence(way: str) -> None:
+def test_a_step_that_never_passed_has_no_rate_and_no_influence() -> None:
     """Broken at each commit, with two attempts: a regression, not a flake. Other steps are estimated as without it."""
     flaky = [{"commit": i, "failed": i % 20 == 0, "retried": i % 20 == 0} for i in range(60)]
     flaky += [{"commit": i, "attempt": 1} for i in range(0, 60, 20)]
     broken = [{"step_key": "broken", "commit": i, "failed": True, "attempt": k} for i in range(60) for k in (0, 1)]
-    scores = metrics.flake_score(WAYS[way](attempts(*flaky, *broken)))
+    scores = metrics.flake_score(attempts(*flaky, *broken))
     assert scores["step"].tolist() == ["e2e", "broken"]
     row = scores.loc[1]
     assert row[["rate", "low", "high", "p_above"]].isna().all()
     assert row[["outcomes", "deterministic", "power_planned", "power_retried"]].tolist() == [60, 60, 0, 0]
-    alone = metrics.flake_score(WAYS[way](attempts(*flaky)))
+    alone = metrics.flake_score(attempts(*flaky))
     pd.testing.assert_frame_equal(scores.head(1), alone)
 
 
 @pytest.mark.long
-@every_way
-def test_suspected_flakes_failed_once_between_two_commits_that_passed(way: str) -> None:
+def test_suspected_flakes_failed_once_between_two_commits_that_passed() -> None:
     failing = {2, 5, 6, 9, 11}
     jobs = attempts(
         *({"commit": i, "failed": i in failing} for i in range(12)),  # 2 and 9 stand alone; 11 is the last
@@ -197,15 +186,14 @@ def test_suspected_flakes_failed_once_between_two_commits_that_passed(way: str) 
         {"commit": 21, "branch": "topic", "failed": True},
         {"commit": 22, "branch": "topic"},
     )
-    frame = WAYS[way](jobs)
-    assert metrics.flake_score(frame)["suspected"].isna().all()
-    assert metrics.flake_score(frame, branch="main")["suspected"].tolist() == [2]
-    assert metrics.flake_score(frame, branch="topic")["suspected"].tolist() == [1]
+    assert metrics.flake_score(jobs)["suspected"].isna().all()
+    assert metrics.flake_score(jobs, branch="main")["suspected"].tolist() == [2]
+    assert metrics.flake_score(jobs, branch="topic")["suspected"].tolist() == [1]
     listed = pd.DataFrame({"slug": ["web", "api"], "default_branch": ["topic", "main"]}, dtype="str")
-    assert metrics.flake_score(frame, pipelines=listed)["suspected"].tolist() == [1]
-    assert metrics.flake_score(frame, pipelines=listed.tail(1))["suspected"].isna().all()
+    assert metrics.flake_score(jobs, pipelines=listed)["suspected"].tolist() == [1]
+    assert metrics.flake_score(jobs, pipelines=listed.tail(1))["suspected"].isna().all()
     with_organization = listed.assign(organization=pd.Series(["acme", "acme"], dtype="str"))
-    assert metrics.flake_score(frame, pipelines=with_organization)["suspected"].tolist() == [1]
+    assert metrics.flake_score(jobs, pipelines=with_organization)["suspected"].tolist() == [1]
 
 
 def in_storm(place: str, passing: int) -> pd.DataFrame:
@@ -219,22 +207,20 @@ def in_storm(place: str, passing: int) -> pd.DataFrame:
 
 
 @pytest.mark.long
-@every_way
-def test_storms_are_left_out_and_counted(way: str) -> None:
+def test_storms_are_left_out_and_counted() -> None:
     for place in ("queue", "agent_id"):
-        scores = metrics.flake_score(WAYS[way](in_storm(place, 1))).set_index("step")
+        scores = metrics.flake_score(in_storm(place, 1)).set_index("step")
         assert scores["n_storm"].to_dict() == {"e2e": 0, "t0": 1, **{f"s{i}": 1 for i in range(6)}}, place
         assert scores["flaky"].to_dict() == {"e2e": 1, "t0": 0, **{f"s{i}": 0 for i in range(6)}}, place
-        calm = metrics.flake_score(WAYS[way](in_storm(place, 2)))  # of 8 steps only 75 % fail
+        calm = metrics.flake_score(in_storm(place, 2))  # of 8 steps only 75 % fail
         assert calm["n_storm"].sum() == 0, place
         assert calm["flaky"].sum() == 7, place
 
 
 @pytest.mark.long
-@every_way
-def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str) -> None:
+def test_flips_and_outcomes_leave_storms_out_as_scores_do() -> None:
     for place in ("queue", "agent_id"):
-        jobs = WAYS[way](in_storm(place, 1))
+        jobs = in_storm(place, 1)
         summaries = (summary(jobs).set_index("step").sort_index() for summary in (metrics.flake_score, metrics.flips))
         scores, flips = summaries
         assert flips["n_storm"].to_dict() == {"e2e": 0, "t0": 1, **{f"s{i}": 1 for i in range(6)}}
@@ -249,37 +235,34 @@ def test_flips_and_outcomes_leave_storms_out_as_scores_do(way: str) -> None:
 
 
 @pytest.mark.long
-@every_way
-def test_scores_count_shards_and_flips_count_commits(way: str) -> None:
-    jobs = WAYS[way](attempts(*({"commit": 1, "parallel_group_index": i} for i in range(3))))
+def test_scores_count_shards_and_flips_count_commits() -> None:
+    jobs = attempts(*({"commit": 1, "parallel_group_index": i} for i in range(3)))
     assert metrics.flake_score(jobs)["outcomes"].tolist() == [3] == [len(metrics.outcomes_by_commit(jobs))]
     assert metrics.flips(jobs)["commits"].tolist() == [1]
 
 
-@every_way
-def test_few_failing_steps_are_no_storm(way: str) -> None:
+def test_few_failing_steps_are_no_storm() -> None:
     jobs = in_storm("queue", 0)
     few = jobs[~jobs["step_key"].isin(["s4", "s5"])]
-    assert metrics.flake_score(WAYS[way](few))["n_storm"].sum() == 0
+    assert metrics.flake_score(few)["n_storm"].sum() == 0
 
 
 @pytest.mark.long
-@every_way
-def test_a_single_broken_commit_is_no_storm(way: str) -> None:
+def test_a_single_broken_commit_is_no_storm() -> None:
     """All six steps fail at one commit, in two builds, while the queue runs nothing else."""
     steps, commits = range(6), [*range(30), 20]
     jobs = attempts(
         *({"step_key": f"s{i}", "commit": c, "failed": c == 20, "attempt": n == 30} for i in steps
           for n, c in enumerate(commits))
     )  # fmt: skip
-    outcomes = metrics.outcomes_by_commit(WAYS[way](jobs))
+    outcomes = metrics.outcomes_by_commit(jobs)
     assert outcomes["n_storm"].sum() == 0
     assert outcomes["verdict"].value_counts().to_dict() == {"passed": 6 * 29, "deterministic": 6}
     unknown = jobs.assign(commit=jobs["commit"].mask(jobs.index % 31 == 30))  # an unknown commit is not a second one
-    assert metrics.flake_score(WAYS[way](unknown))["n_storm"].sum() == 0
+    assert metrics.flake_score(unknown)["n_storm"].sum() == 0
 
 
-def count_stormy(way: str, *groups: dict[str, Any]) -> int:
+def count_stormy(*groups: dict[str, Any]) -> int:
     """Count attempts in storms, of groups of steps that finish in one queue and half hour, on agents."""
     listed = [
         {"step_key": f"{group['agent_id']} {i}", "failed": i < group["failing"], "retried": True, "commit": 100 * j + i}
@@ -288,44 +271,37 @@ def count_stormy(way: str, *groups: dict[str, Any]) -> int:
         for i in range(group["steps"])
     ]
     again = [{"step_key": "e2e", "commit": 3, "failed": True}, {"step_key": "e2e", "commit": 3, "attempt": 1}]
-    return int(metrics.flake_score(WAYS[way](attempts(*listed, *again)))["n_storm"].sum())
+    return int(metrics.flake_score(attempts(*listed, *again))["n_storm"].sum())
 
 
 @pytest.mark.long
-@every_way
-def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents(way: str) -> None:
+def test_a_storm_on_a_third_of_the_agents_is_one_of_these_agents() -> None:
     """A third of the steps of a queue is no storm of the queue, but all steps of an agent are one of the agent."""
     calm = [{"agent_id": name, "steps": 6, "failing": 0} for name in ("a", "b")]
-    assert count_stormy(way, *calm, {"agent_id": "c", "steps": 6, "failing": 6}) == 6
-    assert count_stormy(way, *calm, {"agent_id": None, "steps": 6, "failing": 6}) == 0
-    assert count_stormy(way, *calm, *({"agent_id": name, "steps": 2, "failing": 2} for name in "cde")) == 0
+    assert count_stormy(*calm, {"agent_id": "c", "steps": 6, "failing": 6}) == 6
+    assert count_stormy(*calm, {"agent_id": None, "steps": 6, "failing": 6}) == 0
+    assert count_stormy(*calm, *({"agent_id": name, "steps": 2, "failing": 2} for name in "cde")) == 0
 
 
 @pytest.mark.long
-@every_way
-def test_limits_of_storms(way: str) -> None:
+def test_limits_of_storms() -> None:
     """More than 80 % of at least 5 steps, in one half hour of the clock."""
     cases = {(4, 4): 0, (5, 4): 0, (5, 5): 5, (6, 5): 6, (10, 8): 0, (10, 9): 10}
-    counted = {case: count_stormy(way, {"agent_id": "a", "steps": case[0], "failing": case[1]}) for case in cases}
+    counted = {case: count_stormy({"agent_id": "a", "steps": case[0], "failing": case[1]}) for case in cases}
     assert counted == cases
     parts = [{"agent_id": "a", "steps": 3, "failing": 3, "after": minutes} for minutes in (29, 30)]
-    assert count_stormy(way, *parts) == 0
-    assert (
-        count_stormy(way, *({**part, "agent_id": name, "after": 29} for part, name in zip(parts, "ab", strict=True)))
-        == 6
-    )
+    assert count_stormy(*parts) == 0
+    assert count_stormy(*({**part, "agent_id": name, "after": 29} for part, name in zip(parts, "ab", strict=True))) == 6
 
 
 @pytest.mark.long
-@every_way
-def test_a_storm_is_found_among_many_periods_in_which_half_of_the_attempts_fail(way: str) -> None:
+def test_a_storm_is_found_among_many_periods_in_which_half_of_the_attempts_fail() -> None:
     suspicious = [{"agent_id": "a", "steps": 10, "failing": 5, "after": 60 * k} for k in range(25)]
-    assert count_stormy(way, *suspicious) == 0
-    assert count_stormy(way, *suspicious, {"agent_id": "b", "steps": 6, "failing": 6, "after": 750}) == 6
+    assert count_stormy(*suspicious) == 0
+    assert count_stormy(*suspicious, {"agent_id": "b", "steps": 6, "failing": 6, "after": 750}) == 6
 
 
-@every_way
-def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) -> None:
+def test_like_is_compared_with_like_and_unknown_commits_are_counted() -> None:
     jobs = attempts(
         {"commit": 1, "failed": True, "parallel_group_index": 0},
         {"commit": 1, "parallel_group_index": 1},
@@ -334,18 +310,8 @@ def test_like_is_compared_with_like_and_unknown_commits_are_counted(way: str) ->
         {"commit": 3, "failed": True, "attempt": 1},
     )
     jobs.loc[2, "commit"] = "HEAD"
-    row = metrics.flake_score(WAYS[way](jobs)).loc[0]
+    row = metrics.flake_score(jobs).loc[0]
     assert row[["outcomes", "flaky", "undecided", "deterministic", "n_without_commit"]].tolist() == [3, 0, 1, 1, 1]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("engine", "world"),
-    [*(("duckdb", world) for world in WORLDS), ("polars, lazy", "half retried"), ("polars", "planned")],
-)
-def test_engines_agree(engine: str, world: str) -> None:
-    jobs, _ = simulate(7, "all", steps=12, most=60, **WORLDS[world])
-    assert_same(metrics.flake_score(WAYS[engine](jobs), branch="main"), metrics.flake_score(jobs, branch="main"))
 
 
 @pytest.mark.long
@@ -400,13 +366,12 @@ def test_power_of_small_numbers() -> None:
         assert row[["power_planned", "power_retried"]].tolist() == pytest.approx([planned, retried], abs=5e-5)
 
 
-@every_way
-def test_power_counts_commits_that_passed(way: str) -> None:
+def test_power_counts_commits_that_passed() -> None:
     """A broken commit fails however often it is tried, and lost agents say nothing."""
     good = [{"commit": 1}, {"commit": 1}, {"commit": 2}]
     broken = [{"commit": 3 + i, "failed": True, "attempt": k} for i in range(9) for k in range(3)]
     lost = [{"commit": 20, "failed": True, "exit_status": -1}]
-    row = metrics.flake_score(WAYS[way](attempts(*good, *broken, *lost)), threshold=0.1).loc[0]
+    row = metrics.flake_score(attempts(*good, *broken, *lost), threshold=0.1).loc[0]
     assert row["outcomes"] == 12
     assert row["power_planned"] == pytest.approx(0.18)
     assert row["power_retried"] == pytest.approx(1 - 0.91**2)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import duckdb
 import pandas as pd
 import polars as pl
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buildframe.metrics.flaky import flaky_board, flaky_lifecycle
-from tests.metrics.local_engines import LOCAL
+from tests.metrics.any_frame import LIBRARIES
 from tests.metrics.metric_frames import UTC, at
 from tests.refusals import columns_not_named, refusal, wrong_messages
 
@@ -239,11 +238,11 @@ def test_a_history_of_nothing():
     assert list(result) == list(flaky_lifecycle(kept(OLD)))
 
 
-def test_frames_of_other_engines():
+def test_frames_of_other_libraries():
     history = kept(OLD, ("a", 0, 30, 3, 20, 21), ("a", 30, None, 4, 29.5, 21))
     expected = flaky_lifecycle(history)
-    for engine, to in {"polars": pl.from_pandas, **LOCAL, "duckdb": duckdb.from_df}.items():
-        pd.testing.assert_frame_equal(flaky_lifecycle(to(history)), expected, obj=engine)
+    for library, to in LIBRARIES.items():
+        pd.testing.assert_frame_equal(flaky_lifecycle(to(history)), expected, obj=library)
 
 
 def test_bad_input():

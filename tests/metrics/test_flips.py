@@ -12,8 +12,7 @@ from buildframe import metrics
 from buildframe.metrics.attempts import flips, outcomes_by_commit
 from buildframe.metrics.rates import wilson
 from tests import golden
-from tests.metrics.each_case import for_each
-from tests.metrics.engine_frames import ENGINES
+from tests.metrics.any_frame import LIBRARIES
 from tests.metrics.metric_frames import at
 from tests.refusals import columns_not_named, refusal
 
@@ -37,9 +36,6 @@ ENDS = {
     "cancel": {"state": "canceled", "exit_status": -1, "signal": "SIGTERM"},
     "run": {"state": "running"},
     "null": {},
-}
-WAYS = {"pandas": lambda frame: frame} | {
-    name: lambda frame, to=ENGINES[name]: to(metrics.with_seconds(frame)) for name in ("polars, lazy", "duckdb")
 }
 VARIANT = ["organization", "pipeline", "step", "commit", "matrix", "parallel_group_index"]
 COUNTS = [
@@ -97,14 +93,13 @@ def test_verdicts():
 GOLDEN_ENDS = golden.read("ends")["ends"]
 
 
-@for_each(WAYS)
-def test_ends_of_failed_jobs_as_the_documents_describe_them(to):
+def test_ends_of_failed_jobs_as_the_documents_describe_them():
     names = ("exit_status", "signal", "signal_reason")
     failures = [{name: end.get(name) for name in names} | {"state": "failed"} for end in GOLDEN_ENDS]
     jobs = [of | {"commit": f"{i:02}", "ended": i} for i, end in enumerate(failures) for of in (end, {})]
     frame = attempts(*jobs)
     assert metrics.outcome(frame).iloc[::2].tolist() == [end["outcome"] for end in GOLDEN_ENDS]
-    assert outcomes_by_commit(to(frame))["verdict"].tolist() == [end["verdict"] for end in GOLDEN_ENDS]
+    assert outcomes_by_commit(frame)["verdict"].tolist() == [end["verdict"] for end in GOLDEN_ENDS]
 
 
 def test_frames_without_reasons_fall_back_on_signals_and_exit_statuses():
@@ -191,12 +186,11 @@ def test_what_one_retry_makes_of_a_rate_of_attempts():
 
 
 @pytest.mark.long
-@for_each(WAYS)
-def test_dtypes_hold_whatever_the_rows(to):
+def test_dtypes_hold_whatever_the_rows():
     for summary in (flips, outcomes_by_commit):
         full = summary(attempts({"matrix": "{}", "parallel_group_index": 1}))
         for frame in (attempts(), attempts(USUAL).reindex([1, 2]), of_one_commit("run")):
-            empty = summary(to(frame.astype({"type": "str"})))
+            empty = summary(frame.astype({"type": "str"}))
             assert empty.empty
             assert empty.dtypes.astype(str).to_dict() == full.dtypes.astype(str).to_dict()
     assert outcomes_by_commit(attempts({})).dtypes.astype(str).to_dict() == dict.fromkeys(VARIANT, "str") | {
@@ -208,7 +202,7 @@ def test_dtypes_hold_whatever_the_rows(to):
 def test_missing_columns_are_named():
     names = [*sorted(DTYPES.keys() - {"signal_reason"}), "finished_at"]
     assert [columns_not_named(summary, attempts({}), names) for summary in (flips, outcomes_by_commit)] == [set()] * 2
-    for to in (ENGINES["polars, lazy"], ENGINES["duckdb"]):
+    for to in (LIBRARIES["polars, lazy"], LIBRARIES["duckdb"]):
         assert "no column 'step'" in refusal(flips, to(attempts({})))
 
 
@@ -249,9 +243,9 @@ def naive_verdict(hows: list[str]) -> str:
 
 @pytest.mark.long
 @settings(max_examples=30, deadline=None)
-@given(st.lists(one, max_size=14), st.sampled_from([*WAYS.values()]), st.randoms(use_true_random=False))
-def test_agrees_with_the_definition_on_every_engine_in_any_order(drawn, way, random):
-    frame = way(attempts(*random.sample(drawn, len(drawn))))
+@given(st.lists(one, max_size=14), st.randoms(use_true_random=False))
+def test_agrees_with_the_definition_in_any_order(drawn, random):
+    frame = attempts(*random.sample(drawn, len(drawn)))
     result = {key: of for key, of in naive(drawn).items() if key[2] not in (None, "HEAD")}
     cells = outcomes_by_commit(frame)
     assert sorted(cells["verdict"]) == sorted(chain.from_iterable(verdicts for _, verdicts in result.values()))

@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from buildframe import metrics
 from buildframe.metrics.timeline import compute_bars
 from buildframe.spec.jobs import OVER_STATES
-from tests.metrics.engine_frames import ENGINES
 from tests.metrics.metric_frames import START, at
 
-WAYS = [lambda frame: frame, ENGINES["polars, lazy"]]
 FETCHED = 14_400
 """Minutes after START at which rows were fetched: ten days."""
 
@@ -71,22 +68,21 @@ def area(changes: pd.DataFrame, name: str) -> float:
     return float((changes[name] * -changes["at"].diff(-1).dt.total_seconds()).sum() / 60)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_trigger_job_adds_nothing_to_machine_time(way):
+def test_a_trigger_job_adds_nothing_to_machine_time():
     jobs = with_a_trigger()
     minute = pd.Timedelta(1, "min")
-    assert metrics.machine_time(way(jobs)).to_dict() == {"b": 30 * minute}
-    assert metrics.active_time(way(jobs)).to_dict() == {"b": 30 * minute}
-    assert metrics.parallelism(way(jobs)).to_dict() == {"b": 1.0}
-    assert metrics.idle_time(way(jobs)).to_dict() == {"b": 20 * minute}
-    assert metrics.waste(way(jobs)).loc[0, ["n", "machine_s", "useful_s"]].tolist() == [2, 1800, 1800]
-    assert metrics.cost(way(jobs), {"*": 2}).loc[0, ["n", "machine_s", "cost"]].tolist() == [2, 1800, 60]
-    assert area(metrics.concurrency(way(jobs), by=None), "running") == 30
-    assert metrics.utilization(way(jobs), by=None).loc[0, ["busy_s", "seen_s"]].tolist() == [1800, 1800]
-    runs = metrics.percentiles(way(jobs), of=metrics.run_time, by="queue", q=0.5)
+    assert metrics.machine_time(jobs).to_dict() == {"b": 30 * minute}
+    assert metrics.active_time(jobs).to_dict() == {"b": 30 * minute}
+    assert metrics.parallelism(jobs).to_dict() == {"b": 1.0}
+    assert metrics.idle_time(jobs).to_dict() == {"b": 20 * minute}
+    assert metrics.waste(jobs).loc[0, ["n", "machine_s", "useful_s"]].tolist() == [2, 1800, 1800]
+    assert metrics.cost(jobs, {"*": 2}).loc[0, ["n", "machine_s", "cost"]].tolist() == [2, 1800, 60]
+    assert area(metrics.concurrency(jobs, by=None), "running") == 30
+    assert metrics.utilization(jobs, by=None).loc[0, ["busy_s", "seen_s"]].tolist() == [1800, 1800]
+    runs = metrics.percentiles(jobs, of=metrics.run_time, by="queue", q=0.5)
     assert runs[["queue", "n", "n_censored"]].to_numpy().tolist() == [["default", 2, 0]]
-    assert metrics.trend(way(jobs), of=metrics.run_time, q=0.5)["n"].tolist() == [2]
-    assert metrics.survival(way(jobs), of=metrics.run_time)["n_at_risk"].max() <= 2
+    assert metrics.trend(jobs, of=metrics.run_time, q=0.5)["n"].tolist() == [2]
+    assert metrics.survival(jobs, of=metrics.run_time)["n_at_risk"].max() <= 2
 
 
 def test_a_trigger_job_has_no_run_time_and_is_a_segment_of_its_own():
@@ -115,10 +111,9 @@ WAITS: dict[str, tuple[dict[str, Any], int]] = {
 """Times of expired jobs by their queue, and the minutes that they waited."""
 
 
-@pytest.mark.parametrize("way", [*WAYS, ENGINES["duckdb"]])
-def test_an_expired_job_waits_until_it_expired_and_never_until_it_was_fetched(way):
-    jobs = way(
-        frame(*(job(**{"state": "expired", **ends}, runnable_at=0, queue=queue) for queue, (ends, _) in WAITS.items()))
+def test_an_expired_job_waits_until_it_expired_and_never_until_it_was_fetched():
+    jobs = frame(
+        *(job(**{"state": "expired", **ends}, runnable_at=0, queue=queue) for queue, (ends, _) in WAITS.items())
     )
     waited = {queue: minutes for queue, (_, minutes) in WAITS.items()}
     known = {queue: minutes for queue, minutes in waited.items() if minutes}
@@ -135,35 +130,33 @@ def test_an_expired_job_waits_until_it_expired_and_never_until_it_was_fetched(wa
     assert (promise["missed"] + promise["undecided"] == 1).all()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_states_say_whether_a_job_is_over(way):
+def test_states_say_whether_a_job_is_over():
     """One job of each state began to wait, and one to run; only those under way last until they are fetched."""
     states = [*STATES_WITHOUT_END, *UNDER_WAY, "a new state"]
     waits = frame(*(job(state, runnable_at=0) for state in states))
     runs = frame(*(job(state, runnable_at=0, started_at=0, agent_id="x") for state in states))
     n = len(UNDER_WAY) + 1
-    assert area(metrics.queue_depth(way(waits)), "waiting") == n * FETCHED
-    assert area(metrics.concurrency(way(runs)), "running") == n * FETCHED
-    for counts in (metrics.waste(way(runs)), metrics.utilization(way(runs)), metrics.cost(way(runs), {"*": 1})):
+    assert area(metrics.queue_depth(waits), "waiting") == n * FETCHED
+    assert area(metrics.concurrency(runs), "running") == n * FETCHED
+    for counts in (metrics.waste(runs), metrics.utilization(runs), metrics.cost(runs, {"*": 1})):
         assert counts.loc[0, ["n_running", "n_no_end"]].tolist() == [n, len(STATES_WITHOUT_END)]
-    assert (metrics.machine_time(way(runs)).isna()).all()
+    assert (metrics.machine_time(runs).isna()).all()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_run_without_finished_at_ends_with_its_build(way):
+def test_a_run_without_finished_at_ends_with_its_build():
     jobs = frame(
         job("canceled", runnable_at=0, started_at=5, build_finished_at=12),
         job("running", runnable_at=0, started_at=5, build_finished_at=12),  # of a build that a retry reopened
         job("scheduled", runnable_at=0, expired_at=FETCHED + 60),  # it is going to expire
     )
-    assert metrics.machine_time(way(jobs)).dt.total_seconds().tolist() == [7 * 60]
-    assert metrics.waste(way(jobs)).loc[0, ["machine_s", "canceled_s", "n_running", "n_no_end"]].tolist() == [
+    assert metrics.machine_time(jobs).dt.total_seconds().tolist() == [7 * 60]
+    assert metrics.waste(jobs).loc[0, ["machine_s", "canceled_s", "n_running", "n_no_end"]].tolist() == [
         420, 420, 1, 0,
     ]  # fmt: skip
-    assert area(metrics.concurrency(way(jobs)), "running") == 7 + FETCHED - 5
-    assert area(metrics.queue_depth(way(jobs)), "waiting") == 5 + 5 + FETCHED
+    assert area(metrics.concurrency(jobs), "running") == 7 + FETCHED - 5
+    assert area(metrics.queue_depth(jobs), "waiting") == 5 + 5 + FETCHED
     without = jobs.drop(columns=["expired_at", "build_finished_at"])  # as in frames of older versions
-    assert area(metrics.concurrency(way(without)), "running") == FETCHED - 5
+    assert area(metrics.concurrency(without), "running") == FETCHED - 5
 
 
 def test_the_ledger_and_the_timeline_end_a_canceled_wait_with_its_build():

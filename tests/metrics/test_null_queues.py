@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pandas as pd
-import pytest
 
 from buildframe import metrics
-from tests.metrics.engine_frames import ENGINES
 from tests.metrics.random_frames import jobs_of
-
-EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES}
 
 
 def jobs(null_queue: bool = False) -> pd.DataFrame:
@@ -23,10 +16,9 @@ def jobs(null_queue: bool = False) -> pd.DataFrame:
     return frame.assign(queue=known.where(is_script))
 
 
-@pytest.mark.parametrize("engine", ["pandas", "polars, lazy"])
-def test_jobs_that_do_not_queue_are_no_group(engine: str) -> None:
-    frame, made = jobs(), EVERYWHERE[engine]
-    rows, halves = made(frame), (made(frame.iloc[::2]), made(frame.iloc[1::2]))
+def test_jobs_that_do_not_queue_are_no_group() -> None:
+    rows = jobs()
+    halves = rows.iloc[::2], rows.iloc[1::2]
     waits = metrics.percentiles(rows, metrics.queue_time, by="queue")
     assert (waits["n"] > 0).all()
     results = {
@@ -41,9 +33,8 @@ def test_jobs_that_do_not_queue_are_no_group(engine: str) -> None:
     assert {name: queues for name, queues in found.items() if queues != ["default", "linux", "macos"]} == {}
 
 
-@pytest.mark.parametrize("engine", ["pandas", "polars, lazy", "duckdb"])
-def test_script_jobs_without_a_known_queue_are_a_group(engine: str) -> None:
-    known, rows = EVERYWHERE[engine](jobs()), EVERYWHERE[engine](jobs(null_queue=True))
+def test_script_jobs_without_a_known_queue_are_a_group() -> None:
+    known, rows = jobs(), jobs(null_queue=True)
     assert metrics.percentiles(known, metrics.queue_time, by="queue")["queue"].tolist() == ["default", "linux", "macos"]
     for result in (metrics.percentiles(rows, metrics.queue_time, by="queue"), metrics.retry_rate(rows, by="queue")):
         assert result["queue"].fillna("null").tolist() == ["default", "macos", "null"]

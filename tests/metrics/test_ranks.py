@@ -13,7 +13,7 @@ import pytest
 from buildframe import metrics
 from buildframe.metrics import ranked_groups
 from buildframe.metrics.input_frames import RowGroups
-from tests.metrics.engine_frames import connect_duckdb
+from tests.metrics.any_frame import connect_duckdb
 from tests.metrics.random_frames import jobs_of
 
 KEYS: list[Any] = [None, "queue", ["pipeline", metrics.step], "build_id"]

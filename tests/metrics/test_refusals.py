@@ -1,8 +1,7 @@
-"""Invalid arguments, columns and frames raise BadInput with a sentence on each engine, not an error of the engine."""
+"""Invalid arguments, columns and frames raise BadInput with a sentence, not an error of the library of the frame."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,9 @@ import polars as pl
 import pytest
 
 from buildframe import metrics
-from tests.metrics.engine_frames import ENGINES, SUMMARIES, assert_same, table_of, wrong_refusals
+from tests.metrics.any_frame import LIBRARIES, SUMMARIES, assert_same, table_of
 from tests.metrics.random_frames import builds_of, jobs_of
+from tests.refusals import wrong_messages, wrong_refusals
 
 JOBS = jobs_of("many")
 BUILDS = builds_of("many")
@@ -53,7 +53,7 @@ CALLS: list[tuple[Callable[[], object], str]] = [
 
 
 def test_arguments() -> None:
-    assert wrong_refusals((words, call, re.escape(words)) for call, words in CALLS) == []
+    assert wrong_messages((words, call) for call, words in CALLS) == {}
 
 
 def test_one_percentile_and_those_of_a_generator() -> None:
@@ -72,27 +72,24 @@ OF_ANOTHER_TYPE = {
 """A column of texts for each summary, which needs another type."""
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_column_of_another_type(engine: str) -> None:
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_column_of_another_type(library: str) -> None:
     frames = {"builds": metrics.with_seconds(BUILDS), "jobs": metrics.with_seconds(JOBS)}
     rows = {
-        name: ENGINES[engine](frames[table_of(name)].assign(**{column: "no"}))
+        name: LIBRARIES[library](frames[table_of(name)].assign(**{column: "no"}))
         for name, column in OF_ANOTHER_TYPE.items()
     }
-    cases = [
-        (name, lambda name=name: SUMMARIES[name](rows[name]), f"column '{column}' holds")
-        for name, column in OF_ANOTHER_TYPE.items()
-    ]
-    assert wrong_refusals(cases) == []
+    cases = [(name, f"column '{column}' holds") for name, column in OF_ANOTHER_TYPE.items()]
+    assert wrong_refusals(cases, lambda name: SUMMARIES[name](rows[name])) == {}
 
 
-@pytest.mark.parametrize("engine", ["pandas", *ENGINES])
-def test_naive_times_are_refused(engine: str) -> None:
+@pytest.mark.parametrize("library", ["pandas", *LIBRARIES])
+def test_naive_times_are_refused(library: str) -> None:
     naive = metrics.with_seconds(JOBS)
     naive["finished_at"] = naive["finished_at"].dt.tz_localize(None)
-    rows = ENGINES.get(engine, lambda frame: frame)(naive)
-    names = ("outcomes_by_commit", "flips", "waste", "concurrency")
-    assert wrong_refusals((name, lambda name=name: SUMMARIES[name](rows), "finished_at") for name in names) == []
+    rows = LIBRARIES.get(library, lambda frame: frame)(naive)
+    cases = [(name, "finished_at") for name in ("outcomes_by_commit", "flips", "waste", "concurrency")]
+    assert wrong_refusals(cases, lambda name: SUMMARIES[name](rows)) == {}
 
 
 def test_frames_of_arrow_types_are_as_those_fetched(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""Curves of how long rows last, on all engines: published ones, and those of scipy."""
+"""Curves of how long rows last: published ones, and those of scipy."""
 
 from __future__ import annotations
 

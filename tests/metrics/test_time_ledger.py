@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from buildframe.metrics import input_frames, retries
+from tests.metrics.any_frame import LIBRARIES, connect_duckdb, in_spark
 from tests.metrics.each_case import for_each
-from tests.metrics.engine_frames import ENGINES, connect_duckdb, in_spark
-from tests.metrics.local_engines import LOCAL
 from tests.metrics.random_frames import builds_of, jobs_of
 from tests.metrics.true_dependencies import STAMPS, agreement_of_single_builds, month, with_errors
 from tests.refusals import refusal, wrong_messages
@@ -116,13 +115,12 @@ def test_a_small_pipeline():
 
 
 SHAPES = ("source", "type", "both", "fetched", "only the new attempt", "before")
-RETRIES_ON = [*((shape, "pandas") for shape in SHAPES), ("both", "polars, lazy"), ("fetched", "duckdb")]
 
 
-@for_each({f"{shape} in {engine}": (shape, engine) for shape, engine in RETRIES_ON})
-def test_twenty_manual_retries_of_66_minutes_each_take_1320_minutes(case: tuple[str, str]):
+@for_each({shape: shape for shape in SHAPES})
+def test_twenty_manual_retries_of_66_minutes_each_take_1320_minutes(shape: str):
     """Each fails after 10 minutes, and somebody repeats it 66 minutes later; 5 are repeated by the service."""
-    (shape, engine), listed, builds = case, [], []
+    listed, builds = [], []
     for i, kind in enumerate(["manual"] * 20 + ["automatic"] * 5):
         first = job(
             "unit", 0, 0, 600, id=f"{i} first", build_id=f"b{i}", state="failed", retried_in_job_id=f"{i} again"
@@ -138,8 +136,7 @@ def test_twenty_manual_retries_of_66_minutes_each_take_1320_minutes(case: tuple[
         builds.append(build(4620, id=f"b{i}"))
     of_builds, of_jobs = frames(builds, listed)
     more = {name: pd.Series([one.get(name) for one in listed], dtype="str") for name in retries.COLUMNS}
-    sides = on_engine(engine, of_builds, of_jobs.assign(**more))
-    spent = metrics.time_ledger(*sides).groupby("kind")["duration_s"].sum() / 60
+    spent = metrics.time_ledger(of_builds, of_jobs.assign(**more)).groupby("kind")["duration_s"].sum() / 60
     assert spent.to_dict() == {"manual_retry": 1320, "retry": 250, "run": 25, "unknown": 330}
 
 
@@ -391,10 +388,10 @@ def as_stored(frame: pd.DataFrame) -> pd.DataFrame:
     return metrics.with_seconds(frame)
 
 
-def on_engine(engine: str, *frames: pd.DataFrame) -> tuple[Any, ...]:
-    """Return the frames on an engine; those of DuckDB have one connection."""
-    if engine != "duckdb":
-        return tuple(({"pandas": lambda frame: frame} | ENGINES).get(engine, in_spark)(frame) for frame in frames)
+def of_library(library: str, *frames: pd.DataFrame) -> tuple[Any, ...]:
+    """Return frames of a library; those of DuckDB have one connection."""
+    if library != "duckdb":
+        return tuple((LIBRARIES | {"spark": in_spark})[library](frame) for frame in frames)
     connection = connect_duckdb()
     for i, frame in enumerate(frames):
         connection.register(f"frame {i}", frame)
@@ -406,18 +403,18 @@ KINDS = ("many", "few", "none", "all null")
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("engine", "kind"),
+    ("library", "kind"),
     [
-        *((engine, kind) for engine in ("polars, lazy", "duckdb") for kind in KINDS),
+        *((library, kind) for library in ("polars, lazy", "duckdb") for kind in KINDS),
         ("spark", "many"),
         ("spark", "all null"),
     ],
 )
-def test_engines_give_the_same(engine: str, kind: str):
+def test_frames_of_other_libraries_give_the_same(library: str, kind: str):
     builds, jobs = builds_of(kind), jobs_of(kind)
     expected = metrics.time_ledger(as_stored(builds), as_stored(jobs))
     assert_sums(builds, expected)
-    found = metrics.time_ledger(*on_engine(engine, as_stored(builds), as_stored(jobs)))
+    found = metrics.time_ledger(*of_library(library, as_stored(builds), as_stored(jobs)))
     pd.testing.assert_frame_equal(found, expected)
     assert found.attrs == expected.attrs
 
@@ -430,7 +427,7 @@ def test_pipelines_are_divided_one_after_the_other(monkeypatch: pytest.MonkeyPat
     slug_of = dict(zip(builds["id"], slugs, strict=True))
     builds, jobs = builds.assign(pipeline=slugs), jobs.assign(pipeline=jobs["build_id"].map(slug_of).astype("str"))
     for metric in (metrics.time_ledger, lambda _, jobs: metrics.step_graph(jobs)):
-        found = metric(*on_engine("duckdb", builds, jobs))
+        found = metric(*of_library("duckdb", builds, jobs))
         pd.testing.assert_frame_equal(found, metric(builds, jobs))
 
 
@@ -440,10 +437,10 @@ def test_jobs_of_another_pipeline_than_their_build_are_not_on_its_chain(monkeypa
     monkeypatch.setattr(input_frames, "_BATCH_ROWS", rows)
     builds, jobs = frames([build(20), build(9, id="c", pipeline="api")], [job("a", 0, 0, 10), job("z", 11, 11, 20)])
     jobs = jobs.assign(pipeline=pd.Series(["api", "web"], dtype="str"))
-    for engine in LOCAL:
-        ledger = metrics.time_ledger(*on_engine(engine, builds, jobs))
-        assert ledger["kind"].tolist() == ["unknown", "setup", "run"], engine
-        assert ledger["job_id"].tolist()[1:] == ["z", "z"], engine
+    for made in (builds, jobs), of_library("duckdb", builds, jobs):  # DuckDB gives the rows in batches
+        ledger = metrics.time_ledger(*made)
+        assert ledger["kind"].tolist() == ["unknown", "setup", "run"]
+        assert ledger["job_id"].tolist()[1:] == ["z", "z"]
 
 
 def test_builds_without_ids_have_no_jobs():
@@ -457,26 +454,24 @@ def test_builds_without_ids_have_no_jobs():
 def test_builds_and_jobs_may_be_frames_of_different_libraries():
     builds, jobs = frames([build(20)], [job("a", 0, 0, 20)])
     expected = metrics.time_ledger(builds, jobs)
-    for other in (pl.from_pandas(jobs), duckdb.from_df(jobs), ENGINES["duckdb"](jobs)):
+    for other in (pl.from_pandas(jobs), duckdb.from_df(jobs), LIBRARIES["duckdb"](jobs)):
         pd.testing.assert_frame_equal(metrics.time_ledger(builds, other), expected)
-        pd.testing.assert_frame_equal(metrics.time_ledger(ENGINES["duckdb"](builds), other), expected)
+        pd.testing.assert_frame_equal(metrics.time_ledger(LIBRARIES["duckdb"](builds), other), expected)
 
 
-@for_each({name: name for name in LOCAL})
-def test_pipelines_of_two_organizations_are_apart(engine: str):
+def test_pipelines_of_two_organizations_are_apart():
     builds, jobs = frames([build(20), build(20, id="c")], [job("a", 0, 0, 20), job("z", 0, 0, 20, build_id="c")])
     builds, jobs = (one.assign(organization=pd.Series(["globex", "acme"], dtype="str")) for one in (builds, jobs))
-    ledger = metrics.time_ledger(*on_engine(engine, builds, jobs))
+    ledger = metrics.time_ledger(builds, jobs)
     assert list(ledger) == ["build_id", "organization", *list(COLUMNS)[1:]]
     assert ledger[["organization", "step"]].to_numpy().tolist() == [["acme", "z"], ["globex", "a"]]
     assert list(metrics.time_ledger(builds.drop(columns="organization"), jobs)) == list(COLUMNS)
 
 
-@for_each({name: name for name in LOCAL})
-def test_ids_of_builds_that_have_not_ended_are_unique(engine: str):
+def test_ids_of_builds_that_have_not_ended_are_unique():
     for states in (("running", "running"), ("running", "passed"), ("passed", "skipped")):
         builds, jobs = frames([build(20, state=state) for state in states], [job("a", 0, 0, 20)])
-        assert "The id 'b' occurs in several rows" in refusal(metrics.time_ledger, *on_engine(engine, builds, jobs))
+        assert "The id 'b' occurs in several rows" in refusal(metrics.time_ledger, builds, jobs)
 
 
 def test_wrong_input_is_named():

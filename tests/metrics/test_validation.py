@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics, plots
-from tests.metrics.engine_frames import ENGINES, SUMMARIES, halves, table_of, wrong_refusals
+from tests.metrics.any_frame import LIBRARIES, SUMMARIES, halves, table_of
 from tests.metrics.random_frames import builds_of, jobs_of
+from tests.refusals import wrong_refusals
 
-EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **ENGINES}
+EVERYWHERE: dict[str, Callable[[pd.DataFrame], Any]] = {"pandas": lambda frame: frame, **LIBRARIES}
 OF_STATES = (
     "success_rate", "success_trend", "build_success_change", "outages", "recovery_time", "red_share", "remaining_time",
     "job_failure_change", "flips", "outcomes_by_commit", "retry_rate", "waste", "time_to_first_failure", "time_to_pass",
@@ -25,16 +26,17 @@ def with_states(frame: pd.DataFrame, how: dict[str, str]) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].replace(how) for name in names})
 
 
-@pytest.mark.parametrize("engine", ["pandas", "polars, lazy", "duckdb"])
-def test_an_unknown_spelling_is_an_error_everywhere(engine: str) -> None:
+@pytest.mark.parametrize("library", ["pandas", "polars, lazy", "duckdb"])
+def test_an_unknown_spelling_is_an_error_everywhere(library: str) -> None:
     frames = {"builds": builds_of("many"), "jobs": jobs_of("many")}
     wrong = {
-        table: EVERYWHERE[engine](with_states(metrics.with_seconds(frame), {"passed": "Passed"}))
+        table: EVERYWHERE[library](with_states(metrics.with_seconds(frame), {"passed": "Passed"}))
         for table, frame in frames.items()
     }
     words = "state' contains 'Passed'.* means 'passed'.* Known states: .*'failed'"
-    cases = [(name, lambda name=name: SUMMARIES[name](wrong[table_of(name)]), words) for name in OF_STATES]
-    assert wrong_refusals(cases) == []
+    assert (
+        wrong_refusals([(name, words) for name in OF_STATES], lambda name: SUMMARIES[name](wrong[table_of(name)])) == {}
+    )
 
 
 SPELLINGS = {
@@ -44,27 +46,26 @@ SPELLINGS = {
 
 
 def test_spellings_that_are_refused() -> None:
-    cases = []
-    for state, meant in SPELLINGS.items():
+    def count(state: str) -> pd.DataFrame:
         frame = with_states(builds_of("few"), {"canceled": state, "skipped": state, "running": state})
         frame.loc[0, "state"] = state
-        cases.append((state, lambda frame=frame: metrics.success_rate(frame), f"contains {state!r}.*means {meant!r}"))
-    assert wrong_refusals(cases) == []
+        return metrics.success_rate(frame)
+
+    cases = [(state, f"contains {state!r}.*means {meant!r}") for state, meant in SPELLINGS.items()]
+    assert wrong_refusals(cases, count) == {}
 
 
 def test_a_new_state_is_accepted_beside_known_ones_and_counts_for_neither() -> None:
     frame = builds_of("many")
     expected = metrics.success_rate(frame)
     new = with_states(frame, {"canceled": "hibernating", "running": "blocked"})
-    for engine in EVERYWHERE.values():
-        pd.testing.assert_frame_equal(metrics.success_rate(engine(new)), expected)
+    pd.testing.assert_frame_equal(metrics.success_rate(new), expected)
 
 
 def test_a_column_without_any_known_state_is_refused() -> None:
     frame = builds_of("few").assign(state=pd.Series(["1", "0", "1"] * 3, dtype="str"))
-    words = "no known state, only '0', '1'"
-    cases = [(name, lambda made=made: metrics.success_rate(made(frame)), words) for name, made in EVERYWHERE.items()]
-    assert wrong_refusals(cases) == []
+    cases = [(library, "no known state, only '0', '1'") for library in EVERYWHERE]
+    assert wrong_refusals(cases, lambda library: metrics.success_rate(EVERYWHERE[library](frame))) == {}
 
 
 def test_frames_without_states_and_periods_without_rows_are_fine() -> None:
@@ -89,4 +90,4 @@ def test_a_frame_of_jobs_is_no_frame_of_builds() -> None:
         "plots.duration_trend": lambda: plots.duration_trend(jobs),
         "plots.success_trend": lambda: plots.success_trend(jobs),
     }
-    assert wrong_refusals((name, call, "holds jobs") for name, call in calls.items()) == []
+    assert wrong_refusals([(name, "holds jobs") for name in calls], lambda name: calls[name]()) == {}

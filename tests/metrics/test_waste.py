@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from buildframe import metrics
 from buildframe.metrics.waste import waste
-from tests.metrics.each_case import for_each
-from tests.metrics.local_engines import LOCAL, Engines, on_each_engine
 from tests.metrics.metric_frames import START, at
 from tests.refusals import columns_not_named
 
@@ -90,15 +88,14 @@ REPEATS = [
 ]
 
 
-@for_each(LOCAL)
-def test_what_is_a_repeat(way):
+def test_what_is_a_repeat():
     """Each case has a pipeline of its own, unless it is about pipelines."""
     found, frames = [], []
     for case, (earlier, later, _) in enumerate(REPEATS):
         usual = {"pipeline": f"p{case}", "build_id": f"{case} a", "queue": str(case)}
         first = Build(1, **usual | earlier).job(0, 1)
         frames += [first, Build(2, **usual | {"build_id": f"{case} b"} | later).job(0, 7)]
-    repeated = waste(way(frame_of(*frames)), by="queue").set_index("queue")["repeated_s"]
+    repeated = waste(frame_of(*frames), by="queue").set_index("queue")["repeated_s"]
     found = [repeated[str(case)] == 420 for case in range(len(REPEATS))]
     assert found == [is_repeat for *_, is_repeat in REPEATS]
 
@@ -137,8 +134,7 @@ def test_in_groups_failures_and_repeats_are_those_of_the_whole_build():
     ]
 
 
-@on_each_engine
-def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_counts(engines: Engines):
+def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_counts():
     summary = {
         1: [("failed", 1), ("passed", 2)],
         2: [("passed", 2), ("running", 1)],
@@ -152,36 +148,32 @@ def test_of_different_states_of_a_build_the_last_fetched_and_then_the_smallest_c
         frame = frame.assign(fetched_at=at(*(stamp for *_, stamp in each))) if seen else frame
         expected = sum(10**number * len(states[number]) for number in repeats)
         for order in (range(len(each)), range(len(each))[::-1], np.random.default_rng(1).permutation(len(each))):
-            found = {name: waste(to(frame.iloc[order]))["repeated_s"].loc[0] / 60 for name, to in engines.items()}
-            assert found == dict.fromkeys(engines, expected), seen
+            assert waste(frame.iloc[order])["repeated_s"].loc[0] / 60 == expected, seen
 
 
-@for_each(LOCAL)
-def test_jobs_without_a_build_belong_to_none(way):
+def test_jobs_without_a_build_belong_to_none():
     frame = frame_of(Build(1).job(0, 1, "failed"), Build(2).job(0, 4)).assign(
         build_id=pd.Series([None] * 2, dtype="str")
     )
-    assert waste(way(frame))[["useful_s", "machine_s"]].loc[0].tolist() == [300, 300]
+    assert waste(frame)[["useful_s", "machine_s"]].loc[0].tolist() == [300, 300]
 
 
-@for_each(LOCAL)
-def test_dtypes_hold_whatever_the_rows(way):
+def test_dtypes_hold_whatever_the_rows():
     full = waste(frame_of(Build(1).job(0, 1)), by="queue")
     floats = dict.fromkeys(["machine_s", *PARTS], "float64")
     assert full.dtypes.astype(str).to_dict() == {"queue": "str", "n": "Int64"} | floats | {
         "n_running": "Int64", "n_no_end": "Int64", "n_negative": "Int64",
     }  # fmt: skip
     empty = frame_of()
-    assert waste(way(empty)).empty
-    assert waste(way(empty), by="queue").dtypes.equals(full.dtypes)
-    nulls = waste(way(empty.reindex([0, 1])))
+    assert waste(empty).empty
+    assert waste(empty, by="queue").dtypes.equals(full.dtypes)
+    nulls = waste(empty.reindex([0, 1]))
     assert nulls.loc[0].tolist() == [0] * 10
 
 
-@for_each({"pandas": lambda frame: frame, "polars, lazy": LOCAL["polars, lazy"]})
-def test_missing_columns_are_named(way):
+def test_missing_columns_are_named():
     names = [*(name for name in DTYPES if name != "queue"), *STAMPS]
-    assert columns_not_named(lambda frame: waste(way(frame)), frame_of(Build(1).job(0, 1)), names) == set()
+    assert columns_not_named(waste, frame_of(Build(1).job(0, 1)), names) == set()
 
 
 micros = st.integers(-3, 10_000_000_001) | st.integers(0, 5) | st.none()
@@ -253,12 +245,11 @@ def naive(of_builds: list[dict], of_jobs: list[dict]) -> dict[object, list[int]]
 @given(
     st.lists(builds, min_size=5, max_size=5),
     st.lists(jobs, max_size=12),
-    st.sampled_from([*LOCAL.values()]),
     st.randoms(use_true_random=False),
 )
-def test_agrees_with_the_definition_on_every_engine_in_any_order(of_builds, of_jobs, way, random):
+def test_agrees_with_the_definition_in_any_order(of_builds, of_jobs, random):
     shuffled = random.sample(of_jobs, len(of_jobs))
-    result = waste(way(drawn_frame(of_builds, shuffled)), by="queue")
+    result = waste(drawn_frame(of_builds, shuffled), by="queue")
     found = {None if pd.isna(row.queue) else row.queue: [getattr(row, p) for p in PARTS] for row in result.itertuples()}
     assert {queue: [round(part * 1e6) for part in parts] for queue, parts in found.items()} == naive(of_builds, of_jobs)
     parts = (result[PARTS] * 1e6).round().astype("int64").sum(axis=1)

@@ -11,8 +11,9 @@ import pytest
 import buildframe as bf
 from buildframe import metrics
 from buildframe.errors import BadInput
-from tests.metrics.engine_frames import in_duckdb, wrong_refusals
+from tests.metrics.any_frame import in_duckdb
 from tests.metrics.random_frames import builds_of, jobs_of
+from tests.refusals import columns_not_named
 
 
 def test_seconds_of_jobs_are_their_metrics():
@@ -57,15 +58,7 @@ def test_columns_are_replaced_and_the_frame_stays_as_it_was():
 
 def test_a_missing_column_is_named():
     needed = ("type", "runnable_at", "created_at", "started_at", "finished_at", "step_key", "name")
-    cases = [
-        (
-            name,
-            lambda name=name: metrics.with_seconds(jobs_of("few").drop(columns=name)),
-            f"no column '{name}'; it comes",
-        )
-        for name in needed
-    ]
-    assert wrong_refusals(cases) == []
+    assert columns_not_named(metrics.with_seconds, jobs_of("few"), needed, "it comes") == set()
 
 
 def test_an_id_that_stands_twice_is_refused_and_the_latest_kept():
@@ -87,7 +80,7 @@ def test_the_latest_of_other_frames_is_that_of_pandas():
     assert [metrics.latest(made(jobs))["id"].tolist() for made in (pl.from_pandas, in_duckdb)] == [expected] * 2
 
 
-def test_what_keeps_the_latest_in_other_engines_does():
+def test_what_keeps_the_latest_in_other_libraries_does():
     jobs = jobs_of("few")
     both = pd.concat([jobs, jobs.assign(state="running", fetched_at=jobs["fetched_at"] - pd.Timedelta(hours=1))])
     polars = pl.from_pandas(both).sort("fetched_at").unique("id", keep="last").sort("id")

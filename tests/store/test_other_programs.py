@@ -111,12 +111,12 @@ def test_a_folder_holds_rows_that_are_no_longer_valid(folder: Path) -> None:
     assert rows["id"].duplicated().any()
 
 
-@pytest.mark.parametrize("engine", ["polars", "duckdb"])
-def test_summaries_run_inside_the_engine_on_the_tables(folder: Path, engine: str) -> None:
+@pytest.mark.parametrize("library", ["polars", "duckdb"])
+def test_summaries_of_tables_in_other_libraries_are_those_of_the_store(folder: Path, library: str) -> None:
     store = bf.Store(folder)
 
     def rows(table: str) -> Any:
-        if engine == "polars":
+        if library == "polars":
             return pl.scan_delta(folder / table)
         return duckdb.sql("SELECT * FROM read_parquet($f, union_by_name=true)", params={"f": store.files(table)})
 

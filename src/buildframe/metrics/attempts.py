@@ -61,7 +61,7 @@ OUTCOMES = ("passes", "failures", "lost", "killed", "n_storm")
 PASS, FAILURE, LOSS, KILL, STORM = range(len(OUTCOMES))
 
 
-class Keys(NamedTuple):
+class AttemptKeys(NamedTuple):
     """The keys of steps, of commits and of variants: matrix values and indices of parallel jobs."""
 
     steps: pd.DataFrame
@@ -69,7 +69,7 @@ class Keys(NamedTuple):
     variants: pd.DataFrame
 
 
-class Attempts(NamedTuple):
+class StepAttempts(NamedTuple):
     """Attempts of steps: script jobs that passed or failed hard.
 
     `rows` has a row per attempt: the number of its `group` and of its `outcome`, `finished_at` in
@@ -81,7 +81,7 @@ class Attempts(NamedTuple):
 
     rows: pd.DataFrame
     groups: pd.DataFrame
-    keys: Keys
+    keys: AttemptKeys
 
 
 @checked_names
@@ -337,7 +337,7 @@ def read_attempts(
     jobs: Frame,
     needs: Sequence[str] = (),
     storms: pd.DataFrame | None = None,
-) -> Attempts:
+) -> StepAttempts:
     """Return the attempts of jobs, with the columns `needs`; timestamps become microseconds.
 
     Pass the `storms` of a whole frame if the jobs are only a part of it.
@@ -353,10 +353,10 @@ def read_attempts(
     numbers = dict(zip(_NUMBERS, np.unravel_index(codes, sizes), strict=True))
     is_known = _are_known(keys.commits)[numbers["commit"]]
     groups = pd.DataFrame(numbers | {"is_known": is_known}, copy=False)
-    return Attempts(rows, groups, keys)
+    return StepAttempts(rows, groups, keys)
 
 
-def _number_attempts(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, Keys]:
+def _number_attempts(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, AttemptKeys]:
     """Return attempts for `find_storms`, with the numbers of their steps, commits and variants."""
     steps: list[Key] = [*STEP]
     if isinstance(jobs, pd.DataFrame):
@@ -372,7 +372,7 @@ def _number_attempts(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFra
         variant=variants.codes,
         is_known=_are_known(commits.keys)[commits.codes],
     )
-    return numbered, Keys(attempts_by_step.keys, commits.keys, variants.keys)
+    return numbered, AttemptKeys(attempts_by_step.keys, commits.keys, variants.keys)
 
 
 def _are_known(commits: pd.DataFrame) -> Flags:
@@ -400,7 +400,7 @@ def _select_attempts(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(taken, jobs.index[rows], copy=False)
 
 
-def sum_outcomes(attempts: Attempts) -> pd.DataFrame:
+def sum_outcomes(attempts: StepAttempts) -> pd.DataFrame:
     """Return the groups of attempts with their sums of each of `OUTCOMES`, and their verdicts.
 
     `has_outcome` is whether there are attempts outside of storms, and `verdict` is a number.
@@ -427,7 +427,7 @@ def _decide(outcomes: pd.DataFrame) -> npt.NDArray[np.int8]:
     return verdict
 
 
-def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd.DataFrame:
+def find_worst_verdicts(attempts: StepAttempts, times: Mapping[str, Integers]) -> pd.DataFrame:
     """Return a row for each step and commit, with the worst verdict of its groups.
 
     Also whether the step `has_passed` and the commit `is_known`, and the earliest of `times`, which
@@ -452,7 +452,7 @@ def find_worst_verdicts(attempts: Attempts, times: Mapping[str, Integers]) -> pd
     return commits.assign(verdict=worst, has_passed=has_passed)
 
 
-def count_left_out(attempts: Attempts) -> pd.DataFrame:
+def count_left_out(attempts: StepAttempts) -> pd.DataFrame:
     """Count the attempts of each step in a storm (`n_storm`), and those `n_without_commit`."""
     n_steps = len(attempts.keys.steps)
     step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]

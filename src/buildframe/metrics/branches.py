@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics import spark_frames
 from buildframe.metrics.branch_histories import (
     BranchHistories,
     find_outages,
@@ -29,8 +28,8 @@ from buildframe.metrics.input_frames import (
     Frame,
     column_names,
     is_spark,
+    read_matching,
     read_rows,
-    to_typed_pandas,
 )
 from buildframe.metrics.percentiles import check_percentiles, percentiles
 from buildframe.metrics.row_flags import has_failed_hard, is_set
@@ -209,14 +208,7 @@ def _find_first_failed_steps(jobs: Frame, builds: pd.Series[str]) -> pd.Series[s
     """Return the step of each build whose failure ended first, null if there is none."""
     ids = pd.Index(builds.dropna().unique())
     if is_spark(jobs):
-        of_builds = spark_frames.read_matching(
-            jobs,
-            [*_NEEDS_OF_JOBS, "step"],
-            "build_id",
-            ids,
-            "type = 'script'",
-        )
-        jobs = to_typed_pandas(of_builds)
+        jobs = read_matching(jobs, "build_id", ids, [*_NEEDS_OF_JOBS, "step"])
     failures = read_rows(jobs, functools.partial(_select_failures, ids), _NEEDS_OF_JOBS, by=step)
     build = failures.columns["build"].to_numpy(np.int64)
     ended = failures.columns["finished_at"].to_numpy(np.int64)

@@ -201,7 +201,7 @@ def change_points(
     return _select_changes(summarize_groups(frame, search, by), by)
 
 
-class _Changes(NamedTuple):
+class _FoundChanges(NamedTuple):
     """Changes of all groups, in order: the number of their group, and where they lie in `units`.
 
     `units` has a row per group and day, or group and commit, with the columns `GROUP` and `ROWS`,
@@ -270,7 +270,7 @@ def _search_groups(
     return _join_groups(rows.keys, changes, pd.DataFrame(columns))
 
 
-def _join_groups(keys: pd.DataFrame, changes: _Changes, columns: pd.DataFrame) -> pd.DataFrame:
+def _join_groups(keys: pd.DataFrame, changes: _FoundChanges, columns: pd.DataFrame) -> pd.DataFrame:
     """Return the changes with the keys of their groups, and a row for a group without a change."""
     groups = pd.DataFrame({GROUP: range(len(keys)), _P_OF_GROUP: changes.p_of_groups})
     table = groups.merge(columns.assign(**{GROUP: changes.group}), how="left", on=GROUP)
@@ -286,7 +286,7 @@ def _select_changes(table: pd.DataFrame, by: By) -> pd.DataFrame:
     return table[table["at"].notna()].reset_index(drop=True)
 
 
-def _search_days(rows: RowGroups, day: Integers) -> tuple[_Changes, Integers]:
+def _search_days(rows: RowGroups, day: Integers) -> tuple[_FoundChanges, Integers]:
     """Return the changes of days, and the unit to which each row belongs."""
     scored = score_groups(rows, day)
     is_rate = FAILED in rows.columns
@@ -297,7 +297,7 @@ def _search_days(rows: RowGroups, day: Integers) -> tuple[_Changes, Integers]:
     return _number_changes(scored.days, scored.edges, found, p_of_groups, inflation), scored.codes
 
 
-def _search_commits(rows: RowGroups, at: str) -> tuple[_Changes, Integers]:
+def _search_commits(rows: RowGroups, at: str) -> tuple[_FoundChanges, Integers]:
     """Return the changes of commits, and the unit to which each row belongs."""
     commits, codes = _count_commits(rows, at)
     edges = np.searchsorted(commits[GROUP], np.arange(len(rows.keys) + 1))
@@ -344,7 +344,7 @@ def _number_changes(
     found: Sequence[Sequence[Change]],
     p_of_groups: Sequence[float],
     inflation: Sequence[float],
-) -> _Changes:
+) -> _FoundChanges:
     """Return the changes of each group as rows of all units.
 
     `edges` are the first units of groups.
@@ -355,7 +355,7 @@ def _number_changes(
     p = table[:, 3]
     first = edges[group]
     at, low, high = first + table[:, :3].T.astype(np.int64)
-    return _Changes(
+    return _FoundChanges(
         units=units,
         segment=_number_segments(units[GROUP].to_numpy(np.int64), group, at),
         group=group,
@@ -379,7 +379,7 @@ def _number_segments(group_of_unit: Integers, changed_groups: Integers, at: Inte
     return np.where(is_changed, np.cumsum(begins & is_changed) - 1, -1)
 
 
-def _compare_rates(changes: _Changes) -> dict[str, Floats]:
+def _compare_rates(changes: _FoundChanges) -> dict[str, Floats]:
     """Return the columns with the rates before and after each change, and the difference."""
     segments = changes.to_segments(changes.units[HITS].to_numpy())
     rate = segments.total(segments.hits) / segments.total(segments.n)
@@ -393,7 +393,7 @@ def _compare_rates(changes: _Changes) -> dict[str, Floats]:
     )
 
 
-def _compare_medians(rows: RowGroups, codes: Integers, changes: _Changes) -> dict[str, Floats]:
+def _compare_medians(rows: RowGroups, codes: Integers, changes: _FoundChanges) -> dict[str, Floats]:
     """Return the columns with the medians before and after each change, and the difference.
 
     `codes` is the unit to which each row belongs.
@@ -434,7 +434,7 @@ def _describe_levels(name: str, suffix: str, before: Level, after: Level) -> dic
     }
 
 
-def _count_rows(changes: _Changes, unit: Unit) -> dict[str, Any]:
+def _count_rows(changes: _FoundChanges, unit: Unit) -> dict[str, Any]:
     """Return the columns with the numbers of units and rows before and after each change."""
     before = changes.before
     counts = changes.to_segments(np.zeros(len(changes.units), np.int64))

@@ -31,6 +31,9 @@ _NEEDS = (
 )
 _WANTS = ("organization", "queue_id")
 
+NAMELESS = ("setup", "unknown")
+"""Kinds of segments that no step or queue causes."""
+
 
 @dataclass(frozen=True)
 class ComparedBuilds:
@@ -236,13 +239,35 @@ def _read_ledger(argument: str, ledger: Frame, by: list[str]) -> pd.DataFrame:
     try:
         segments = collect_columns(ledger, [*_NEEDS, *by], _WANTS)
     except BadInput as wrong:
-        raise BadInput(f"{argument}: {wrong} Pass a ledger from metrics.time_ledger.") from None
+        raise BadInput(
+            f"{argument}: {wrong} Pass a ledger from metrics.time_ledger. "
+            "To explain a day of builds and jobs, pass day=."
+        ) from None
     if segments.empty:
-        raise BadInput(f"{argument}: the ledger has no builds, so there is nothing to compare. Select a longer period.")
+        raise BadInput(
+            f"{argument}: the ledger has no builds, so there is nothing to compare. Select a longer period.",
+        )
     for name in ("build_id", "build_created_at", "duration_s"):
         if segments[name].isna().any():
-            raise BadInput(f"{argument}: {name!r} has nulls. Drop these builds from the ledger of metrics.time_ledger.")
-    return segments
+            raise BadInput(
+                f"{argument}: {name!r} has nulls. Drop these builds from the ledger of metrics.time_ledger.",
+            )
+    return _assign_to_causes(segments)
+
+
+def _assign_to_causes(segments: pd.DataFrame) -> pd.DataFrame:
+    """Return waits by queue, whatever step waited, and other segments by step.
+
+    A wait is caused by its queue: the waits of its steps add up to a change that none of them
+    shows alone.
+    """
+    is_wait = segments["kind"].eq("queue").to_numpy(bool, na_value=False)
+    is_nameless = segments["kind"].isin(NAMELESS).to_numpy()
+    causes = {"step": segments["step"].mask(is_wait | is_nameless)}
+    for name in ("queue", "queue_id"):
+        if name in segments:
+            causes[name] = segments[name].where(is_wait)
+    return segments.assign(**causes)
 
 
 def _check_sides(shared: pd.Index) -> None:
@@ -254,4 +279,6 @@ def _check_sides(shared: pd.Index) -> None:
 
 def _check_groups(names: list[str], mixed: pd.Index) -> None:
     if len(mixed):
-        raise BadInput(f"by={names}: the segments of build {mixed[0]} differ in it. Use columns that builds have.")
+        raise BadInput(
+            f"by={names}: the segments of build {mixed[0]} differ in it. Use columns that builds have.",
+        )

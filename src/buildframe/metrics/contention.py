@@ -27,7 +27,7 @@ from buildframe.metrics.columns import (
     timestamp_micros,
 )
 from buildframe.metrics.durations import is_script
-from buildframe.metrics.group_summaries import spark_keys, summarize_groups
+from buildframe.metrics.group_summaries import concat_results, spark_keys, summarize_groups
 from buildframe.metrics.grouping import (
     Key,
     as_key_list,
@@ -105,8 +105,7 @@ def contention(jobs: Frame, by: Key = "pipeline") -> pd.DataFrame:
         unique.
     by : str or function, default "pipeline"
         Column, or function `frame -> Series` such as `metrics.step`, by which both the waiting and
-        the holding jobs are summed. Engines other than pandas read the column that
-        `metrics.with_seconds` adds for a function.
+        the holding jobs are summed. In PySpark, a function is the column of its name.
 
     Returns
     -------
@@ -197,11 +196,7 @@ def _with_key_column(frame: Frame, key: Key) -> tuple[Frame, str]:
 
 def _contention(of_queue: Sequence[str], key: str, jobs: Frame) -> pd.DataFrame:
     whole_queues = read_whole_groups(jobs, of_queue, [*_NEEDS, key], END_COLUMNS)
-    results = [_divide_waits(of_queue, key, rows) for rows in whole_queues]
-    summary = pd.concat(results, ignore_index=True)
-    for name in results[0].attrs:
-        summary.attrs[name] = sum(result.attrs[name] for result in results)
-    return summary
+    return concat_results([_divide_waits(of_queue, key, rows) for rows in whole_queues], of_queue)
 
 
 def _divide_waits(of_queue: Sequence[str], key: str, jobs: pd.DataFrame) -> pd.DataFrame:

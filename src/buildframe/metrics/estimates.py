@@ -136,7 +136,7 @@ class Sample:
         n, hits = splits.ended.copy(), splits.hits.astype(np.float64)
         n_hits, n_ended = splits.hits.sum(-1), splits.ended.sum(-1)
         columns = [splits.leaving[name].to_numpy(np.int64) for name in (PLACE, SECOND, SPAN, ROWS)]
-        order = np.lexsort([*reversed(columns[:3])])  # so that sums round equally in each engine
+        order = np.lexsort([*reversed(columns[:3])])  # so that sums round equally for rows in any order
         place, second, part, rows = (column[order] for column in columns)
         known = self._find_leaving(place, second)
         np.add.at(n, (place, part), rows)

@@ -1,7 +1,8 @@
-"""Explain the difference in mean wall time between two sets of builds by the segments of their time ledgers."""
+"""Explain the difference in mean wall time between two sets of builds by their time ledgers."""
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import Floats, Integers, timestamps
 from buildframe.metrics.compared_builds import N_SIDES, ComparedBuilds, read_compared_builds
+from buildframe.metrics.day_ledgers import read_day_ledgers
 from buildframe.metrics.discoveries import RATE, adjust
 from buildframe.metrics.grouping import By, join_keys
 from buildframe.metrics.input_frames import Frame, read_columns
@@ -20,7 +22,10 @@ from buildframe.metrics.validation import check_order
 from buildframe.terminal import show
 
 _MIN_BUILDS = 5
-"""With fewer builds on a side that are compared, or have the row, unless it is new or gone, there is no interval."""
+"""With fewer builds on a side there is no interval.
+
+These are builds that are compared, or have the row, unless it is new or gone.
+"""
 
 _NO_CHANGE = 0.5
 """A smaller change in microseconds comes from rounding."""
@@ -39,31 +44,40 @@ def explain(
     tail: float | None = None,
     tz: str = "UTC",
     *,
+    day: str | dt.date | None = None,
+    pipeline: str | None = None,
     allow_reversed: bool = False,
 ) -> pd.DataFrame:
     """
-    Explain the difference in mean wall time between two ledgers: how much each kind of segment,
-    step and queue adds.
+    Explain what makes the mean wall time of a day, or of any later builds, differ from before.
 
-    The contributions add up to the difference.
+    Waits for agents count by queue, all other time by step. The contributions add up to the
+    difference. Pass `explain(builds, jobs, day=...)`, or two ledgers: `explain(before, after)`.
 
     Parameters
     ----------
     before : DataFrame
-        Segments of the earlier builds, from `time_ledger`: pandas, Polars (eager or lazy), DuckDB
-        or PySpark. Pass whole builds: a segment that is left out is missing from the wall time, and
-        a build without any is not counted.
+        With `day`, the builds. Otherwise the segments of the earlier builds, from `time_ledger`.
+        Frames of pandas, Polars (eager or lazy), DuckDB or PySpark. Pass whole builds: a segment
+        that is left out is missing from the wall time, and a build without any is not counted.
     after : DataFrame
-        Segments of the later builds. No build may be in both.
+        With `day`, all jobs of the builds. Otherwise the segments of the later builds; no build may
+        be in both.
     by : str or list of str, optional
         Columns that builds have, such as `"pipeline"` or `"branch"`. Separates changes within their
         groups from changes of the groups' shares among all builds. By default all builds form one
-        group.
+        group; with `day` and without `pipeline` and `tail`, it is `"pipeline"`.
     tail : float, optional
         Explain the mean wall time of this share of the slowest builds, as a fraction in (0, 1]. By
         default all builds count.
     tz : str, default "UTC"
         Time zone of the days on which builds were created.
+    day : str or date, optional
+        Day whose builds are compared with those of the 28 days before, such as `"2026-10-29"`. The
+        first two arguments are then builds and jobs with the columns that `time_ledger` needs.
+        Builds of other days are not used.
+    pipeline : str, optional
+        Slug or id of the pipeline to explain, with `day`. By default all pipelines.
     allow_reversed : bool, default False
         Explain ledgers whose times overlap, or whose `before` is later. By default both are
         refused, because swapped ledgers turn a regression into an improvement.
@@ -71,11 +85,13 @@ def explain(
     Returns
     -------
     pandas.DataFrame
-        One row per kind, pipeline, step and queue that occurs, largest change first:
+        One row per kind, pipeline, and step or queue that occurs, largest change first:
 
         ============================ ======= =======================================================
-        kind, pipeline, step, queue, str     what the time was spent on, as in `time_ledger`;
-        queue_id                             `queue_id` only if both ledgers have it
+        kind, pipeline, step, queue, str     what the time was spent on, as in `time_ledger`. The
+        queue_id                             kind `queue` has a queue and no step, `setup` and
+                                             `unknown` have neither, and others have a step.
+                                             `queue_id` only if both ledgers have it
         before_s, after_s            float64 mean seconds per build; with `by`, see Notes
         change_s                     float64 `after_s - before_s`
         low_s, high_s                float64 95 % interval of `change_s`; NaN with too few builds or
@@ -95,11 +111,11 @@ def explain(
         weighted by the mean of its shares, and `mix` for the change of its share, whose `kind`,
         `step` and `queue` are null.
 
-        Its `attrs` have the mean wall times `before_s` and `after_s`, and `n_open_before` and
-        `n_open_after`: builds that ran or were blocked, so that no side has their time. They count
-        for a side if they were created between its first and last day, and are of a pipeline of the
-        ledgers; for both if these days overlap, as when branches are compared. None if a ledger has
-        lost its `attrs`.
+        Its `attrs` have the mean wall times `before_s` and `after_s` of `n_before` and `n_after`
+        builds, and `n_open_before` and `n_open_after`: builds that ran or were blocked, so that no
+        side has their time. They count for a side if they were created between its first and last
+        day, and are of a pipeline of the ledgers; for both if these days overlap, as when branches
+        are compared. None if a ledger has lost its `attrs`.
 
     Raises
     ------
@@ -158,31 +174,62 @@ def explain(
 
     Examples
     --------
+    >>> changes = metrics.explain(builds, jobs, day="2026-10-30", pipeline="web")
+    >>> changes[["kind", "step", "queue", "change_s", "notable"]].head(4).round(1)
+               kind     step    queue  change_s  notable
+    0           run      e2e      NaN     -68.4    False
+    1         queue      NaN  default      63.9    False
+    2  manual_retry  staging      NaN      55.1    False
+    3           run  staging      NaN      29.1    False
+
+    Two ledgers compare any other builds, such as those of a week with those before:
+
     >>> ledger = metrics.time_ledger(builds, jobs)
     >>> api = ledger[ledger["pipeline"] == "api"]
     >>> is_late = api["build_created_at"] >= "2026-10-30"
     >>> changes = metrics.explain(api[~is_late], api[is_late], by="pipeline")
-    >>> changes.loc[changes["notable"], ["pipeline", "effect", "kind", "step", "change_s", "low_s", "high_s"]]
+    >>> columns = ["pipeline", "effect", "kind", "step", "change_s", "low_s", "high_s"]
+    >>> changes.loc[changes["notable"], columns]
       pipeline effect kind         step    change_s       low_s      high_s
     0      api   time  run  integration  206.251433  109.197443  303.305423
     >>> difference = changes.attrs["after_s"] - changes.attrs["before_s"]
     >>> (abs(changes["change_s"].sum() - difference) < 1e-6).item()
     True
     """
-    if tail is not None and (isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 < tail <= 1):
+    _check_tail(tail, by)
+    if day is not None:
+        ledgers = read_day_ledgers(before, after, day, pipeline, tz)
+        if by is None and tail is None and pipeline is None:
+            by = "pipeline"
+        result = _compare(ledgers.before, ledgers.after, by, tail, tz)
+        counts = {"n_open_before": ledgers.n_open_before, "n_open_after": ledgers.n_open_after}
+        result.attrs |= counts
+        return result
+    if pipeline is not None:
         raise BadInput(
-            f"tail={show(tail)} is not a fraction in (0, 1]. Use such as 0.1 for the slowest tenth of builds.",
+            f"pipeline={show(pipeline)} needs day=. Filter both ledgers to this pipeline instead.",
         )
-    if tail is not None and by is not None:
-        raise BadInput(
-            "by and tail cannot be combined. Filter both ledgers to one group to explain its slowest builds.",
-        )
-    builds = read_compared_builds(before, after, by, tz)
+    result = _compare(before, after, by, tail, tz)
     check_order(before, after, "build_created_at", allow_reversed=allow_reversed)
-    estimates = _estimate_means(builds) if tail is None else _estimate_tails(builds, tail)
-    result = _tabulate(builds, estimates)
     result.attrs |= _count_open(before, after, tz)
     return result
+
+
+def _check_tail(tail: float | None, by: By) -> None:
+    if tail is None:
+        return
+    if isinstance(tail, bool) or not isinstance(tail, int | float) or not 0 < tail <= 1:
+        advice = "Use such as 0.1 for the slowest tenth of builds."
+        raise BadInput(f"tail={show(tail)} is not a fraction in (0, 1]. {advice}")
+    if by is not None:
+        advice = "Filter both ledgers to one group to explain its slowest builds."
+        raise BadInput(f"by and tail cannot be combined. {advice}")
+
+
+def _compare(before: Frame, after: Frame, by: By, tail: float | None, tz: str) -> pd.DataFrame:
+    builds = read_compared_builds(before, after, by, tz)
+    estimates = _estimate_means(builds) if tail is None else _estimate_tails(builds, tail)
+    return _tabulate(builds, estimates)
 
 
 def _count_open(before: Frame, after: Frame, tz: str) -> dict[str, int | None]:
@@ -272,7 +319,9 @@ def _estimate_tails(builds: ComparedBuilds, tail: float) -> _Means:
         n_days = len(days)
         means.append(_tail_mean(builds, slowest_first, np.ones(len(of_side)), tail))
         resampled = random.multinomial(n_days, np.full(n_days, 1 / n_days), _RESAMPLES)
-        tails = [_tail_mean(builds, slowest_first, times[day].astype(np.float64), tail) for times in resampled]
+        tails = []
+        for times in resampled.astype(np.float64):
+            tails.append(_tail_mean(builds, slowest_first, times[day], tail))
         is_known = n_days >= _MIN_TAIL_DAYS
         errors.append(np.std(tails, axis=0, ddof=1) if is_known else np.full(builds.n_rows, np.nan))
         freedom += n_days
@@ -332,5 +381,11 @@ def _tabulate(builds: ComparedBuilds, estimates: _Means) -> pd.DataFrame:
     result = join_keys(builds.keys, pd.DataFrame(columns))
     result = result.iloc[largest_first].reset_index(drop=True)
     before_s, after_s = estimates.walls / 1e6
-    result.attrs = {"before_s": float(before_s), "after_s": float(after_s)}
+    n_before, n_after = np.bincount(builds.side, minlength=N_SIDES).tolist()
+    result.attrs = {
+        "before_s": float(before_s),
+        "after_s": float(after_s),
+        "n_before": n_before,
+        "n_after": n_after,
+    }
     return result

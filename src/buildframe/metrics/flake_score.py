@@ -21,7 +21,7 @@ from buildframe.metrics.attempts import (
     STEP,
     UNDECIDED,
     VERDICTS,
-    Attempts,
+    StepAttempts,
     count_left_out,
     find_worst_verdicts,
     prepare_storms,
@@ -255,7 +255,7 @@ def _is_or_more(count: Integers, k: int, most: int) -> Flags:
     return count == k if k < most else count >= k
 
 
-def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
+def _sum_prices(attempts: StepAttempts, is_flaky: Flags) -> dict[str, Integers]:
     """Return the run time of failures, and the time from the first failure to the first pass.
 
     In microseconds, of each variant of a step at a commit; 0 unless it is flaky.
@@ -279,7 +279,7 @@ def _sum_prices(attempts: Attempts, is_flaky: Flags) -> dict[str, Integers]:
     }
 
 
-def _count_red_builds(attempts: Attempts, is_flaky: Flags) -> Integers:
+def _count_red_builds(attempts: StepAttempts, is_flaky: Flags) -> Integers:
     """Count the builds with a failure of each step that was not retried, if its commit passed."""
     rows = attempts.rows
     turns_red = (rows["outcome"] == FAILURE).to_numpy() & is_flaky[rows["group"]]
@@ -290,7 +290,7 @@ def _count_red_builds(attempts: Attempts, is_flaky: Flags) -> Integers:
     return np.bincount(red["step"], minlength=len(attempts.keys.steps))
 
 
-def _are_on_default_branch(attempts: Attempts, branches: pd.DataFrame) -> Flags:
+def _are_on_default_branch(attempts: StepAttempts, branches: pd.DataFrame) -> Flags:
     """Return which attempts are on the default branch of their pipeline."""
     keys = {"pipeline": "slug"}
     if "organization" in branches:
@@ -306,7 +306,7 @@ def _are_on_default_branch(attempts: Attempts, branches: pd.DataFrame) -> Flags:
     return is_chosen & (codes >= 0)
 
 
-def _count_suspected(attempts: Attempts, is_on_branch: Flags) -> Integers:
+def _count_suspected(attempts: StepAttempts, is_on_branch: Flags) -> Integers:
     """Count the commits at which each step failed once, between two at which it passed."""
     rows = attempts.rows[is_on_branch]
     order = {

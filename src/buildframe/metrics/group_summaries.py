@@ -43,6 +43,7 @@ def spark_keys(frame: Frame, by: By) -> By:
     names = [key_name(key) for key in as_key_list(by)]
     require_columns(column_names(frame), names)
     spark_frames.check_names(names)
+    spark_frames.check_keys(frame, names)
     return list(names)
 
 
@@ -118,7 +119,9 @@ def summarize_pairs(
     are put together as by `summarize_groups`.
     """
     if is_spark(frame) != is_spark(other):
-        raise BadInput("builds and jobs are frames of different engines. Convert one of them.")
+        raise BadInput(
+            "One of builds and jobs is a frame of PySpark. Pass both as such, or collect it with .toPandas()."
+        )
     if not is_spark(frame):
         return of(frame, other)
     keys = list(together)

@@ -205,8 +205,15 @@ def read_whole_groups(
     if not is_relation(frame):
         yield read_columns(frame, names)
         return
-    order = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
-    yield from join_groups(_batches(frame if is_ordered else frame.order(order), names), keys)
+    ordered = frame if is_ordered else frame.order(", ".join(_order_of(frame, name) for name in keys))
+    yield from join_groups(_batches(ordered, names), keys)
+
+
+def _order_of(relation: Any, name: str) -> str:
+    """Return the term of SQL that orders rows by a column; an ENUM by its texts."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    is_enum = str(relation.types[relation.columns.index(name)]).startswith("ENUM")
+    return f"{quoted}::VARCHAR" if is_enum else quoted
 
 
 def join_groups(batches: Iterable[pd.DataFrame], keys: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -287,6 +294,21 @@ def collect_columns(frame: Frame, needs: Iterable[str], wants: Iterable[str] = (
     names = _existing_names(frame, needs, wants)
     spark_frames.check_names(names)
     return to_typed_pandas(spark_frames.collect_table(frame.select(*names)))
+
+
+def read_matching(
+    frame: Frame, key: str, values: Sequence[Any], needs: Iterable[str], wants: Iterable[str] = ()
+) -> pd.DataFrame:
+    """Return columns of the rows whose key is one of these values, also of PySpark.
+
+    Only these rows have to fit into memory.
+    """
+    names = _existing_names(frame, [key, *needs], wants)
+    if is_spark(frame):
+        return to_typed_pandas(spark_frames.read_matching(frame, key, values, names))
+    batches = _batches(frame, names) if is_relation(frame) else [read_columns(frame, names)]
+    matching = [rows[rows[key].isin(values).to_numpy()] for rows in batches]
+    return pd.concat(matching, ignore_index=True)
 
 
 def _batches(relation: Any, names: Sequence[str]) -> Generator[pd.DataFrame]:

@@ -40,7 +40,7 @@ class CountedInterval(NamedTuple):
     ends: tuple[str, ...]
 
 
-class Window(NamedTuple):
+class TimeLimits(NamedTuple):
     """Limits of a time window in microseconds; None if open."""
 
     start: int | None
@@ -343,7 +343,7 @@ def _count_intervals(
     by = spark_keys(jobs, queue_keys(by, column_names(jobs)))
     (_, latest), builds = time_limits(jobs, ["fetched_at", "build_created_at"])
     limits = resolve_window(start, end, None if latest == NAT else Moment.from_us(latest))
-    window = Window(*(None if limit is None else limit.us for limit in limits))
+    window = TimeLimits(*(None if limit is None else limit.us for limit in limits))
     of_group = functools.partial(_compute_levels, interval, by, window)
     levels = summarize_groups(jobs, of_group, by)
     lasting = levels.pop(_LONGEST).to_numpy(np.int64).max(initial=0)
@@ -351,7 +351,7 @@ def _count_intervals(
     return levels
 
 
-def _compute_levels(interval: CountedInterval, by: By, window: Window, jobs: Frame) -> pd.DataFrame:
+def _compute_levels(interval: CountedInterval, by: By, window: TimeLimits, jobs: Frame) -> pd.DataFrame:
     """Count the intervals at each change, and measure the longest time since a build's creation.
 
     Whether a change is `whole` is not known from the rows of one group, and left open.
@@ -405,7 +405,7 @@ def _count_at_once(
     begin: Integers,
     finish: Integers,
     n_groups: int,
-    window: Window,
+    window: TimeLimits,
 ) -> LevelChanges:
     """Return the changes of the level of each group within the window, and rows at its limits."""
     for limit in window:
@@ -424,7 +424,7 @@ def _count_at_once(
     return levels.filter(is_shown)
 
 
-def _clip(times: Integers, window: Window) -> Integers:
+def _clip(times: Integers, window: TimeLimits) -> Integers:
     """Clip times to the window; later ones become the microsecond after its end."""
     after = None if window.end is None else window.end + 1
     return times if window == (None, None) else np.clip(times, window.start, after)

@@ -178,9 +178,7 @@ def objective(
         problem = f"target={show(target)} is not a fraction between 0 and 1."
         raise BadInput(f"{problem} Use one such as 0.95 for 95 %.")
     if not isinstance(at, str | None):
-        raise BadInput(
-            f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'."
-        )
+        raise BadInput(f"at={show(at)} is not a column name. Use a column of timestamps such as 'created_at'.")
     span = span_of(of)
     at = at or ("created_at" if span is None else span.start)
     promise = _Promise(of, limit, target, at)

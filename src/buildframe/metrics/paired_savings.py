@@ -30,8 +30,8 @@ class Saving(NamedTuple):
 def estimate_saving(saved: Floats, day: Integers) -> Saving:
     """Estimate the mean of paired differences; builds of a day depend on each other, so days are the sample.
 
-    Builds with an unknown difference (NaN) are left out. The mean is a ratio of sums over days: its variance follows
-    from the residuals of days (Cochran 1977, Sampling Techniques, chapter 6).
+    Builds with an unknown difference (NaN) are left out. The mean is a ratio of sums over days: its
+    variance follows from the residuals of days (Cochran 1977, Sampling Techniques, chapter 6).
     """
     from scipy.special import stdtrit
 

@@ -183,8 +183,8 @@ def percentile_change(
     """
     q = check_percentiles(q)
     wilson(0, 1, confidence)  # raises BadInput for an invalid confidence
-    period = _Period(after, of, by, at, tz)
-    period_before = _Period(before, of, by, at, tz)
+    period = _MeasuredPeriod(after, of, by, at, tz)
+    period_before = _MeasuredPeriod(before, of, by, at, tz)
     located = period.summarize(functools.partial(_locate, q))
     located_before = period_before.summarize(functools.partial(_locate, q))
     check_order(before, after, at, allow_reversed=allow_reversed)
@@ -231,7 +231,7 @@ class _RankedRows(NamedTuple):
     sample: Sample
 
 
-class _Period:
+class _MeasuredPeriod:
     """Measured rows of a period.
 
     They are ranked once, but in PySpark for each summary, group by group in the workers.

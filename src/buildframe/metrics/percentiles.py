@@ -44,12 +44,13 @@ def percentiles(
         Builds or jobs: pandas, Polars (eager or lazy), DuckDB relation or PySpark. Intervals need the start of the
         duration, or else `created_at`. Censored rows need `fetched_at`, or `finished_at` if they were canceled.
     of : row metric or str, default queue_time
-        Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of seconds (`..._s`). Your
-        own function `frame -> Series` is a custom metric: for a pandas frame it returns a timedelta for each row on the
-        frame's index, null without a value, or seconds in a Series whose name ends in `_s`. `n_censored` is then null.
+        Duration to summarize: a row metric such as `run_time`, or a column of timedeltas or of
+        seconds (`..._s`). Your own function `frame -> Series` is a custom metric: for a pandas
+        frame with all columns it returns a timedelta for each row on the frame's index, null
+        without a value, or seconds in a Series whose name ends in `_s`. `n_censored` is then null.
     by : str, function or list of these, optional
-        Keys that define the groups: columns, or functions `frame -> Series` such as `metrics.step`. Engines other than
-        pandas read the column that `metrics.with_seconds` adds for a function. By default all rows form one group.
+        Keys that define the groups: columns, or functions `frame -> Series` such as `metrics.step`. In PySpark, a
+        function is the column of its name. By default all rows form one group.
     q : float or sequence of float, default (0.5, 0.95)
         Percentiles as fractions in (0, 1).
 
@@ -88,7 +89,7 @@ def percentiles(
     trend : The same per bucket of time.
     survival : The curve that shows all percentiles.
     percentile_change : Compare two periods.
-    with_seconds : Add durations as columns for other engines.
+    with_seconds : Add durations as columns.
 
     Notes
     -----

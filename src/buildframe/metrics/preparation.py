@@ -49,10 +49,9 @@ def with_seconds(frame: Frame) -> Frame: ...
 @checked_names
 def with_seconds(frame: Frame) -> Frame:
     """
-    Add the durations of each row, its step and its day as columns that mean the same in every
-    engine.
+    Add the durations of each row, its step and its day as columns that other programs read.
 
-    Other engines read a timedelta as a bare integer, so durations become seconds. Existing columns
+    Many programs read a timedelta as a bare integer, so durations become seconds. Existing columns
     of these names are replaced, except `step`.
 
     Parameters
@@ -202,7 +201,7 @@ def latest(frame: pd.DataFrame) -> pd.DataFrame:
     """
     check_is_pandas(
         frame,
-        "metrics.latest needs. Frames of a store hold each row once. For others use the engine: "
+        "metrics.latest needs. Frames of a store hold each row once. For others: "
         "in Polars "
         '.sort("fetched_at").unique("id", keep="last"), in DuckDB and Spark filter by '
         "row_number() OVER (PARTITION BY id ORDER BY fetched_at DESC) = 1.",

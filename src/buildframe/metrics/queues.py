@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import typed_column
+from buildframe.metrics.columns import TEXT, typed_column
 from buildframe.metrics.grouping import By
 
 BY_QUEUE: tuple[str, str] = ("queue", "queue_id")
@@ -48,7 +48,7 @@ def name_queues(jobs: pd.DataFrame) -> pd.Series[str]:
     queues = pd.DataFrame({"key": keys, "cluster": clusters, "identity": identities})
     queues = queues.dropna(subset="identity").drop_duplicates("identity")
     names = dict(zip(queues["identity"], _name_distinctly(queues), strict=True))
-    return identities.map(names).astype("str").rename("queue")
+    return identities.map(names).astype(TEXT).rename("queue")
 
 
 def _name_distinctly(queues: pd.DataFrame) -> list[str]:
@@ -66,7 +66,7 @@ def _name_distinctly(queues: pd.DataFrame) -> list[str]:
             names.append(f"{key}{_SEPARATOR}{suffix}")
         else:
             names.append(key)
-    is_alike = pd.Series(names, dtype="str").duplicated(keep=False).tolist()
+    is_alike = pd.Series(names, dtype=TEXT).duplicated(keep=False).tolist()
     for position, (key, identity, alike) in enumerate(zip(keys, identities, is_alike, strict=True)):
         if alike and identity != key:  # the first characters of two clusters are the same
             names[position] = f"{key or ''}{_SEPARATOR if key else ''}{identity}"
@@ -107,7 +107,7 @@ class KnownQueue(NamedTuple):
 
 def list_queues(jobs: pd.DataFrame) -> list[KnownQueue]:
     """Return the queue of each row of a frame with `organization` and `queue`."""
-    ids = typed_column(jobs, "queue_id") if "queue_id" in jobs else pd.Series(None, jobs.index, dtype="str")
+    ids = typed_column(jobs, "queue_id") if "queue_id" in jobs else pd.Series(None, jobs.index, dtype=TEXT)
     names = name_queues(jobs).fillna("")
     queues = pd.DataFrame(
         {"name": names, "key": typed_column(jobs, "queue"), "id": ids, "organization": jobs["organization"]}

@@ -47,6 +47,14 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
+def check_keys(frame: Any, names: Iterable[str]) -> None:
+    """Raise BadInput for a column whose values have no order."""
+    for name in names:
+        kind = frame.schema[name].dataType
+        if kind.typeName() in ("array", "map", "struct", "variant"):
+            raise BadInput(f"The column {name!r} cannot be grouped by: it holds {kind.simpleString()}.")
+
+
 def read_limits(frame: Any, names: Sequence[str]) -> pa.Table:
     """Return two rows with the least and the greatest value of each column."""
     from pyspark.sql import functions
@@ -66,12 +74,12 @@ def read_distinct(frame: Any, names: Sequence[str]) -> pa.Table:
     return collect_table(frame.select(*names).distinct())
 
 
-def read_matching(frame: Any, names: Sequence[str], key: str, values: Sequence[str], condition: str) -> pa.Table:
-    """Return columns of the rows that meet a condition, and whose key is one of the values."""
-    require_columns(check_frame(frame), names)
+def read_matching(frame: Any, key: str, values: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """Return columns of the rows whose key is one of the values."""
+    check_names(names)
     keys = pa.table({key: pa.array(values, pa.string())})
     chosen = frame.sparkSession.createDataFrame(keys)
-    return collect_table(frame.select(*names).filter(condition).join(chosen, key, "leftsemi"))
+    return collect_table(frame.select(*names).join(chosen, key, "leftsemi"))
 
 
 def read_repeated(frame: Any, name: str) -> pa.Table:

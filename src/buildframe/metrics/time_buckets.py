@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -154,6 +155,13 @@ def to_zone(times: pd.Series[pd.Timestamp], tz: str) -> pd.Series[pd.Timestamp]:
         return times.dt.tz_convert(tz)
     except (LookupError, ValueError, TypeError):
         raise BadInput(f"tz={show(tz)} is not a time zone. Use a name such as 'UTC' or 'Europe/Berlin'.") from None
+
+
+def start_days(days: Sequence[dt.date], tz: str) -> list[pd.Timestamp]:
+    """Return when each day starts in the zone, in UTC."""
+    to_zone(pd.Series(dtype="datetime64[us, UTC]"), tz)  # raises BadInput if the zone is unknown
+    midnights = pd.DatetimeIndex([pd.Timestamp(day) for day in days])
+    return [*_localize(midnights, tz).tz_convert("UTC")]
 
 
 def _localize(midnights: pd.DatetimeIndex, tz: str) -> pd.DatetimeIndex:

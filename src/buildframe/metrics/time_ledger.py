@@ -85,9 +85,11 @@ KINDS = (
     UNKNOWN,
 ) = range(len(KINDS))
 
-_NEEDS_OF_BUILDS = ("id", "number", "branch", "state", "created_at", "finished_at")
-_NEEDS_OF_JOBS = (*NEEDS, "queue")
-_WANTS_OF_JOBS = (*WANTS, "queue_id")
+NEEDS_OF_BUILDS = ("id", "number", "branch", "state", "created_at", "finished_at")
+NEEDS_OF_JOBS = (*NEEDS, "queue")
+WANTS_OF_JOBS = (*WANTS, "queue_id")
+"""Columns of both frames that a ledger needs, besides those that identify pipelines."""
+
 _ENDED_UNSTARTED = ("canceled", "canceling", "expired", "skipped", "broken")
 
 
@@ -231,8 +233,8 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     if is_spark(builds):  # a worker sees the ids of one pipeline only
         repeated = to_typed_pandas(spark_frames.read_repeated(builds, "id"))
         check_unique_ids(pd.concat([repeated, repeated]))
-    of_builds = (*_NEEDS_OF_BUILDS, *BLOCKED)
-    of_jobs = (*_NEEDS_OF_JOBS, *_WANTS_OF_JOBS)
+    of_builds = (*NEEDS_OF_BUILDS, *BLOCKED)
+    of_jobs = (*NEEDS_OF_JOBS, *WANTS_OF_JOBS)
     summarize = functools.partial(_time_ledger, keys)
     ledger = summarize_pairs(builds, jobs, summarize, keys, [of_builds, of_jobs])
     ledger.attrs["open"] = _sort_open(ledger.attrs["open"], keys)
@@ -241,7 +243,7 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
 
 def _time_ledger(keys: list[str], builds: Frame, jobs: Frame) -> pd.DataFrame:
     """Return the ledger of whole pipelines."""
-    recorded = read_columns(builds, [*keys, *_NEEDS_OF_BUILDS], BLOCKED)
+    recorded = read_columns(builds, [*keys, *NEEDS_OF_BUILDS], BLOCKED)
     check_unique_ids(recorded)
     reasons = _find_reasons_to_omit(recorded)
     ended = recorded[reasons["n_builds"]].reset_index(drop=True)
@@ -295,7 +297,7 @@ def _pair_pipelines(
     jobs: Frame,
 ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Yield the builds and jobs of whole pipelines: of all, or of some if jobs are streamed."""
-    groups = read_whole_groups(jobs, keys, _NEEDS_OF_JOBS, _WANTS_OF_JOBS)
+    groups = read_whole_groups(jobs, keys, NEEDS_OF_JOBS, WANTS_OF_JOBS)
     if not is_relation(jobs):
         yield builds, next(groups)
         return

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from buildframe.formatting import format_name
-from buildframe.metrics.columns import column, require_columns, timestamps
+from buildframe.metrics.columns import TEXT, column, require_columns, timestamps
 from buildframe.metrics.job_ends import IS_OVER, SEEN_UNTIL, end_times, with_ends
 from buildframe.metrics.steps import step
 from buildframe.metrics.time_ledger import KINDS, time_ledger
@@ -141,6 +141,6 @@ _STATES = {
 
 
 def _classify(jobs: pd.DataFrame) -> pd.Series[str]:
-    done = pd.Series("ran", index=jobs.index, dtype="str").mask(_has_type(jobs, "trigger"), "triggered build")
-    by_state = column(jobs, "state").map(_STATES).astype("str")
+    done = pd.Series("ran", index=jobs.index, dtype=TEXT).mask(_has_type(jobs, "trigger"), "triggered build")
+    by_state = column(jobs, "state").map(_STATES).astype(TEXT)
     return by_state.fillna(done).mask(_has_type(jobs, "manual"), "blocked")

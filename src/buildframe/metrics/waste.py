@@ -141,14 +141,14 @@ def _sum_run_time(by: By, jobs: Frame) -> pd.DataFrame:
     builds = _find_wasteful_builds(jobs)
     rows = read_rows(jobs, functools.partial(_classify, builds), _OF_JOB, END_COLUMNS, by)
     n_groups = len(rows.keys)
-    run_time = rows.columns["run_time"].to_numpy(np.int64)
     late = rows.columns["late"].to_numpy(np.int64)
-    class_of_rest = rows.columns["class"].to_numpy(np.int64)
-
-    first_cell = rows.codes * len(CLASSES)  # of the classes of each row's group
     n_cells = n_groups * len(CLASSES)
-    times = sum_by(first_cell + class_of_rest, run_time - late, n_cells)
-    times += sum_by(first_cell + _AFTER_FAILURE, late, n_cells)
+    cells = rows.codes * len(CLASSES)  # a cell for each group and class
+    cells += rows.columns["class"].to_numpy(np.int8)
+    times = sum_by(cells, rows.columns["run_time"].to_numpy(np.int64) - late, n_cells)
+    late_rows = np.flatnonzero(late)
+    late_cells = rows.codes[late_rows] * len(CLASSES) + _AFTER_FAILURE
+    times += sum_by(late_cells, late[late_rows], n_cells)
     sums = dict(zip(CLASSES, times.reshape(-1, len(CLASSES)).T, strict=True))
     for name in ("n", "n_running", "n_no_end", "n_negative"):
         is_counted = rows.columns[name].to_numpy(np.bool_)

@@ -10,7 +10,7 @@ from buildframe import metrics
 from buildframe.formatting import format_count, format_duration, format_percent, label_steps
 from buildframe.guards.arguments import checked_call
 from buildframe.metrics.columns import column
-from buildframe.metrics.queues import BY_QUEUE, name_queues
+from buildframe.metrics.queues import name_queues
 from buildframe.plots import theme
 from buildframe.plots.groups import check_key
 from buildframe.plots.layout import count_rows_that_fit, font_points, is_narrow, width_beside
@@ -147,15 +147,8 @@ def _bars(rows: pd.DataFrame, top: int, before: float, after: float, is_short: b
 
 
 def _names(rows: pd.DataFrame) -> pd.Series[str]:
-    """Return the step of each row, with its queue if several queues ran it.
-
-    Without a step the queue.
-    """
-    steps = label_steps(rows["step"], rows.get("pipeline"))
-    queues = name_queues(rows)
-    keys = [name for name in rows.columns[: rows.columns.get_loc("before_s")] if name not in BY_QUEUE]
-    is_in_several = rows.duplicated(keys, keep=False) & queues.notna()
-    return steps.mask(is_in_several, steps + ", " + queues).fillna(queues)
+    """Return the step of each row, or the queue of waits."""
+    return label_steps(rows["step"], rows.get("pipeline")).fillna(name_queues(rows))
 
 
 def _labels(rows: pd.DataFrame) -> pd.Series[str]:

@@ -21,21 +21,18 @@ from buildframe.formatting import (
     label_steps,
 )
 from buildframe.guards.arguments import checked_location
+from buildframe.metrics.compared_builds import NAMELESS
+from buildframe.metrics.day_ledgers import DAYS_BEFORE
 from buildframe.metrics.queues import with_queue_names
 from buildframe.report.explanations import (
     MIN_CHANGE_S,
-    NAMELESS,
     add_up,
     describe_causes,
     describe_mean,
     describe_open,
-    have_not_ended,
-    ledger_by_cause,
 )
 from buildframe.report.periods import Period
 from buildframe.report.store_reader import open_snapshot, read_rows
-
-_DAYS_BEFORE = 28
 
 
 @dataclass(frozen=True)
@@ -142,24 +139,22 @@ def explain_day(
             f"day={day} is not covered: the store has all builds from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} "
             f"({tz}). Choose a whole day in this range, or sync the store."
         )
-    usual = Period.last(own.start, _DAYS_BEFORE, tz)
+    usual = Period.last(own.start, DAYS_BEFORE, tz)
     usual = Period(max(usual.start, first), usual.end)
     builds, jobs = read_rows(snapshot, name, pipeline, usual.start, own.end)
     labeled = jobs.assign(step=label_steps(metrics.step(jobs), jobs["pipeline"]))
-    ledger = ledger_by_cause(builds, with_queue_names(labeled))
-    before, after = (span.of(ledger, "build_created_at") for span in (usual, own))
-    whose = "" if pipeline is None else f" of {format_name(pipeline)}"
-    for segments, when in ((after, f"on day={day}"), (before, f"in the {_DAYS_BEFORE} days before day={day}")):
-        if segments.empty:
-            raise BadInput(
-                f"No build{whose} that was created {when} has ended. Choose a day with builds on and before it."
-            )
-    rows = metrics.explain(before, after, by="pipeline" if pipeline is None else None, tz=tz)
+    rows = metrics.explain(builds, with_queue_names(labeled), day=day, pipeline=pipeline, tz=tz)
     rows["notable"] &= rows["change_s"].abs() >= MIN_CHANGE_S  # as in a report
-    opened = builds[have_not_ended(builds)]
-    n_ended = [side["build_id"].nunique() for side in (after, before)]
-    n_open = [len(span.of(opened, "created_at")) for span in (own, usual)]
-    return ExplainedDay(own, usual, pipeline, rows, *n_ended, *n_open)
+    return ExplainedDay(
+        own,
+        usual,
+        pipeline,
+        rows,
+        n_builds=rows.attrs["n_after"],
+        n_before=rows.attrs["n_before"],
+        n_open=rows.attrs["n_open_after"],
+        n_open_before=rows.attrs["n_open_before"],
+    )
 
 
 def _whole_day(day: dt.date, tz: str) -> Period:

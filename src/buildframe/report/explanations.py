@@ -12,6 +12,7 @@ import pandas as pd
 
 from buildframe import metrics
 from buildframe.formatting import format_change, format_count, format_name, format_whole_seconds
+from buildframe.metrics.compared_builds import NAMELESS
 from buildframe.metrics.discoveries import RATE, are_notable
 from buildframe.report.periods import Period
 from buildframe.spec.builds import OPEN_STATES
@@ -23,9 +24,6 @@ MAX_CAUSES = 3
 """Causes that a sentence names."""
 
 _MAX_ROWS = 8
-NAMELESS = ("setup", "unknown")
-"""Kinds of segments of which no step or queue is named."""
-
 _ENDED = "build_finished_at"
 _DTYPES = (
     dict.fromkeys(("pipeline", "kind", "step", "queue"), "str")
@@ -38,14 +36,6 @@ _DAYS = ("before_from", "after_from", "after_to")
 def have_not_ended(builds: pd.DataFrame) -> pd.Series[bool]:
     """Return which builds run or are blocked, so that they have no wall time yet."""
     return builds["state"].isin(OPEN_STATES) | builds["blocked"].astype("boolean").fillna(False).astype(bool)
-
-
-def ledger_by_cause(builds: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return the time ledger with waits assigned to queues, and all other segments to steps or to nothing."""
-    ledger = metrics.time_ledger(builds, jobs)
-    is_wait = ledger["kind"] == "queue"
-    step = ledger["step"].mask(is_wait | ledger["kind"].isin(NAMELESS))
-    return ledger.assign(step=step, queue=ledger["queue"].where(is_wait))
 
 
 def explain_wall_times(
@@ -71,7 +61,7 @@ def explain_wall_times(
         Period of the report.
     """
     passed = builds.loc[builds["state"] == "passed", ["id", "finished_at"]].set_axis(["build_id", _ENDED], axis=1)
-    ledger = ledger_by_cause(builds, jobs).merge(passed, on="build_id")
+    ledger = metrics.time_ledger(builds, jobs).merge(passed, on="build_id")
     of_pipelines = dict(list(ledger.groupby("pipeline")))
     opened = builds[have_not_ended(builds)]
     pipelines = reported.drop_duplicates("pipeline")  # one that has a reported change comes first

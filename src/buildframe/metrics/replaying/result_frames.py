@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import NAT, Flags, Integers, timestamp_micros
+from buildframe.metrics.columns import NAT, TEXT, Flags, Integers, timestamp_micros
 from buildframe.metrics.numbered import earliest_by
 from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END
 from buildframe.metrics.replaying.event_loop import SKIPPED, ReplayTimes
@@ -26,7 +26,11 @@ _NEVER_RAN = ("exit_status", "signal", "signal_reason")
 
 
 def write_frames(
-    builds: pd.DataFrame, jobs: pd.DataFrame, prepared: PreparedReplay, model: ReplayModel, times: ReplayTimes
+    builds: pd.DataFrame,
+    jobs: pd.DataFrame,
+    prepared: PreparedReplay,
+    model: ReplayModel,
+    times: ReplayTimes,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return copies of both frames with what was simulated, in their order, without what was not created.
 
@@ -34,11 +38,12 @@ def write_frames(
     """
     writer = _Writer(builds, jobs, prepared, model, times)
     copies = np.unique(model.builds.copy).tolist() or [0]
-    parts = [writer.write(copy) for copy in copies]
-    if len(parts) == 1:
-        return parts[0]
-    of_builds, of_jobs = (pd.concat(each, ignore_index=True) for each in zip(*parts, strict=True))
-    return of_builds, of_jobs
+    written = [writer.write(copy) for copy in copies]
+    written_builds, written_jobs = written[0]
+    if len(written) > 1:
+        written_builds = pd.concat([frame for frame, _ in written], ignore_index=True)
+        written_jobs = pd.concat([frame for _, frame in written], ignore_index=True)
+    return written_builds, written_jobs
 
 
 class _Columns:
@@ -51,12 +56,15 @@ class _Columns:
         return timestamp_micros(self.frame, name) if name in self.frame else np.full(len(self.frame), NAT)
 
     def texts(self, name: str) -> Any:
-        return self.frame[name].astype("str").fillna("").to_numpy(object)
+        return self.frame[name].astype(TEXT).fillna("").to_numpy(object)
 
     def set_times(self, name: str, micros: Integers) -> None:
         if name in self.frame:
             dtype: Any = self.frame[name].dtype
-            times = pd.Series(pd.DatetimeIndex(micros.view("datetime64[us]"), tz="UTC"), self.frame.index)
+            times = pd.Series(
+                pd.DatetimeIndex(micros.view("datetime64[us]"), tz="UTC"),
+                self.frame.index,
+            )
             self.frame[name] = times.astype(dtype)
 
     def shift(self, name: str, by: Integers, end: int) -> None:
@@ -73,10 +81,21 @@ class _Columns:
 
 class _Writer:
     def __init__(
-        self, builds: pd.DataFrame, jobs: pd.DataFrame, prepared: PreparedReplay, model: ReplayModel, times: ReplayTimes
+        self,
+        builds: pd.DataFrame,
+        jobs: pd.DataFrame,
+        prepared: PreparedReplay,
+        model: ReplayModel,
+        times: ReplayTimes,
     ) -> None:
         record, self._single_use = prepared.record, prepared.agents.is_single_use
-        self._builds, self._jobs, self._record, self._model, self._times = builds, jobs, record, model, times
+        self._builds, self._jobs, self._record, self._model, self._times = (
+            builds,
+            jobs,
+            record,
+            model,
+            times,
+        )
         self._created = _creations(record, model, times)
         self._states = _states_of_builds(builds, record, model, times)
         self._agents = _AgentNames(record, jobs)
@@ -92,7 +111,12 @@ class _Writer:
         is_replayed[self._record.builds.row] = True
         rows = self._record.builds.row[self._model.builds.origin[own]]
         of_builds = _with_others(of_builds, self._builds, rows, ~is_replayed)
-        return of_builds, _with_others(of_jobs, self._jobs, self._rows_of_jobs, self._record.build_of_row < 0)
+        return of_builds, _with_others(
+            of_jobs,
+            self._jobs,
+            self._rows_of_jobs,
+            self._record.build_of_row < 0,
+        )
 
     def _write_builds(self, own: Integers, copy: int) -> pd.DataFrame:
         record, times, origin = self._record, self._times, self._model.builds.origin[own]
@@ -103,13 +127,20 @@ class _Writer:
         columns.shift("scheduled_at", moved, self._model.end)
         for name, first in (("started_at", _first_starts), ("failing_at", _first_failures)):
             recorded, simulated = (one[own] for one in first(record, self._model, times))
-            columns.set_times(name, _moved_with(columns.micros(name), recorded, simulated, self._model.end))
+            columns.set_times(
+                name,
+                _moved_with(columns.micros(name), recorded, simulated, self._model.end),
+            )
         columns.set_times("created_at", created)
         no_end = (state == "skipped") & (record.builds.ended[origin] == NAT)
         columns.set_times("finished_at", np.where(no_end, NAT, ended))
         columns.set_where("state", state != was, state)
         columns.set_where("blocked", times.is_open[own] | (times.canceled[own] > 0), False)
-        columns.set_where("cancel_reason", (times.canceled[own] == 0) & np.isin(was, ["canceled", "canceling"]), None)
+        columns.set_where(
+            "cancel_reason",
+            (times.canceled[own] == 0) & np.isin(was, ["canceled", "canceling"]),
+            None,
+        )
         self._mark_copy(columns, copy, _BUILD_IDS, "number")
         return columns.frame
 
@@ -130,7 +161,11 @@ class _Writer:
         columns = _Columns(self._jobs, rows)
         moved = times.build_created[of_row] - record.builds.created[model.builds.origin[of_row]]
         is_own = job >= 0
-        by = np.where(is_own, self._created[job] - record.jobs.created[model.jobs.origin[job]], moved)
+        by = np.where(
+            is_own,
+            self._created[job] - record.jobs.created[model.jobs.origin[job]],
+            moved,
+        )
         for name in ("scheduled_at", "expired_at"):
             columns.shift(name, by, model.end)
         states = self._states_of_jobs(columns, job, of_row)
@@ -153,28 +188,51 @@ class _Writer:
         passed = np.where(of_jobs.kind[job] == BLOCK, "unblocked", "passed")
         is_running = (times.started[job] != NAT) | ((of_jobs.kind[job] == TRIGGER) & (times.ready[job] != NAT))
         stopped = np.select(
-            [by_build == SKIPPED, (by_build == 0) & of_jobs.expires[job]], ["skipped", "expired"], "canceled"
+            [by_build == SKIPPED, (by_build == 0) & of_jobs.expires[job]],
+            ["skipped", "expired"],
+            "canceled",
         )
-        is_stoppable = np.isin(was, ["waiting", "blocked", "limiting", "limited", "pending", "scheduled"])
+        is_stoppable = np.isin(
+            was,
+            ["waiting", "blocked", "limiting", "limited", "pending", "scheduled"],
+        )
         was_stopped = np.isin(was, ["canceled", "canceling"])
         of_dead = np.select(
-            [(by_build > 0) & (is_stoppable | was_stopped), was_stopped & self._was_canceled(build)],
+            [
+                (by_build > 0) & (is_stoppable | was_stopped),
+                was_stopped & self._was_canceled(build),
+            ],
             [np.where(by_build == SKIPPED, "skipped", "canceled"), "waiting"],
             was,
         )
         of_live = np.select(
-            [has_ended & is_canceled, has_ended & is_known, has_ended, is_canceled & is_running, is_canceled],
+            [
+                has_ended & is_canceled,
+                has_ended & is_known,
+                has_ended,
+                is_canceled & is_running,
+                is_canceled,
+            ],
             [stopped, was, passed, "canceling", stopped],
             np.select([is_running, times.ready[job] != NAT], ["running", "scheduled"], "waiting"),
         )
         is_same = is_live & ~has_ended & (times.ready[job] == NAT) & np.isin(was, ["waiting", "limited", "limiting"])
-        return np.where(is_live & ~is_same, of_live, np.where(job >= 0, of_dead, was)).astype(object)
+        return np.where(is_live & ~is_same, of_live, np.where(job >= 0, of_dead, was)).astype(
+            object,
+        )
 
     def _was_canceled(self, build: Integers) -> Flags:
         builds, origin = self._record.builds, self._model.builds.origin[build]
         return builds.is_canceled[origin] | builds.is_skipped[origin]
 
-    def _set_job_times(self, columns: _Columns, job: Integers, build: Integers, moved: Integers, states: Any) -> None:
+    def _set_job_times(
+        self,
+        columns: _Columns,
+        job: Integers,
+        build: Integers,
+        moved: Integers,
+        states: Any,
+    ) -> None:
         times, model, record = self._times, self._model, self._record
         is_own, origin = job >= 0, model.jobs.origin[job]
         is_live = is_own & model.jobs.is_live[job]
@@ -185,31 +243,55 @@ class _Writer:
         columns.set_times("created_at", np.where(is_own, created, kept["created_at"]))
         is_ready = is_live & ~is_block
         no_ready = is_ready & record.jobs.is_known[origin] & (columns.micros("runnable_at") == NAT)
-        columns.set_times("runnable_at", np.where(is_ready & ~no_ready, times.ready[job], kept["runnable_at"]))
+        columns.set_times(
+            "runnable_at",
+            np.where(is_ready & ~no_ready, times.ready[job], kept["runnable_at"]),
+        )
         no_start = is_script & record.jobs.is_known[origin] & (columns.micros("started_at") == NAT)
         started = np.where(no_start, NAT, times.started[job])
         columns.set_times("started_at", np.where(is_script, started, kept["started_at"]))
         ended = np.where(is_ready, times.ended[job], kept["finished_at"])
         dead_and_stopped = is_own & ~is_live & np.isin(states, ["canceled", "skipped"]) & (times.canceled[build] > 0)
         ended = np.where(dead_and_stopped & (states == "canceled"), times.canceled_at[build], ended)
-        columns.set_times("finished_at", np.where(is_own & np.isin(states, ["waiting", "canceling"]), NAT, ended))
+        columns.set_times(
+            "finished_at",
+            np.where(is_own & np.isin(states, ["waiting", "canceling"]), NAT, ended),
+        )
         is_unblocked = is_block & is_live & ~times.is_canceled[job]
-        unblocked = np.where(is_unblocked, times.ended[job], np.where(is_block & is_live, NAT, kept["unblocked_at"]))
+        unblocked = np.where(
+            is_unblocked,
+            times.ended[job],
+            np.where(is_block & is_live, NAT, kept["unblocked_at"]),
+        )
         columns.set_times("unblocked_at", unblocked)
 
-    def _set_other_ends(self, columns: _Columns, build: Integers, job: Integers, states: Any) -> None:
+    def _set_other_ends(
+        self,
+        columns: _Columns,
+        build: Integers,
+        job: Integers,
+        states: Any,
+    ) -> None:
         """Set the ends of builds. Remove `expired_at` of jobs that no longer expire."""
         if "build_finished_at" in columns.frame:
             columns.set_times("build_finished_at", self._times.build_ended[build])
         if "expired_at" in columns.frame:
             not_expired = (job >= 0) & (states != "expired")
-            columns.set_times("expired_at", np.where(not_expired, NAT, columns.micros("expired_at")))
+            columns.set_times(
+                "expired_at",
+                np.where(not_expired, NAT, columns.micros("expired_at")),
+            )
 
     def _set_results(self, columns: _Columns, job: Integers, states: Any) -> None:
         was, times = columns.texts("state"), self._times
         is_changed = (job >= 0) & (states != was)
         newly_passed = is_changed & (states == "passed")
-        for name, value in (("exit_status", 0), ("signal", None), ("signal_reason", None), ("soft_failed", False)):
+        for name, value in (
+            ("exit_status", 0),
+            ("signal", None),
+            ("signal_reason", None),
+            ("soft_failed", False),
+        ):
             columns.set_where(name, newly_passed, value)
         has_started = times.started[job] != NAT
         killed = is_changed & (states == "canceled") & has_started
@@ -250,7 +332,11 @@ class _Writer:
             columns.frame[number] = columns.frame[number] + step * copy
         for name, key in _JSON_IDS.items():
             if name in columns.frame:
-                texts = columns.frame[name].str.replace(rf'("{key}"\s*:\s*"[^"]+)"', rf'\1~{copy}"', regex=True)
+                texts = columns.frame[name].str.replace(
+                    rf'("{key}"\s*:\s*"[^"]+)"',
+                    rf'\1~{copy}"',
+                    regex=True,
+                )
                 columns.frame[name] = texts.astype(columns.frame[name].dtype)
 
 
@@ -266,7 +352,13 @@ class _AgentNames:
         self._of_queue = [agent[queue == one].tolist() for one in range(len(record.queues))]
 
     def of_jobs(
-        self, model: ReplayModel, times: ReplayTimes, job: Integers, ids: Any, single_use: Flags, copy: int
+        self,
+        model: ReplayModel,
+        times: ReplayTimes,
+        job: Integers,
+        ids: Any,
+        single_use: Flags,
+        copy: int,
     ) -> Any:
         """Return the id of the agent of each job; a queue of agents that run one job has one for each."""
         record, names = self._record, np.full(len(job), None, object)
@@ -280,7 +372,10 @@ class _AgentNames:
                 continue
             highest = int(times.agent[job[chosen]].max(initial=-1)) + 1
             known = [record.agents[one] for one in self._of_queue[queue][:highest]]
-            listed = [*known, *(f"{text}-{number}" for number in range(len(known) + 1, highest + 1))]
+            listed = [
+                *known,
+                *(f"{text}-{number}" for number in range(len(known) + 1, highest + 1)),
+            ]
             names[chosen] = np.array([*listed, None], object)[times.agent[job[chosen]]]
         return names
 
@@ -293,7 +388,12 @@ class _AgentNames:
         return found
 
 
-def _with_others(written: pd.DataFrame, frame: pd.DataFrame, rows: Integers, is_other: Flags) -> pd.DataFrame:
+def _with_others(
+    written: pd.DataFrame,
+    frame: pd.DataFrame,
+    rows: Integers,
+    is_other: Flags,
+) -> pd.DataFrame:
     """Add the rows that cannot be replayed, because they have no id or creation, as they are and where they were."""
     others = np.flatnonzero(is_other)
     if not len(others):
@@ -312,10 +412,15 @@ def _creations(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> I
     return np.where(is_late, NAT, created)
 
 
-def _states_of_builds(frame: pd.DataFrame, record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> Any:
+def _states_of_builds(
+    frame: pd.DataFrame,
+    record: BuildRecord,
+    model: ReplayModel,
+    times: ReplayTimes,
+) -> Any:
     """Return the state of each build after the replay."""
     origin = model.builds.origin
-    was = frame["state"].astype("str").fillna("").to_numpy(object)[record.builds.row[origin]]
+    was = frame["state"].astype(TEXT).fillna("").to_numpy(object)[record.builds.row[origin]]
     is_changed = np.isin(was, ["canceled", "canceling", "skipped", *OPEN_STATES])
     is_over = times.build_ended != NAT
     last = np.ones(len(record.jobs.row), np.bool_)
@@ -326,7 +431,12 @@ def _states_of_builds(frame: pd.DataFrame, record: BuildRecord, model: ReplayMod
     has_failed[jobs.build[is_failure & last[jobs.origin]]] = True
     has_started[jobs.build[times.started != NAT]] = True
     return np.select(
-        [is_over & (times.canceled == SKIPPED), times.canceled > 0, times.is_open, is_over & is_changed],
+        [
+            is_over & (times.canceled == SKIPPED),
+            times.canceled > 0,
+            times.is_open,
+            is_over & is_changed,
+        ],
         [
             "skipped",
             np.where(is_over, "canceled", "canceling"),
@@ -337,22 +447,38 @@ def _states_of_builds(frame: pd.DataFrame, record: BuildRecord, model: ReplayMod
     ).astype(object)
 
 
-def _earliest(model: ReplayModel, recorded: Integers, simulated: Integers) -> tuple[Integers, Integers]:
+def _earliest(
+    model: ReplayModel,
+    recorded: Integers,
+    simulated: Integers,
+) -> tuple[Integers, Integers]:
     """Return the earliest of these times of the jobs of each build, recorded and simulated."""
     build, n = model.jobs.build, len(model.builds.origin)
     return earliest_by(build, recorded, n), earliest_by(build, simulated, n)
 
 
-def _first_starts(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> tuple[Integers, Integers]:
+def _first_starts(
+    record: BuildRecord,
+    model: ReplayModel,
+    times: ReplayTimes,
+) -> tuple[Integers, Integers]:
     origin = model.jobs.origin
     is_trigger = model.jobs.kind == TRIGGER
     recorded = np.where(is_trigger, record.jobs.ready[origin], record.jobs.started[origin])
     return _earliest(model, recorded, np.where(is_trigger, times.ready, times.started))
 
 
-def _first_failures(record: BuildRecord, model: ReplayModel, times: ReplayTimes) -> tuple[Integers, Integers]:
+def _first_failures(
+    record: BuildRecord,
+    model: ReplayModel,
+    times: ReplayTimes,
+) -> tuple[Integers, Integers]:
     failed = record.jobs.failed[model.jobs.origin]
-    return _earliest(model, failed, np.where((failed != NAT) & ~times.is_canceled, times.ended, NAT))
+    return _earliest(
+        model,
+        failed,
+        np.where((failed != NAT) & ~times.is_canceled, times.ended, NAT),
+    )
 
 
 def _moved_with(old: Integers, recorded: Integers, simulated: Integers, end: int) -> Integers:

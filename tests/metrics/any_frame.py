@@ -1,11 +1,10 @@
-"""Summaries by name, and frames of each engine to call them with."""
+"""Summaries by name, and frames of each library to call them with."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
 import inspect
-import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buildframe import metrics
-from buildframe.errors import BadInput
 from buildframe.metrics.input_frames import to_typed_pandas
 from tests import spark_session, worlds
 from tests.metrics.random_frames import builds_of, jobs_of
@@ -181,7 +179,7 @@ def in_spark(frame: pd.DataFrame) -> Any:
     )
 
 
-ENGINES: dict[str, Callable[[pd.DataFrame], Any]] = {
+LIBRARIES: dict[str, Callable[[pd.DataFrame], Any]] = {
     "polars": pl.from_pandas,
     "polars, lazy": lambda frame: pl.from_pandas(frame).lazy(),
     "duckdb": in_duckdb,
@@ -222,7 +220,7 @@ def with_enums(frame: pd.DataFrame) -> Any:
 
 
 WAYS: dict[str, Callable[[pd.DataFrame], Any]] = {
-    **ENGINES,
+    **LIBRARIES,
     "duckdb in New York": lambda frame: in_duckdb(frame, "America/New_York"),
     "duckdb, enums": with_enums,
     "spark": in_spark,
@@ -252,7 +250,7 @@ def names_of(function: str) -> list[str]:
 def plain_of(function: str) -> list[str]:
     """Return the first summary of a function, of jobs and of builds, and those without groups.
 
-    Other options do not change how an engine handles frames of few rows.
+    Other options do not change what becomes of few rows.
     """
     names = names_of(function)
     first = {table_of(name): name for name in reversed(names)}.values()
@@ -324,24 +322,6 @@ def difference(summary: str, way: str, kind: str) -> str:
         else:
             result = result if isinstance(result, pd.Series) else as_series(result)
             pd.testing.assert_series_equal(result, expected)
-    except Exception as error:  # of any engine
+    except Exception as error:  # of any library
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def wrong_refusals(cases: Iterable[tuple[object, Callable[[], object], str]]) -> list[tuple[object, str]]:
-    """Return the names of calls that are not refused in words that match a pattern, and what they do instead."""
-    found = ((name, words, outcome(call)) for name, call, words in cases)
-    return [
-        (name, repr(result))
-        for name, words, result in found
-        if not isinstance(result, BadInput) or not re.search(words, str(result))
-    ]
-
-
-def outcome(call: Callable[[], object]) -> object:
-    """Return what a call returns or raises."""
-    try:
-        return call()
-    except Exception as error:  # of any engine
-        return error
