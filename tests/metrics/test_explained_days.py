@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
-from tests.metrics.any_frame import in_spark
-from tests.metrics.local_engines import LOCAL
+from tests.metrics.any_frame import LIBRARIES, in_spark
 from tests.metrics.replay_frames import START, build, frames, job
 from tests.refusals import refusal, wrong_messages
 
@@ -110,7 +109,7 @@ def test_days_of_several_types():
 def test_frames_of_other_libraries_give_the_same():
     builds, jobs = record()
     expected = EXPLAIN(builds, jobs)
-    for name, to in LOCAL.items():
+    for name, to in LIBRARIES.items():
         pd.testing.assert_frame_equal(EXPLAIN(to(builds), to(jobs)), expected, obj=name)
 
 
