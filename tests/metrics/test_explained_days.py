@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from buildframe import metrics
+from tests.metrics.any_frame import in_spark
 from tests.metrics.local_engines import LOCAL
 from tests.metrics.replay_frames import START, build, frames, job
 from tests.refusals import refusal, wrong_messages
@@ -111,6 +112,14 @@ def test_frames_of_other_libraries_give_the_same():
     expected = EXPLAIN(builds, jobs)
     for name, to in LOCAL.items():
         pd.testing.assert_frame_equal(EXPLAIN(to(builds), to(jobs)), expected, obj=name)
+
+
+@pytest.mark.long
+def test_frames_of_spark_give_the_same():
+    builds, jobs = record()
+    expected = EXPLAIN(builds, jobs)
+    pd.testing.assert_frame_equal(EXPLAIN(in_spark(builds), in_spark(jobs)), expected)
+    assert EXPLAIN(in_spark(builds), in_spark(jobs)).attrs == expected.attrs
 
 
 def test_the_wrong_kind_of_frames_is_refused():

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from buildframe import metrics
-from buildframe.metrics.paired_savings import estimate_saving
+from buildframe.metrics.leverage import estimate_saving
 from tests.metrics.replay_frames import build, frames, job
 from tests.refusals import wrong_messages
 

@@ -156,12 +156,42 @@ def halves(ledger: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return ledger[is_early], ledger[~is_early]
 
 
+def with_waits(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs of both queues that wait: those of the idle one for a minute."""
+    is_idle = jobs["queue_id"] == IDLE
+    started = jobs["started_at"].mask(is_idle, jobs["started_at"] + pd.Timedelta(1, "min"))
+    return jobs.assign(started_at=started)
+
+
 def test_an_older_ledger_is_compared_by_key() -> None:
     builds, jobs = two_clusters()
+    jobs = with_waits(jobs)
     before = halves(metrics.time_ledger(builds, jobs.drop(columns=["queue_id", "cluster_id"])))[0]
     after = halves(metrics.time_ledger(builds, jobs))[1]
-    run = metrics.explain(before, after).set_index("kind").loc["run"]
+    rows = metrics.explain(before, after).set_index("kind")
+    run = rows.loc["run"]
     assert (run["step"], run["before_s"], run["after_s"]) == ("test", 600.0, 600.0)
+    waits = rows.loc[["queue"]]
+    assert waits["queue"].tolist() == ["default"]
+    assert (waits["builds_before"] > 0).all()
+    assert (waits["builds_after"] > 0).all()
+
+
+def test_runs_of_a_step_are_one_row_and_its_waits_one_for_each_queue() -> None:
+    builds, jobs = two_clusters()
+    rows = metrics.explain(*halves(metrics.time_ledger(builds, with_waits(jobs))))
+    runs = rows[rows["kind"] == "run"]
+    assert runs[["step", "queue", "queue_id"]].astype(object).fillna("").to_numpy().tolist() == [["test", "", ""]]
+    assert {*rows.loc[rows["kind"] == "queue", "queue_id"]} == {BUSY, IDLE}
+
+
+def test_a_plot_names_queues_of_one_key() -> None:
+    builds, jobs = two_clusters()
+    before, after = halves(metrics.time_ledger(builds, with_waits(jobs)))
+    ax = plots.explain(before, after)
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert {f"default · {id[:8]} (queue)" for id in (BUSY, IDLE)} <= {*labels}
+    plt.close(ax.figure)
 
 
 def test_an_objective_counts_the_jobs_of_one_queue() -> None:

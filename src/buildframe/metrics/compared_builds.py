@@ -244,14 +244,12 @@ def _read_ledger(argument: str, ledger: Frame, by: list[str]) -> pd.DataFrame:
             "To explain a day of builds and jobs, pass day=."
         ) from None
     if segments.empty:
-        raise BadInput(
-            f"{argument}: the ledger has no builds, so there is nothing to compare. Select a longer period.",
-        )
+        advice = "so there is nothing to compare. Select a longer period."
+        raise BadInput(f"{argument}: the ledger has no builds, {advice}")
     for name in ("build_id", "build_created_at", "duration_s"):
         if segments[name].isna().any():
-            raise BadInput(
-                f"{argument}: {name!r} has nulls. Drop these builds from the ledger of metrics.time_ledger.",
-            )
+            advice = "Drop these builds from the ledger of metrics.time_ledger."
+            raise BadInput(f"{argument}: {name!r} has nulls. {advice}")
     return _assign_to_causes(segments)
 
 
@@ -279,6 +277,5 @@ def _check_sides(shared: pd.Index) -> None:
 
 def _check_groups(names: list[str], mixed: pd.Index) -> None:
     if len(mixed):
-        raise BadInput(
-            f"by={names}: the segments of build {mixed[0]} differ in it. Use columns that builds have.",
-        )
+        advice = "Use columns that builds have."
+        raise BadInput(f"by={names}: the segments of build {mixed[0]} differ in it. {advice}")

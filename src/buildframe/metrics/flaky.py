@@ -401,7 +401,8 @@ def _read_history(history: Frame) -> pd.DataFrame:
 def _check_reliability(reliability: pd.Series[float]) -> None:
     """Raise BadInput if the shares of passed executions are unknown, or no shares."""
     if len(reliability) and reliability.isna().all():
-        raise BadInput("The column 'reliability' has no value. Fetch the tests with ws.tests(), which asks for it.")
+        advice = "Fetch the tests with ws.tests(), which asks for it."
+        raise BadInput(f"The column 'reliability' has no value. {advice}")
     if not reliability.dropna().between(0, 1).all():
         raise BadInput(
             "The column 'reliability' has values outside of 0 to 1. Divide percentages by 100.",

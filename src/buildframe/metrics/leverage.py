@@ -1,9 +1,13 @@
-"""Predict how much time builds would save if one step took less time, for the steps where that matters most."""
+"""Predict how much time builds would save if one step took less time.
+
+This is done for the steps where it matters most.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +15,6 @@ import pandas as pd
 from buildframe.errors import BadInput
 from buildframe.guards.arguments import checked_names
 from buildframe.metrics.columns import DAY_LENGTH, NAT, TEXT, Flags, Floats, Integers
-from buildframe.metrics.paired_savings import estimate_saving
 from buildframe.metrics.replaying.description import describe_replay
 from buildframe.metrics.replaying.event_loop import Changes, simulate
 from buildframe.metrics.replaying.fleets import HOUR, UNLIMITED, Fleet
@@ -38,6 +41,9 @@ _COLUMNS: dict[str, Any] = {
     "low_h_unlimited": "float64",
     "high_h_unlimited": "float64",
 }
+
+_MIN_DAYS = 3
+"""With fewer days, how these vary says nothing."""
 
 
 @checked_names
@@ -135,7 +141,8 @@ def leverage(
     Examples
     --------
     >>> saved = metrics.leverage(builds, jobs, faster=0.5, top=5)
-    >>> saved[["pipeline", "step", "mean_saved_s_unlimited", "mean_saved_s", "hours_saved", "clear"]].round(1)
+    >>> columns = ["pipeline", "step", "mean_saved_s_unlimited", "mean_saved_s", "hours_saved", "clear"]
+    >>> saved[columns].round(1)
       pipeline          step  mean_saved_s_unlimited  mean_saved_s  hours_saved  clear
     0   mobile  ios-payments                   260.9        1054.1          7.0   True
     1   mobile   ios-widgets                    19.0         849.0          5.7   True
@@ -193,7 +200,7 @@ def _choose_steps(
 
 
 def _step_hours(prepared: PreparedReplay) -> tuple[Floats, Floats]:
-    """Return the machine time of each step in hours, and a rough estimate of the wall time that builds owe to it.
+    """Return the machine hours of each step, and roughly the wall time that builds owe to it.
 
     That is its own time on critical chains, and its share of the time that these wait for agents:
     of the waits in a queue, as much as of its machine time.
@@ -218,7 +225,10 @@ def _step_hours(prepared: PreparedReplay) -> tuple[Floats, Floats]:
 
 
 def _find_critical(prepared: PreparedReplay) -> Flags:
-    """Return which jobs are on the critical chain of their build: the last one, its predecessor, and so on."""
+    """Return which jobs are on the critical chain of their build.
+
+    These are the last one, its predecessor, and so on.
+    """
     jobs = prepared.record.jobs
     pipeline_jobs = prepared.record.pipelines
     ended = np.where(pipeline_jobs.started == NAT, NAT, pipeline_jobs.finished)
@@ -235,15 +245,14 @@ def _find_critical(prepared: PreparedReplay) -> Flags:
 
 def _check_arguments(faster: float, top: int) -> None:
     if isinstance(faster, bool) or not isinstance(faster, int | float) or not 0 < faster <= 1:
-        raise BadInput(
-            f"faster={show(faster)} is not a fraction in (0, 1]. Use one such as 0.1 for 10 % less time.",
-        )
+        advice = "Use one such as 0.1 for 10 % less time."
+        raise BadInput(f"faster={show(faster)} is not a fraction in (0, 1]. {advice}")
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise BadInput(f"top={show(top)}: pass a whole number of at least 1.")
 
 
 class _Comparison:
-    """Wall times of all builds on given fleets without changes, and what is saved relative to these."""
+    """Wall times of all builds on given fleets, and what is saved relative to these."""
 
     def __init__(self, model: ReplayModel, fleets: Sequence[Fleet]) -> None:
         self._model = model
@@ -273,3 +282,41 @@ class _Comparison:
             "high_h": high_h,
         }
         return {name + suffix: value for name, value in savings.items()}
+
+
+class Saving(NamedTuple):
+    """Mean seconds saved per build, its 95 % interval (NaN if unknown), and number of builds."""
+
+    mean: float
+    low: float
+    high: float
+    builds: int
+
+    def hours(self) -> tuple[float, float, float]:
+        """Return the hours saved in all builds, with their interval."""
+        mean, low, high = (value * self.builds / 3600 for value in self[:3])
+        return mean, low, high
+
+
+def estimate_saving(saved: Floats, day: Integers) -> Saving:
+    """Estimate the mean of paired differences.
+
+    Builds of a day depend on each other, so days are the sample. Builds with an unknown difference
+    (NaN) are left out. The mean is a ratio of sums over days: its variance follows from the
+    residuals of days (Cochran 1977, Sampling Techniques, chapter 6).
+    """
+    from scipy.special import stdtrit
+
+    is_known = ~np.isnan(saved)
+    n = int(is_known.sum())
+    if not n:
+        return Saving(math.nan, math.nan, math.nan, 0)
+    mean = float(saved[is_known].mean())
+    _, number = np.unique(day[is_known], return_inverse=True)
+    residuals = np.bincount(number, saved[is_known] - mean)
+    days = len(residuals)
+    if days < _MIN_DAYS:
+        return Saving(mean, math.nan, math.nan, n)
+    error = math.sqrt(days / (days - 1) * float((residuals**2).sum())) / n
+    width = float(stdtrit(days - 1, 0.975)) * error
+    return Saving(mean, mean - width, mean + width, n)

@@ -22,8 +22,8 @@ _HELD_UP = 5_000_000
 class AgentTimes:
     """Microseconds for which agents are held without a run.
 
-    `lag` is the time from the assignment of a job to its start, and `away` how long its agent stays away afterwards.
-    `typical` is the median lag of each queue.
+    `lag` is the time from the assignment of a job to its start, and `away` how long its agent stays
+    away afterwards. `typical` is the median lag of each queue.
     """
 
     lag: Integers
@@ -40,7 +40,10 @@ def measure_agents(record: BuildRecord) -> AgentTimes:
     lag = np.where(is_run, np.maximum(jobs.started - np.maximum(jobs.ready, freed), 0), 0)
     is_single = _find_single_use(jobs, is_run, n_queues)
     lag = _limit_first_lags(record, lag, is_run, previous, n_queues)
-    typical = np.zeros(n_queues + 1, np.int64)  # the last one is that of jobs without a known queue, -1
+    typical = np.zeros(
+        n_queues + 1,
+        np.int64,
+    )  # the last one is that of jobs without a known queue, -1
     for queue in range(n_queues):
         own = is_run & (jobs.queue == queue) & (jobs.agent >= 0)
         typical[queue] = int(np.median(lag[own])) if own.any() else _shortest_wait(jobs, is_run, queue)
@@ -65,16 +68,26 @@ def _previous_on_agent(jobs: RecordedJobs, is_run: Flags) -> tuple[Integers, Int
 def _find_single_use(jobs: RecordedJobs, is_run: Flags, n_queues: int) -> Flags:
     found = np.zeros(n_queues, np.bool_)
     for queue in range(n_queues):
-        _, counts = np.unique(jobs.agent[is_run & (jobs.queue == queue) & (jobs.agent >= 0)], return_counts=True)
+        _, counts = np.unique(
+            jobs.agent[is_run & (jobs.queue == queue) & (jobs.agent >= 0)],
+            return_counts=True,
+        )
         found[queue] = counts.sum() >= _FEW_JOBS and (counts == 1).mean() >= _SINGLE_USE_SHARE
     return found
 
 
-def _limit_first_lags(record: BuildRecord, lag: Integers, is_run: Flags, previous: Integers, n_queues: int) -> Integers:
+def _limit_first_lags(
+    record: BuildRecord,
+    lag: Integers,
+    is_run: Flags,
+    previous: Integers,
+    n_queues: int,
+) -> Integers:
     """Limit the lag of the first job on each agent to the time that agents take to boot.
 
-    Such a job may have waited because there were no agents. That is certain not to be so if less than 80 % of the
-    highest number of busy agents waited or ran when it became ready; the median of these lags limits the others.
+    Such a job may have waited because there were no agents. That is certain not to be so if less
+    than 80 % of the highest number of busy agents waited or ran when it became ready; the median of
+    these lags limits the others.
     """
     jobs, lag = record.jobs, lag.copy()
     for queue in range(n_queues):
@@ -95,7 +108,12 @@ def _shortest_wait(jobs: RecordedJobs, is_run: Flags, queue: int) -> int:
     return int(np.quantile(waits, _NO_AGENT_QUANTILE)) if len(waits) else 0
 
 
-def _find_away(jobs: RecordedJobs, lag: Integers, previous: Integers, typical: Integers) -> tuple[Integers, Integers]:
+def _find_away(
+    jobs: RecordedJobs,
+    lag: Integers,
+    previous: Integers,
+    typical: Integers,
+) -> tuple[Integers, Integers]:
     """Return how long the agents of lost jobs stayed away, and lags without that time.
 
     The next job shows it if it had waited; if not, it shows an upper bound.
@@ -107,7 +125,11 @@ def _find_away(jobs: RecordedJobs, lag: Integers, previous: Integers, typical: I
     after = following[lost]
     known = after >= 0
     start = np.minimum(typical[jobs.queue[after]], lag[after])
-    bound = np.where(known, np.maximum(jobs.started[after] - start - jobs.ended[lost], 0), np.iinfo(np.int64).max)
+    bound = np.where(
+        known,
+        np.maximum(jobs.started[after] - start - jobs.ended[lost], 0),
+        np.iinfo(np.int64).max,
+    )
     has_waited = known & (jobs.started[after] - jobs.ready[after] > start + _HELD_UP)
     if not len(lost) or not known.any():
         return away, lag
@@ -138,8 +160,16 @@ class AgentUse:
 def uses_of_queue(record: BuildRecord, times: AgentTimes, queue: int) -> AgentUse:
     """Return the jobs of a queue that got an agent. Jobs without an end hold it until the end of the record."""
     jobs = record.jobs
-    own = np.flatnonzero((jobs.kind == AGENT) & (jobs.queue == queue) & (jobs.started != NAT) & (jobs.ready != NAT))
+    own = np.flatnonzero(
+        (jobs.kind == AGENT) & (jobs.queue == queue) & (jobs.started != NAT) & (jobs.ready != NAT),
+    )
     own = own[np.argsort(jobs.ready[own], kind="stable")]
     assigned = np.maximum(jobs.started[own] - times.lag[own], jobs.ready[own])
     ended = np.where(jobs.ended[own] == NAT, record.end, jobs.ended[own]) + times.away[own]
-    return AgentUse(jobs.ready[own], assigned, np.maximum(ended, assigned), jobs.agent[own], jobs.build[own])
+    return AgentUse(
+        jobs.ready[own],
+        assigned,
+        np.maximum(ended, assigned),
+        jobs.agent[own],
+        jobs.build[own],
+    )

@@ -13,14 +13,23 @@ from buildframe.metrics.replaying.model import build_model
 from buildframe.metrics.replaying.prepared import PreparedReplay
 from buildframe.metrics.replaying.record import AGENT
 
-COLUMNS = ("of", "name", "n", "recorded_p50_s", "predicted_p50_s", "recorded_p95_s", "predicted_p95_s")
+COLUMNS = (
+    "of",
+    "name",
+    "n",
+    "recorded_p50_s",
+    "predicted_p50_s",
+    "recorded_p95_s",
+    "predicted_p95_s",
+)
 _MIN_FOR_P95 = 20
 
 
 def blind_error(prepared: PreparedReplay, seed: int = 0) -> dict[str, list[Any]]:
     """Return recorded and predicted percentiles of the queue time of each queue, and the wall time of each pipeline.
 
-    What happened on one half of the days is predicted from the other half. Without two days there are no rows.
+    What happened on one half of the days is predicted from the other half. Without two days there
+    are no rows.
     """
     table: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     if prepared.half is None:
@@ -55,7 +64,11 @@ def _predict(prepared: PreparedReplay, seed: int) -> tuple[Floats, Floats]:
     return waits, walls
 
 
-def _lags_of_others(prepared: PreparedReplay, is_other: Any, random: np.random.Generator) -> Integers:
+def _lags_of_others(
+    prepared: PreparedReplay,
+    is_other: Any,
+    random: np.random.Generator,
+) -> Integers:
     """Return for each job the lag of a random job of its queue on the other days."""
     jobs, lag = prepared.record.jobs, prepared.agents.lag.copy()
     for queue in range(len(prepared.record.queues)):
@@ -66,7 +79,13 @@ def _lags_of_others(prepared: PreparedReplay, is_other: Any, random: np.random.G
     return lag
 
 
-def _add_row(table: dict[str, list[Any]], of: str, name: str, recorded: Floats, predicted: Floats) -> None:
+def _add_row(
+    table: dict[str, list[Any]],
+    of: str,
+    name: str,
+    recorded: Floats,
+    predicted: Floats,
+) -> None:
     both = ~np.isnan(recorded) & ~np.isnan(predicted)
     n = int(both.sum())
     if not n:

@@ -23,8 +23,8 @@ _LONG, _LONG_SHARE = 10, 0.1
 class Cancellations:
     """How builds are canceled. Newer builds end older ones that run (`cancels`), or did not start (`skips`).
 
-    `after` is how long after its creation a person canceled a build, `NAT` if none did. `stopped` is when the
-    cancellation of each build began.
+    `after` is how long after its creation a person canceled a build, `NAT` if none did. `stopped`
+    is when the cancellation of each build began.
     """
 
     cancels: Flags
@@ -44,7 +44,12 @@ def find_cancellations(record: BuildRecord) -> Cancellations:
     running = np.array([one for each in is_running for one in each], np.bool_)
     was_canceled = is_over[older] & (np.abs(stopped[older] - builds.created[by]) <= _AT_ONCE)
     cancels, skips = (
-        _decide(builds.branch, builds.pipeline, older[running == mode], was_canceled[running == mode])
+        _decide(
+            builds.branch,
+            builds.pipeline,
+            older[running == mode],
+            was_canceled[running == mode],
+        )
         for mode in (True, False)
     )
     by_newer = was_canceled & np.where(running, cancels[older], skips[older])
@@ -66,15 +71,26 @@ def _find_stops(record: BuildRecord) -> Integers:
     return np.where(is_over & (first != np.iinfo(np.int64).max), first, NAT)
 
 
-def _pairs_under_way(record: BuildRecord, stopped: Integers) -> tuple[list[list[int]], list[list[bool]]]:
+def _pairs_under_way(
+    record: BuildRecord,
+    stopped: Integers,
+) -> tuple[list[list[int]], list[list[bool]]]:
     """Return for each build the newer builds of its branch that met it under way, and whether it had started then."""
     builds, jobs = record.builds, record.jobs
     n = len(builds.row)
     first = np.full(n, np.iinfo(np.int64).max)
     rows = np.flatnonzero((jobs.ready != NAT) & (jobs.kind != BLOCK))
-    end = latest_by(jobs.build[rows], np.where(jobs.ended[rows] == NAT, record.end, jobs.ended[rows]), n)
+    end = latest_by(
+        jobs.build[rows],
+        np.where(jobs.ended[rows] == NAT, record.end, jobs.ended[rows]),
+        n,
+    )
     started = np.where((jobs.started == NAT) & (jobs.ended != NAT), jobs.ended, jobs.started)[rows]
-    np.minimum.at(first, jobs.build[rows], np.where(started == NAT, np.iinfo(np.int64).max, started))
+    np.minimum.at(
+        first,
+        jobs.build[rows],
+        np.where(started == NAT, np.iinfo(np.int64).max, started),
+    )
     active = _active_intervals(record, rows)
     of_branch: dict[int, list[int]] = defaultdict(list)
     newer: list[list[int]] = [[] for _ in range(n)]
@@ -97,7 +113,10 @@ def _active_intervals(record: BuildRecord, rows: Integers) -> dict[int, list[tup
     ends = np.where(jobs.ended == NAT, record.end, jobs.ended)
     intervals: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for build, begin, end in zip(
-        jobs.build[rows].tolist(), jobs.ready[rows].tolist(), ends[rows].tolist(), strict=True
+        jobs.build[rows].tolist(),
+        jobs.ready[rows].tolist(),
+        ends[rows].tolist(),
+        strict=True,
     ):
         intervals[build].append((begin, end))
     return intervals
@@ -110,12 +129,16 @@ def _is_active(intervals: Iterable[tuple[int, int]], at: int) -> bool:
 def _decide(branch: Integers, pipeline: Integers, older: Integers, was_canceled: Flags) -> Flags:
     """Return for each build whether newer builds of its branch cancel it.
 
-    Branches with few cases are decided together with the other such branches of their pipeline, if none of their own
-    cases contradicts. Long ones without a case are not: the default branch often has a rule of its own.
+    Branches with few cases are decided together with the other such branches of their pipeline, if
+    none of their own cases contradicts. Long ones without a case are not: the default branch often
+    has a rule of its own.
     """
     n, n_pipelines = int(branch.max(initial=-1)) + 1, int(pipeline.max(initial=-1)) + 1
     n_builds = np.bincount(branch, minlength=n)
-    cases, canceled = np.bincount(branch[older], minlength=n), np.bincount(branch[older[was_canceled]], minlength=n)
+    cases, canceled = (
+        np.bincount(branch[older], minlength=n),
+        np.bincount(branch[older[was_canceled]], minlength=n),
+    )
     of_branch = np.zeros(n, np.int64)
     of_branch[branch] = pipeline
     is_long = (n_builds >= _LONG) & (n_builds >= _LONG_SHARE * np.bincount(pipeline, minlength=n_pipelines)[of_branch])

@@ -44,9 +44,9 @@ class StepEdges:
 class JobNeeds:
     """What each job waits for, besides steps; times are microseconds.
 
-    `source` is the job since whose start or end (`since`) a job is created after `offset`, -1 for its build. `gap` is
-    the time from its creation and the release of the cells before it until it is ready. `cell` is the cell that a job
-    releases when it ends, or -1.
+    `source` is the job since whose start or end (`since`) a job is created after `offset`, -1 for
+    its build. `gap` is the time from its creation and the release of the cells before it until it
+    is ready. `cell` is the cell that a job releases when it ends, or -1.
     """
 
     since: Integers
@@ -91,7 +91,10 @@ def learn_edges_by_half(record: BuildRecord, half: Integers) -> list[StepEdges]:
     number = np.array([numbers[own // 2, step] for own, step in jobs.step_keys], np.int64)
     chosen, own = _is_binding(pairs), group[pairs.before] % 2
     return [
-        StepEdges(number[pairs.before[chosen & (own == part)]], number[pairs.after[chosen & (own == part)]])
+        StepEdges(
+            number[pairs.before[chosen & (own == part)]],
+            number[pairs.after[chosen & (own == part)]],
+        )
         for part in (0, 1)
     ]
 
@@ -117,7 +120,12 @@ class Uploads:
             self.source[rows] = to_own[found]
 
 
-def derive(record: BuildRecord, found: Predecessors, edges: StepEdges, uploads: Uploads) -> tuple[JobNeeds, Releases]:
+def derive(
+    record: BuildRecord,
+    found: Predecessors,
+    edges: StepEdges,
+    uploads: Uploads,
+) -> tuple[JobNeeds, Releases]:
     """Derive what each job waits for if these edges are the dependencies of steps."""
     jobs = record.jobs
     n = len(jobs.row)
@@ -133,13 +141,20 @@ def derive(record: BuildRecord, found: Predecessors, edges: StepEdges, uploads: 
     since = np.select([is_repeat, uploads.source >= 0], [AT_END, AT_START], AT_BUILD)
     source = np.where(is_repeat, jobs.replaces, uploads.source)
     built = record.builds.created[jobs.build]
-    base = np.select([since == AT_END, since == AT_START], [jobs.ended[source], jobs.started[source]], built)
+    base = np.select(
+        [since == AT_END, since == AT_START],
+        [jobs.ended[source], jobs.started[source]],
+        built,
+    )
     base = np.where(base == NAT, built, base)
     latest = np.maximum(jobs.created, base)
     np.maximum.at(latest, edge_job, cells.released[edge_cell])
     np.maximum.at(latest, after_failure, jobs.ended[before[after_failure]])
     gap = np.where(jobs.ready != NAT, np.maximum(jobs.ready - latest, 0), 0)
-    offset, is_person = np.maximum(jobs.created - base, 0), (jobs.kind == BLOCK) | jobs.is_manual_retry
+    offset, is_person = (
+        np.maximum(jobs.created - base, 0),
+        (jobs.kind == BLOCK) | jobs.is_manual_retry,
+    )
     needs = JobNeeds(since, source, offset, gap, cell, is_live, is_person)
     return needs, Releases(n_parts, edge_cell, edge_job, before[after_failure], after_failure)
 
@@ -156,7 +171,12 @@ class _Cells:
         last = latest_by(self._cell, self._first[self._shard[self._rows]], len(self._keys))
         self.released = np.where(last == NEVER, NAT, last)
 
-    def edges(self, edges: StepEdges, before: Integers, rule: Integers) -> tuple[Integers, Integers]:
+    def edges(
+        self,
+        edges: StepEdges,
+        before: Integers,
+        rule: Integers,
+    ) -> tuple[Integers, Integers]:
         """Return the cells that jobs wait for, and these jobs.
 
         A job that was ready in the record waits for no cell that was released later.
@@ -188,11 +208,15 @@ class _Cells:
         place = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[place] == keys, place, -1)
 
-    def find_live(self, edge_cell: Integers, edge_job: Integers) -> tuple[Flags, Integers, Integers]:
+    def find_live(
+        self,
+        edge_cell: Integers,
+        edge_job: Integers,
+    ) -> tuple[Flags, Integers, Integers]:
         """Return which jobs can run, how many jobs release each cell, and the cell that each job releases.
 
-        Jobs that were ready can. Others can if all cells that they wait for will be released; what was not seen to end
-        will have passed.
+        Jobs that were ready can. Others can if all cells that they wait for will be released; what
+        was not seen to end will have passed.
         """
         jobs, n = self._jobs, len(self._jobs.row)
         has_edges = np.zeros(n, np.bool_)

@@ -13,7 +13,11 @@ from buildframe.metrics.replaying.prepared import PreparedReplay, describe_fleet
 from buildframe.metrics.replaying.record import AGENT, NO_QUEUE
 
 
-def describe_replay(prepared: PreparedReplay, fleets: Sequence[Fleet] | None = None, seed: int = 0) -> dict[str, Any]:
+def describe_replay(
+    prepared: PreparedReplay,
+    fleets: Sequence[Fleet] | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Return the `attrs` of results that come from replays of this record, by default on its own fleets."""
     return {
         "fleet": describe_fleets(prepared, prepared.fleets if fleets is None else fleets),

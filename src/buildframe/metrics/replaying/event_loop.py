@@ -1,6 +1,7 @@
 """Simulate a model: jobs become ready, get agents, run, and let others start, until the record ends.
 
-One heap of events, each a whole number: its time, its kind, and what it is about. Knows a model; does not know frames.
+One heap of events, each a whole number: its time, its kind, and what it is about. Knows a model;
+does not know frames.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Changes:
 class ReplayTimes:
     """What happened, in microseconds since 1970, `NAT` if not within the record.
 
-    `canceled` says how each build was canceled. Builds that are open have jobs left, or end after the record.
-    `agent` numbers the agents of each queue, -1 if a job had none.
+    `canceled` says how each build was canceled. Builds that are open have jobs left, or end after
+    the record. `agent` numbers the agents of each queue, -1 if a job had none.
     """
 
     build_created: Integers
@@ -93,7 +94,12 @@ class _EventLoop:
 
     def _read_jobs(self, model: ReplayModel, changes: Changes) -> None:
         jobs, n = model.jobs, len(model.jobs.origin)
-        run, wait, lag, offset = jobs.run, jobs.wait, jobs.lag if changes.lag is None else changes.lag, jobs.offset
+        run, wait, lag, offset = (
+            jobs.run,
+            jobs.wait,
+            jobs.lag if changes.lag is None else changes.lag,
+            jobs.offset,
+        )
         scale = np.ones(n) if changes.scale is None else changes.scale
         if changes.is_skipped is not None:
             scale = np.where(changes.is_skipped, 0.0, scale)
@@ -101,7 +107,11 @@ class _EventLoop:
         is_scaled = (scale != 1) & np.isin(jobs.kind, [AGENT, NO_QUEUE])
         run = np.where(is_scaled, np.rint(run * scale), run).astype(np.int64)
         by = np.where(is_scaled, scale, 1.0)[jobs.source]
-        offset = np.where((jobs.since == AT_START) & (by != 1), np.rint(offset * by), offset).astype(np.int64)
+        offset = np.where(
+            (jobs.since == AT_START) & (by != 1),
+            np.rint(offset * by),
+            offset,
+        ).astype(np.int64)
         kind = (
             jobs.kind
             if changes.is_skipped is None
@@ -109,7 +119,11 @@ class _EventLoop:
         )
         self._run, self._wait, self._lag, self._offset = (one.tolist() for one in (run, wait, lag, offset))
         self._kind, self._queue, self._gap = kind.tolist(), jobs.queue.tolist(), jobs.gap.tolist()
-        self._away, self._cell, self._of_build = jobs.away.tolist(), jobs.cell.tolist(), jobs.build.tolist()
+        self._away, self._cell, self._of_build = (
+            jobs.away.tolist(),
+            jobs.cell.tolist(),
+            jobs.build.tolist(),
+        )
         self._stop_after, self._stop_lag = jobs.stop_after.tolist(), jobs.stop_lag.tolist()
         self._expires, self._is_person = jobs.expires.tolist(), jobs.is_person.tolist()
         self._rank = [rank << _PRIORITY_BITS for rank in jobs.rank.tolist()]

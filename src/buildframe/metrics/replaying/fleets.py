@@ -25,7 +25,12 @@ _TIE = 0.05
 
 UNLIMITED = 2**40
 
-DISTINCT, CONCURRENCY, BY_HOUR, GIVEN = "distinct agents", "maximum concurrency", "busy agents by hour of week", "given"
+DISTINCT, CONCURRENCY, BY_HOUR, GIVEN = (
+    "distinct agents",
+    "maximum concurrency",
+    "busy agents by hour of week",
+    "given",
+)
 """How the number of agents of a queue was found."""
 
 
@@ -45,7 +50,10 @@ class Fleet:
     def describe(self) -> dict[str, Any]:
         """Return the fleet as a dict of simple values."""
         if isinstance(self.agents, int):
-            return {"agents": math.inf if self.agents >= UNLIMITED else self.agents, "rule": self.rule}
+            return {
+                "agents": math.inf if self.agents >= UNLIMITED else self.agents,
+                "rule": self.rule,
+            }
         return {"agents": [*self.agents], "rule": self.rule}
 
 
@@ -54,12 +62,16 @@ def hour_of_week(hours: Integers) -> Integers:
     return (hours + _EPOCH_HOUR) % HOURS_OF_WEEK
 
 
-def infer_fleets(record: BuildRecord, times: AgentTimes, half: Integers | None) -> list[tuple[Fleet, list[Fleet]]]:
+def infer_fleets(
+    record: BuildRecord,
+    times: AgentTimes,
+    half: Integers | None,
+) -> list[tuple[Fleet, list[Fleet]]]:
     """Return the fleet of each queue, and those that the builds of each half show alone.
 
-    `half` is 0 or 1 for each build, or None if they cannot be divided. Of three candidates, the one wins whose waits
-    agree best with those of the other half; if several do, the simplest. Without halves they are compared with the
-    waits that they come from.
+    `half` is 0 or 1 for each build, or None if they cannot be divided. Of three candidates, the one
+    wins whose waits agree best with those of the other half; if several do, the simplest. Without
+    halves they are compared with the waits that they come from.
     """
     return [_infer_fleet(uses_of_queue(record, times, queue), half) for queue in range(len(record.queues))]
 
@@ -91,7 +103,8 @@ def _candidates(use: AgentUse, chosen: Flags) -> list[Fleet]:
 def _busy_by_hour(use: AgentUse, chosen: Flags, most: int) -> tuple[int, ...]:
     """Return how many agents were busy while jobs waited, by hour of week: the median over that time.
 
-    Hours without a wait have the number of the same hour on other days, and at least as many as were busy at once.
+    Hours without a wait have the number of the same hour on other days, and at least as many as
+    were busy at once.
     """
     begin, end, busy, waiting, is_chosen = _segments(use, chosen)
     week = hour_of_week(begin // HOUR)
@@ -109,11 +122,16 @@ def _busy_by_hour(use: AgentUse, chosen: Flags, most: int) -> tuple[int, ...]:
 def _segments(use: AgentUse, chosen: Flags) -> tuple[Integers, Integers, Integers, Integers, Flags]:
     """Return spans with constant numbers of busy agents and waiting jobs, split at hours, and those on chosen days."""
     first, last = int(use.ready.min()) // HOUR, int(use.freed.max()) // HOUR + 2
-    times = np.unique(np.concatenate([use.ready, use.assigned, use.freed, np.arange(first, last) * HOUR]))
+    times = np.unique(
+        np.concatenate([use.ready, use.assigned, use.freed, np.arange(first, last) * HOUR]),
+    )
     day = use.ready // (24 * HOUR)
     days = np.unique(day[chosen])
     is_chosen = np.isin(times[:-1] // (24 * HOUR), days)
-    busy, waiting = count_at_once(times, use.assigned, use.freed), count_at_once(times, use.ready, use.assigned)
+    busy, waiting = (
+        count_at_once(times, use.assigned, use.freed),
+        count_at_once(times, use.ready, use.assigned),
+    )
     return times[:-1], times[1:], busy, waiting, is_chosen
 
 

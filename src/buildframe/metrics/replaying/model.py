@@ -30,9 +30,10 @@ _TOLERANCE = 1_000_000
 class BuildModel:
     """Builds: what creates each of them (`cause`, by number `of`), how long after it, and how it ends.
 
-    `origin` is the number of the build in the record. `offset` is counted from the start of the record for those that
-    nothing in it creates. `tail` is the time from the end of the last job to that of the build, negative if the job
-    ended later; `NAT` if the build never ends. `cancel_after` is `NAT` if no person canceled it.
+    `origin` is the number of the build in the record. `offset` is counted from the start of the
+    record for those that nothing in it creates. `tail` is the time from the end of the last job to
+    that of the build, negative if the job ended later; `NAT` if the build never ends.
+    `cancel_after` is `NAT` if no person canceled it.
     """
 
     origin: Integers
@@ -52,10 +53,11 @@ class BuildModel:
 class JobModel(JobNeeds):
     """Jobs: what each waits for and how long it takes. Numbers of jobs and builds are those in the model.
 
-    `origin` is the number of the job in the record. `rank` is 0 for the highest priority. `ends_with` is the build
-    whose end a trigger job waits for, or -1. `wait` is the recorded wait for an agent of an unknown queue, or the time
-    from the end of the build `ends_with` to that of the trigger job. `stop_after` is how long after its readiness a job
-    was canceled alone, or expired; `NAT` if it was not.
+    `origin` is the number of the job in the record. `rank` is 0 for the highest priority.
+    `ends_with` is the build whose end a trigger job waits for, or -1. `wait` is the recorded wait
+    for an agent of an unknown queue, or the time from the end of the build `ends_with` to that of
+    the trigger job. `stop_after` is how long after its readiness a job was canceled alone, or
+    expired; `NAT` if it was not.
     """
 
     origin: Integers
@@ -81,8 +83,9 @@ Numbers = dict[int, tuple[int, ...]]
 class Links(NamedTuple):
     """What goes on with or after a build, job or cell.
 
-    Jobs that begin with a build, that a job uploads, that repeat a job, that follow a cell or a failed job, all jobs of
-    a build, trigger jobs that await a build; and builds that a job triggers, that follow a build, or begin with it.
+    Jobs that begin with a build, that a job uploads, that repeat a job, that follow a cell or a
+    failed job, all jobs of a build, trigger jobs that await a build; and builds that a job
+    triggers, that follow a build, or begin with it.
     """
 
     with_build: Numbers
@@ -111,17 +114,29 @@ class ReplayModel:
     @cached_property
     def n_waits(self) -> Integers:
         """How many things each job waits for: its readiness, and the ends of others."""
-        n, edge_job, after_failure = len(self.jobs.origin), self.releases.edge_job, self.releases.after_failure
+        n, edge_job, after_failure = (
+            len(self.jobs.origin),
+            self.releases.edge_job,
+            self.releases.after_failure,
+        )
         return 1 + np.bincount(edge_job, minlength=n) + np.bincount(after_failure, minlength=n)
 
     @cached_property
     def links(self) -> Links:
         """What each build, job and cell lets go on; the same in all simulations of the model."""
         jobs, builds, live, own = self.jobs, self.builds, self.jobs.is_live, self.releases
-        edges, failures, waiting = live[own.edge_job], live[own.after_failure], live & (jobs.ends_with >= 0)
+        edges, failures, waiting = (
+            live[own.edge_job],
+            live[own.after_failure],
+            live & (jobs.ends_with >= 0),
+        )
         with_build, uploads, repeats = (
             _group(key[live & (jobs.since == since)], np.flatnonzero(live & (jobs.since == since)))
-            for key, since in ((jobs.build, AT_BUILD), (jobs.source, AT_START), (jobs.source, AT_END))
+            for key, since in (
+                (jobs.build, AT_BUILD),
+                (jobs.source, AT_START),
+                (jobs.source, AT_END),
+            )
         )
         triggers, rebuilds, beside = (
             _group(builds.of[builds.cause == cause], np.flatnonzero(builds.cause == cause))
@@ -152,7 +167,11 @@ def _group(keys: Integers, values: Integers) -> Numbers:
 
 
 def build_model(
-    record: BuildRecord, needs: JobNeeds, releases: Releases, times: AgentTimes, cancellations: Cancellations
+    record: BuildRecord,
+    needs: JobNeeds,
+    releases: Releases,
+    times: AgentTimes,
+    cancellations: Cancellations,
 ) -> ReplayModel:
     """Put together what was measured."""
     jobs = record.jobs
@@ -217,7 +236,11 @@ def _awaited_builds(record: BuildRecord) -> Integers:
     return np.where((child >= 0) & ~jobs.is_async & waits, child, -1)
 
 
-def _model_builds(record: BuildRecord, cancellations: Cancellations, of_jobs: JobModel) -> BuildModel:
+def _model_builds(
+    record: BuildRecord,
+    cancellations: Cancellations,
+    of_jobs: JobModel,
+) -> BuildModel:
     builds, jobs = record.builds, record.jobs
     n = len(builds.row)
     original, parent = builds.rebuilt_from, builds.triggered_from
@@ -227,7 +250,11 @@ def _model_builds(record: BuildRecord, cancellations: Cancellations, of_jobs: Jo
     kinds = [is_child, is_after, is_rebuilt]
     cause = np.select(kinds, [WITH_BUILD, AFTER_BUILD, WITH_BUILD], FIRST)
     of = np.select(kinds, [parent, original, original], -1)
-    since = np.select(kinds, [builds.created[parent], ended, builds.created[original]], record.start)
+    since = np.select(
+        kinds,
+        [builds.created[parent], ended, builds.created[original]],
+        record.start,
+    )
     trigger = np.flatnonzero((jobs.kind == TRIGGER) & (jobs.child >= 0) & (jobs.ready != NAT))
     trigger = trigger[jobs.build[trigger] < jobs.child[trigger]]
     cause[jobs.child[trigger]], of[jobs.child[trigger]] = BY_TRIGGER, trigger
@@ -264,10 +291,16 @@ def _tails(record: BuildRecord, of_jobs: JobModel) -> Integers:
 A = TypeVar("A", BuildModel, JobModel, Releases)
 
 
-def select_builds(model: ReplayModel, builds: Integers, shift: Integers, copy: Integers) -> ReplayModel:
+def select_builds(
+    model: ReplayModel,
+    builds: Integers,
+    shift: Integers,
+    copy: Integers,
+) -> ReplayModel:
     """Return a model of these builds, each as often as it is named, with its jobs; whole families must be named.
 
-    `shift` moves those that nothing in the record creates, and `copy` is the number of the copy, 0 for the original.
+    `shift` moves those that nothing in the record creates, and `copy` is the number of the copy, 0
+    for the original.
     """
     parts = [_select_once(model, builds[copy == one], shift[copy == one], int(one)) for one in np.unique(copy)]
     return _join(parts) if parts else _select_once(model, builds, shift, 0)
@@ -294,8 +327,14 @@ def _select_once(model: ReplayModel, builds: Integers, shift: Integers, copy: in
         cell=cell[taken.cell],
         ends_with=place[taken.ends_with],
     )
-    chosen = BuildModel(**{one.name: getattr(of_builds, one.name)[builds] for one in fields(BuildModel)})
-    of = np.where(chosen.cause == BY_TRIGGER, row[np.where(chosen.cause == BY_TRIGGER, chosen.of, -1)], chosen.of)
+    chosen = BuildModel(
+        **{one.name: getattr(of_builds, one.name)[builds] for one in fields(BuildModel)},
+    )
+    of = np.where(
+        chosen.cause == BY_TRIGGER,
+        row[np.where(chosen.cause == BY_TRIGGER, chosen.of, -1)],
+        chosen.of,
+    )
     is_of_build = np.isin(chosen.cause, [AFTER_BUILD, WITH_BUILD])
     of = np.where(is_of_build, place[np.where(is_of_build, chosen.of, -1)], of)
     offset = np.where(chosen.cause == FIRST, np.maximum(chosen.offset + shift, 0), chosen.offset)
@@ -334,10 +373,18 @@ def _join(parts: list[ReplayModel]) -> ReplayModel:
                 after.failed_job + first_job[i], after.after_failure + first_job[i],
             )
         )  # fmt: skip
-    return replace(parts[0], builds=_concatenate(builds), jobs=_concatenate(jobs), releases=_concatenate(releases))
+    return replace(
+        parts[0],
+        builds=_concatenate(builds),
+        jobs=_concatenate(jobs),
+        releases=_concatenate(releases),
+    )
 
 
 def _concatenate(parts: Sequence[A]) -> A:
     """Put the arrays of the same name together."""
     names = [one.name for one in fields(parts[0])]
-    return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return replace(
+        parts[0],
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
+    )

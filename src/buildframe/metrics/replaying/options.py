@@ -37,7 +37,7 @@ def check_options(agents: Any, run_scale: Any, skip: Any, load: Any, seed: Any) 
     _check_steps(run_scale, skip)
     if not _is_number(load) or not 0 < load <= MAX_LOAD:
         raise BadInput(
-            f"load={show(load)} is not a factor above 0 and at most {MAX_LOAD}. Use 1.5 for half as many again."
+            f"load={show(load)} is not a factor above 0 and at most {MAX_LOAD}. Use 1.5 for half as many again.",
         )
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
         raise BadInput(f"seed={show(seed)} is not a whole number. Use 0 or a larger one.")
@@ -45,13 +45,17 @@ def check_options(agents: Any, run_scale: Any, skip: Any, load: Any, seed: Any) 
 
 def _check_steps(run_scale: Any, skip: Any) -> None:
     if run_scale is not None and not isinstance(run_scale, Mapping):
-        raise BadInput(f"run_scale={show(run_scale)} is not a mapping. Pass factors by step, such as {{'e2e': 0.5}}.")
+        raise BadInput(
+            f"run_scale={show(run_scale)} is not a mapping. Pass factors by step, such as {{'e2e': 0.5}}.",
+        )
     for step, factor in (run_scale or {}).items():
         if not _is_number(factor) or not 0 <= factor < math.inf:
-            raise BadInput(f"run_scale[{step!r}]={show(factor)} is not a factor. Use a number such as 0.5, at least 0.")
+            raise BadInput(
+                f"run_scale[{step!r}]={show(factor)} is not a factor. Use a number such as 0.5, at least 0.",
+            )
     if skip is not None and not isinstance(skip, (str, Collection)):
         raise BadInput(
-            f"skip={show(skip)} is neither a step nor a list of steps. Use one such as 'lint' or ['lint', 'docs']."
+            f"skip={show(skip)} is neither a step nor a list of steps. Use one such as 'lint' or ['lint', 'docs'].",
         )
 
 
@@ -71,7 +75,9 @@ def read_fleets(agents: Agents | None, prepared: PreparedReplay) -> list[Fleet]:
         for position in positions:
             if position in named:
                 name = known[position].name
-                raise BadInput(f"agents names the queue {name!r} twice, by {queue!r}, too. Name it once.")
+                raise BadInput(
+                    f"agents names the queue {name!r} twice, by {queue!r}, too. Name it once.",
+                )
             named.add(position)
             fleets[position] = _fleet(of_queue)
     return fleets
@@ -143,6 +149,10 @@ def _check_known(name: Any, known: Sequence[Any], option: str, what: str) -> Non
     if name in known:
         return
     texts = sorted({one for one in known if isinstance(one, str)})
-    close = difflib.get_close_matches(str(name[-1] if isinstance(name, tuple) and name else name), texts, 1)
+    close = difflib.get_close_matches(
+        str(name[-1] if isinstance(name, tuple) and name else name),
+        texts,
+        1,
+    )
     hint = f" Did you mean {close[0]!r}?" if close else f" Use one of {', '.join(map(repr, texts[:20])) or 'none'}."
     raise BadInput(f"{option}: there is no {what} {name!r} with script jobs in the record.{hint}")

@@ -19,7 +19,13 @@ from buildframe.metrics.replaying.agents import AgentTimes, measure_agents
 from buildframe.metrics.replaying.cancellation import Cancellations, find_cancellations
 from buildframe.metrics.replaying.dependencies import JobNeeds, Uploads, derive, learn_edges
 from buildframe.metrics.replaying.fleets import Fleet, infer_fleets
-from buildframe.metrics.replaying.model import BY_TRIGGER, FIRST, ReplayModel, build_model, select_builds
+from buildframe.metrics.replaying.model import (
+    BY_TRIGGER,
+    FIRST,
+    ReplayModel,
+    build_model,
+    select_builds,
+)
 from buildframe.metrics.replaying.record import NO_QUEUE, BuildRecord, read_record
 from buildframe.metrics.step_graph import Predecessors
 
@@ -31,8 +37,8 @@ _GAP = 2_000_000
 class PreparedReplay:
     """A record that can be simulated, with its own fleets.
 
-    `half` is 0 or 1 for each build, by days; None if they have only one day. `blind_fleets` are those that the builds
-    of each half show alone.
+    `half` is 0 or 1 for each build, by days; None if they have only one day. `blind_fleets` are
+    those that the builds of each half show alone.
     """
 
     record: BuildRecord
@@ -76,8 +82,22 @@ def prepare(builds: pd.DataFrame, jobs: pd.DataFrame) -> PreparedReplay:
     half = _halves(record)
     inferred = infer_fleets(record, agents, half)
     model = build_model(record, needs, releases, agents, cancellations)
-    fleets, blind = [fleet for fleet, _ in inferred], [[blind[own] for _, blind in inferred] for own in (0, 1)]
-    return PreparedReplay(record, model, needs, agents, cancellations, found, uploads, fleets, blind, half)
+    fleets, blind = (
+        [fleet for fleet, _ in inferred],
+        [[blind[own] for _, blind in inferred] for own in (0, 1)],
+    )
+    return PreparedReplay(
+        record,
+        model,
+        needs,
+        agents,
+        cancellations,
+        found,
+        uploads,
+        fleets,
+        blind,
+        half,
+    )
 
 
 def _halves(record: BuildRecord) -> Integers | None:
@@ -89,7 +109,8 @@ def _halves(record: BuildRecord) -> Integers | None:
 def with_load(model: ReplayModel, load: float, seed: int) -> ReplayModel:
     """Leave out builds at random, or copy them, so that there are `load` times as many.
 
-    Builds that others triggered or rebuilt follow these. A copy is created within half an hour of its original.
+    Builds that others triggered or rebuilt follow these. A copy is created within half an hour of
+    its original.
     """
     if load == 1:
         return model
