@@ -386,10 +386,10 @@ def _check_arguments(
     pipelines: Frame | None,
 ) -> None:
     if not isinstance(threshold, float) or not 0 < threshold < 1:
-        raise BadInput(f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01.")
+        problem = f"threshold={show(threshold)} is not a fraction between 0 and 1."
+        raise BadInput(f"{problem} Use one such as 0.01.")
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:
         raise BadInput(f"retries={show(retries)} is not a whole number of at least 1.")
     if not isinstance(branch, str | None) or (branch is not None and pipelines is not None):
-        raise BadInput(
-            'Pass branch="main" for all pipelines, pipelines=ws.pipelines() for the default branch of each, or neither.'
-        )
+        choices = 'branch="main" for all pipelines, pipelines=ws.pipelines() for the default branch'
+        raise BadInput(f"Pass {choices} of each, or neither.")
