@@ -171,7 +171,8 @@ def test_an_older_ledger_is_compared_by_key() -> None:
     after = halves(metrics.time_ledger(builds, jobs))[1]
     rows = metrics.explain(before, after).set_index("kind")
     run = rows.loc["run"]
-    assert (run["step"], run["before_s"], run["after_s"]) == ("test", 600.0, 600.0)
+    # Half of the jobs run for ten minutes, and half for nine, because they waited for one.
+    assert (run["step"], run["before_s"], run["after_s"]) == ("test", 570.0, 570.0)
     waits = rows.loc[["queue"]]
     assert waits["queue"].tolist() == ["default"]
     assert (waits["builds_before"] > 0).all()

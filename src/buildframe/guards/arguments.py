@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, Unpack, cast, get_ar
 import numpy as np
 
 from buildframe.errors import BadInput, BuildframeError
-from buildframe.guards.arrow_frames import as_pandas
+from buildframe.guards.arrow_frames import as_pandas, plain_argument
 from buildframe.guards.interrupts import annotate_interrupts
 from buildframe.guards.secrets import confined, is_confined
 from buildframe.spec import Endpoint, find_violations
@@ -59,6 +59,21 @@ def checked_call(function: F) -> F:
     Arguments whose annotation cannot be checked, such as a callable, are passed on.
     """
     return cast("F", _confined_if_secret(function, _check_arguments))
+
+
+def checked_frames(function: F) -> F:
+    """Decorate as `checked_call` a function that uses whole frames of users, such as a plot.
+
+    It gets them with plain texts, also if these were categories, and with an index without names.
+    """
+    checked_function = checked_call(function)
+
+    @functools.wraps(checked_function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        plain_options = {name: plain_argument(value) for name, value in options.items()}
+        return checked_function(*map(plain_argument, arguments), **plain_options)
+
+    return cast("F", call)
 
 
 def checked_location(function: F) -> F:

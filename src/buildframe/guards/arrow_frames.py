@@ -26,9 +26,9 @@ def as_pandas(value: Any, hint: Any) -> Any:
 
     library = type(value).__module__.partition(".")[0]
     takes_pandas = pd.DataFrame in (hint, *get_args(hint))
-    if isinstance(value, pd.DataFrame):
-        return plain_frame(value) if takes_pandas else value
-    if library == "pyspark" or (not takes_pandas and (library in _STREAMED or isinstance(value, pa.Table))):
+    if library in ("pandas", "pyspark"):
+        return value
+    if not takes_pandas and (library in _STREAMED or isinstance(value, pa.Table)):
         return value
     try:
         return arrow_to_pandas(pa.table(value))
@@ -63,6 +63,13 @@ def _plain_column(column: Any) -> Any:
     elif pa.types.is_nested(kind) and "string_view" in str(kind):  # which pandas cannot read
         column = pa.chunked_array([pa.array(column.to_pylist())])
     return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
+def plain_argument(value: Any) -> Any:
+    """Return a pandas frame as `plain_frame` does; any other value as it is."""
+    import pandas as pd
+
+    return plain_frame(value) if isinstance(value, pd.DataFrame) else value
 
 
 def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:

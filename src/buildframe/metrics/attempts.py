@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
@@ -58,7 +59,14 @@ OUTCOMES = ("passes", "failures", "lost", "killed", "n_storm")
 """What an attempt counts as; the index is the number of an outcome."""
 
 PASS, FAILURE, LOSS, KILL, STORM = range(len(OUTCOMES))
-_NO_ATTEMPT = -1
+
+
+class AttemptKeys(NamedTuple):
+    """The keys of steps, of commits and of variants: matrix values and indices of parallel jobs."""
+
+    steps: pd.DataFrame
+    commits: pd.DataFrame
+    variants: pd.DataFrame
 
 
 class StepAttempts(NamedTuple):
@@ -67,16 +75,13 @@ class StepAttempts(NamedTuple):
     `rows` has a row per attempt: the number of its `group` and of its `outcome`, `finished_at` in
     microseconds (`NAT` if missing), and further columns.
 
-    `groups` has a row per matrix value and parallel job of a step at a commit, in order of keys:
-    `step`, `commit` and `variant` are the numbers of rows of the other frames, which have the keys.
-    `is_known` is whether it has a commit.
+    `groups` has a row per variant of a step at a commit, in order of keys: `step`, `commit` and
+    `variant` are the numbers of rows of `keys`, and `is_known` is whether it has a commit.
     """
 
     rows: pd.DataFrame
     groups: pd.DataFrame
-    steps: pd.DataFrame
-    commits: pd.DataFrame
-    variants: pd.DataFrame
+    keys: AttemptKeys
 
 
 @checked_names
@@ -185,12 +190,12 @@ def _outcomes_by_commit(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFram
     ended_at = counted["finished_at"].to_numpy()
     outcomes["first_at"] = _to_timestamps(earliest_by(group, ended_at, len(outcomes)))
     outcomes["last_at"] = _to_timestamps(latest_by(group, ended_at, len(outcomes)))
-    outcomes = outcomes[outcomes["is_known"] & (outcomes["n_outcomes"] > 0)]
+    outcomes = outcomes[outcomes["is_known"] & outcomes["has_outcome"]]
 
     keys = [
-        attempts.steps.take(outcomes["step"].to_numpy()),
-        attempts.commits.take(outcomes["commit"].to_numpy()),
-        attempts.variants.take(outcomes["variant"].to_numpy()),
+        attempts.keys.steps.take(outcomes["step"].to_numpy()),
+        attempts.keys.commits.take(outcomes["commit"].to_numpy()),
+        attempts.keys.variants.take(outcomes["variant"].to_numpy()),
     ]
     summary = outcomes[[*OUTCOMES]].astype("Int64")
     summary[["first_at", "last_at"]] = outcomes[["first_at", "last_at"]]
@@ -291,12 +296,12 @@ def _flips(storms: pd.DataFrame | None, jobs: Frame) -> pd.DataFrame:
     counts = {"commits": is_known, "commits_passed": is_known & has_passed}
     for name in VERDICTS[:PASSED:-1]:
         counts[name] = is_known & (verdict == VERDICTS.index(name))
-    commits_by_step = RowGroups(commits, commits["step"].to_numpy(), attempts.steps)
+    commits_by_step = RowGroups(commits, commits["step"].to_numpy(), attempts.keys.steps)
     sums = sum_by_span(commits_by_step, "finished_at", counts, ["commits_passed"])
     rates = rate_columns(sums, "flaky", ["commits_passed"]).rename(columns={"rate": "flake_rate"})
 
     summary = pd.concat([sums.sums, count_left_out(attempts), rates], axis=1)
-    steps = join_keys(attempts.steps, summary)
+    steps = join_keys(attempts.keys.steps, summary)
     has_attempts = steps[["commits", "n_storm", "n_without_commit"]].sum(axis=1) > 0
     return steps[has_attempts].reset_index(drop=True)
 
@@ -324,7 +329,8 @@ def summarize_steps(jobs: Frame, of: FrameSummary) -> pd.DataFrame:
 
 
 def _find_storms_of_jobs(jobs: Frame) -> pd.DataFrame:
-    return find_storms(_number_jobs(jobs).rows)
+    rows, _ = _number_attempts(jobs)
+    return find_storms(rows)
 
 
 def read_attempts(
@@ -336,98 +342,83 @@ def read_attempts(
 
     Pass the `storms` of a whole frame if the jobs are only a part of it.
     """
-    numbered = _number_jobs(jobs, needs)
-    if storms is None:
-        storms = find_storms(numbered.rows)
-    is_stormy = flag_storms(numbered.rows, storms)
-    outcome = np.where(is_stormy, STORM, numbered.rows["outcome"])
-    is_attempt = np.flatnonzero(outcome != _NO_ATTEMPT)
-
+    rows, keys = _number_attempts(jobs, needs)
+    is_stormy = flag_storms(rows, find_storms(rows) if storms is None else storms)
+    outcome = rows["outcome"].mask(is_stormy, STORM)
+    rows = rows.drop(columns=[*PLACES, "is_known"]).assign(outcome=outcome)
+    sizes = [max(len(key), 1) for key in keys]
     # one code for each combination of the three numbers, in their order
-    numbers = [numbered.rows[name].to_numpy()[is_attempt] for name in _NUMBERS]
-    codes, group = np.unique(np.ravel_multi_index(numbers, numbered.sizes), return_inverse=True)
-    groups = pd.DataFrame(np.transpose(np.unravel_index(codes, numbered.sizes)), columns=_NUMBERS)
-    groups["is_known"] = _are_known(numbered.commits)[groups["commit"]]
-    rows = {"group": group, "outcome": outcome[is_attempt]}
-    for name in ("finished_at", *needs):
-        rows[name] = numbered.rows[name].array.take(is_attempt)
-    attempts = pd.DataFrame(rows, copy=False)
-    return StepAttempts(attempts, groups, numbered.steps, numbered.commits, numbered.variants)
+    codes = np.ravel_multi_index([rows.pop(name) for name in _NUMBERS], sizes)
+    codes, rows["group"] = np.unique(codes, return_inverse=True)
+    numbers = dict(zip(_NUMBERS, np.unravel_index(codes, sizes), strict=True))
+    is_known = _are_known(keys.commits)[numbers["commit"]]
+    groups = pd.DataFrame(numbers | {"is_known": is_known}, copy=False)
+    return StepAttempts(rows, groups, keys)
 
 
-class _NumberedJobs(NamedTuple):
-    """Jobs with numbers of steps, commits and variants, for `find_storms`, and the keys."""
-
-    rows: pd.DataFrame
-    steps: pd.DataFrame
-    commits: pd.DataFrame
-    variants: pd.DataFrame
-
-    @property
-    def sizes(self) -> list[int]:
-        """Numbers of steps, commits and variants, at least 1."""
-        return [max(len(keys), 1) for keys in (self.steps, self.commits, self.variants)]
-
-
-def _number_jobs(jobs: Frame, needs: Sequence[str] = ()) -> _NumberedJobs:
+def _number_attempts(jobs: Frame, needs: Sequence[str] = ()) -> tuple[pd.DataFrame, AttemptKeys]:
+    """Return attempts for `find_storms`, with the numbers of their steps, commits and variants."""
     steps: list[Key] = [*STEP]
     if isinstance(jobs, pd.DataFrame):
         steps[-1] = step  # computes the step if the frame lacks it
-    find_outcomes = functools.partial(_find_outcomes, needs)
-    jobs_by_step = read_rows(jobs, find_outcomes, [*_NEEDS, *needs], _WANTS, steps)
-    rows = jobs_by_step.columns
+    select = functools.partial(_select_attempts, needs)
+    attempts_by_step = read_rows(jobs, select, [*_NEEDS, *needs], _WANTS, steps)
+    rows = attempts_by_step.columns
     commits = number_groups(rows[["commit"]])
     variants = number_groups(rows[_VARIANT].astype({"parallel_group_index": "Int64"}))
     numbered = rows.drop(columns=["commit", *_VARIANT]).assign(
-        step=jobs_by_step.codes,
+        step=attempts_by_step.codes,
         commit=commits.codes,
         variant=variants.codes,
         is_known=_are_known(commits.keys)[commits.codes],
     )
-    return _NumberedJobs(numbered, jobs_by_step.keys, commits.keys, variants.keys)
+    return numbered, AttemptKeys(attempts_by_step.keys, commits.keys, variants.keys)
 
 
 def _are_known(commits: pd.DataFrame) -> Flags:
     return ~is_any_of(commits, "commit", "HEAD") & commits["commit"].notna().to_numpy(bool)
 
 
-def _find_outcomes(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
-    """Return the outcome of each job, and the columns with which attempts are counted."""
+def _select_attempts(needs: Sequence[str], jobs: pd.DataFrame) -> pd.DataFrame:
+    """Return the attempts among jobs, with their outcomes."""
     causes = number_causes(jobs[[name for name in (*CAUSE_NEEDS, *CAUSE_WANTS) if name in jobs]])
     has_failed = has_failed_hard(jobs) & (causes != PERSON)
-    outcome = np.full(len(jobs), _NO_ATTEMPT, np.int8)
-    outcome[equals(jobs, "state", "passed")] = PASS
+    has_passed = equals(jobs, "state", "passed")
+    outcome = np.full(len(jobs), PASS, np.int8)
     outcome[has_failed] = FAILURE
     outcome[has_failed & (causes == INFRASTRUCTURE)] = LOSS
     outcome[has_failed & (causes == KILLED)] = KILL
-    outcome[~equals(jobs, "type", "script")] = _NO_ATTEMPT
-    queue = queue_identities(jobs) if "queue_id" in jobs else jobs["queue"]
-    columns = {"outcome": outcome, "queue": queue.array, "agent_id": jobs["agent_id"].array}
+    is_attempt = equals(jobs, "type", "script") & (has_passed | has_failed)
+
     jobs = with_ends(jobs)
-    for name in ("commit", *_VARIANT, "finished_at", *needs):
+    queue = queue_identities(jobs) if "queue_id" in jobs else jobs["queue"]
+    columns = {"outcome": outcome, "queue": queue.array}
+    for name in ("agent_id", "commit", *_VARIANT, "finished_at", *needs):
         columns[name] = to_numbers(jobs[name])
-    return pd.DataFrame(columns, jobs.index, copy=False)
+    rows = np.flatnonzero(is_attempt)  # arrays are sooner taken by these than a frame by flags
+    taken = {name: values.take(rows) for name, values in columns.items()}
+    return pd.DataFrame(taken, jobs.index[rows], copy=False)
 
 
 def sum_outcomes(attempts: StepAttempts) -> pd.DataFrame:
     """Return the groups of attempts with their sums of each of `OUTCOMES`, and their verdicts.
 
-    `n_outcomes` counts the attempts that are not in a storm, and `verdict` is a number.
+    `has_outcome` is whether there are attempts outside of storms, and `verdict` is a number.
     """
     n_groups = len(attempts.groups)
     outcome = attempts.rows["outcome"].to_numpy(np.int64)
     cells = outcome * n_groups + attempts.rows["group"].to_numpy()
     sums = np.bincount(cells, minlength=len(OUTCOMES) * n_groups).reshape(len(OUTCOMES), n_groups)
     outcomes = attempts.groups.assign(**dict(zip(OUTCOMES, sums, strict=True)))
-    outcomes["n_outcomes"] = sums[:STORM].sum(axis=0)
+    outcomes["has_outcome"] = sums[:STORM].sum(axis=0) > 0
     outcomes["verdict"] = _decide(outcomes)
     return outcomes
 
 
-def _decide(outcomes: pd.DataFrame) -> Integers:
+def _decide(outcomes: pd.DataFrame) -> npt.NDArray[np.int8]:
     """Return the numbers of the verdicts, from the weakest to the strongest rule."""
     failures = outcomes["failures"].to_numpy()
-    verdict = np.full(len(outcomes), PASSED)
+    verdict = np.full(len(outcomes), PASSED, np.int8)
     verdict[outcomes["lost"] > 0] = LOST
     verdict[outcomes["killed"] > 0] = WAS_KILLED
     verdict[failures > 0] = UNDECIDED
@@ -445,14 +436,14 @@ def find_worst_verdicts(attempts: StepAttempts, times: Mapping[str, Integers]) -
     outcomes = sum_outcomes(attempts)
     verdict = outcomes["verdict"].to_numpy()
     # groups of one step and commit follow each other
-    step_and_commit = outcomes["step"] * len(attempts.commits) + outcomes["commit"]
+    step_and_commit = outcomes["step"] * len(attempts.keys.commits) + outcomes["commit"]
     is_first = np.diff(step_and_commit, prepend=-1) != 0
     commit_of_group = np.cumsum(is_first) - 1
     commits: pd.DataFrame = outcomes.loc[is_first, ["step", "is_known"]].reset_index(drop=True)
 
     has_passed = np.zeros(len(commits), bool)
     has_passed[commit_of_group[outcomes["passes"] > 0]] = True
-    worst = np.full(len(commits), PASSED)
+    worst = np.full(len(commits), PASSED, np.int8)
     is_worse = verdict > PASSED  # few are
     np.maximum.at(worst, commit_of_group[is_worse], verdict[is_worse])
     commit_of_attempt = commit_of_group[attempts.rows["group"]]
@@ -463,7 +454,7 @@ def find_worst_verdicts(attempts: StepAttempts, times: Mapping[str, Integers]) -
 
 def count_left_out(attempts: StepAttempts) -> pd.DataFrame:
     """Count the attempts of each step in a storm (`n_storm`), and those `n_without_commit`."""
-    n_steps = len(attempts.steps)
+    n_steps = len(attempts.keys.steps)
     step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]
     is_known = attempts.groups["is_known"].to_numpy()[attempts.rows["group"]]
     counts = {

@@ -209,7 +209,7 @@ def _sum_steps(
     is_flaky = (outcomes["is_known"] & (outcomes["verdict"] == FLAKY)).to_numpy()
     counts = _count_commits(outcomes) | _sum_prices(attempts, is_flaky)
 
-    n_steps = len(attempts.steps)
+    n_steps = len(attempts.keys.steps)
     step = outcomes["step"].to_numpy()
     sums = {name: sum_flags(step, values, n_steps) for name, values in counts.items()}
     sums["red_builds"] = _count_red_builds(attempts, is_flaky)
@@ -217,12 +217,12 @@ def _sum_steps(
     summary["suspected"] = pd.array([pd.NA] * n_steps, "Int64")
     if branches is not None:
         suspected = _count_suspected(attempts, _are_on_default_branch(attempts, branches))
-        is_listed = attempts.steps["pipeline"].isin(branches["slug"])
+        is_listed = attempts.keys.steps["pipeline"].isin(branches["slug"])
         summary["suspected"] = pd.Series(suspected, dtype="Int64").where(is_listed)
     elif branch is not None:
         suspected = _count_suspected(attempts, equals(attempts.rows, "branch", branch))
         summary["suspected"] = pd.array(suspected, "Int64")
-    return join_keys(attempts.steps, summary)
+    return join_keys(attempts.keys.steps, summary)
 
 
 def _count_commits(outcomes: pd.DataFrame) -> dict[str, Flags | Integers]:
@@ -231,7 +231,7 @@ def _count_commits(outcomes: pd.DataFrame) -> dict[str, Flags | Integers]:
     failures = outcomes["failures"].to_numpy()
     verdict = outcomes["verdict"].to_numpy()
     attempts = passes + failures
-    is_known = (outcomes["is_known"] & (outcomes["n_outcomes"] > 0)).to_numpy()
+    is_known = (outcomes["is_known"] & outcomes["has_outcome"]).to_numpy()
     passed = is_known & (passes > 0)
     never_passed = is_known & (passes == 0)
     weight = _PARTS * _MAX_ATTEMPTS / np.maximum(attempts, _MAX_ATTEMPTS)
@@ -287,7 +287,7 @@ def _count_red_builds(attempts: StepAttempts, is_flaky: Flags) -> Integers:
     red = rows.loc[turns_red, ["group", "build_id"]].dropna()
     red["step"] = attempts.groups["step"].to_numpy()[red["group"]]
     red = red[["step", "build_id"]].drop_duplicates()
-    return np.bincount(red["step"], minlength=len(attempts.steps))
+    return np.bincount(red["step"], minlength=len(attempts.keys.steps))
 
 
 def _are_on_default_branch(attempts: StepAttempts, branches: pd.DataFrame) -> Flags:
@@ -295,7 +295,7 @@ def _are_on_default_branch(attempts: StepAttempts, branches: pd.DataFrame) -> Fl
     keys = {"pipeline": "slug"}
     if "organization" in branches:
         keys["organization"] = "organization"
-    steps = attempts.steps[[*keys]].assign(number=range(len(attempts.steps)))
+    steps = attempts.keys.steps[[*keys]].assign(number=range(len(attempts.keys.steps)))
     of_steps = steps.merge(branches, left_on=[*keys], right_on=[*keys.values()])
     codes, names = pd.factorize(attempts.rows["branch"].astype(TEXT))
     chosen = pd.Index(names).get_indexer(of_steps["default_branch"])
@@ -322,7 +322,7 @@ def _count_suspected(attempts: StepAttempts, is_on_branch: Flags) -> Integers:
     has_passed = commits["has_passed"] & ~commits["verdict"].isin([UNDECIDED, DETERMINISTIC])
     by_step = has_passed.groupby(commits["step"])
     is_suspected &= by_step.shift(1, fill_value=False) & by_step.shift(-1, fill_value=False)
-    return np.bincount(commits["step"][is_suspected], minlength=len(attempts.steps))
+    return np.bincount(commits["step"][is_suspected], minlength=len(attempts.keys.steps))
 
 
 def _rates(steps: pd.DataFrame, threshold: float) -> pd.DataFrame:
@@ -386,10 +386,10 @@ def _check_arguments(
     pipelines: Frame | None,
 ) -> None:
     if not isinstance(threshold, float) or not 0 < threshold < 1:
-        raise BadInput(f"threshold={show(threshold)} is not a fraction between 0 and 1. Use one such as 0.01.")
+        problem = f"threshold={show(threshold)} is not a fraction between 0 and 1."
+        raise BadInput(f"{problem} Use one such as 0.01.")
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 1:
         raise BadInput(f"retries={show(retries)} is not a whole number of at least 1.")
     if not isinstance(branch, str | None) or (branch is not None and pipelines is not None):
-        raise BadInput(
-            'Pass branch="main" for all pipelines, pipelines=ws.pipelines() for the default branch of each, or neither.'
-        )
+        choices = 'branch="main" for all pipelines, pipelines=ws.pipelines() for the default branch'
+        raise BadInput(f"Pass {choices} of each, or neither.")

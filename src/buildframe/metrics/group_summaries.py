@@ -33,7 +33,11 @@ FrameSummary = Callable[[Frame], pd.DataFrame]
 MAX_GROUP_ROWS = 50_000_000
 """Rows of a group that one worker takes: some 2 to 4 GB of the columns that a summary reads."""
 
+_MANY_GROUPS = 200
+"""Of more groups, a call of Python for each takes longer than the work. Then a call gets many whole groups."""
+
 _ATTRS = "attrs of the group"
+_SHARD = "shard of the group"
 
 
 def spark_keys(frame: Frame, by: By) -> By:
@@ -62,9 +66,12 @@ def summarize_groups(
         return of(frame)
     names = [key_name(key) for key in as_key_list(together)]
     empty, columns = _try_out(frame, of)
-    _check_sizes(frame, names)
+    n_groups = _check_sizes(frame, names)
     schema = _schema_of(empty.assign(**{_ATTRS: pd.Series(dtype=TEXT)}))
-    lazy = _group(frame, names, columns, functools.partial(_summarize_with_attrs, of, schema), schema)
+    of_group = functools.partial(_summarize_with_attrs, of, schema)
+    if n_groups > _MANY_GROUPS:
+        frame = spark_frames.with_shards(frame, _SHARD, names)
+    lazy = _group(frame, [_SHARD] if n_groups > _MANY_GROUPS else names, columns, of_group, schema)
     result = _to_pandas(spark_frames.collect_table(lazy), empty)
     if combine is not None:
         combined = combine(result)
@@ -248,15 +255,19 @@ def _to_pandas(table: pa.Table, empty: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
-def _check_sizes(frame: Any, keys: list[str]) -> None:
-    """Raise BadInput if a group has more rows than one worker takes."""
+def _check_sizes(frame: Any, keys: list[str]) -> int:
+    """Return the number of groups; raise BadInput if one has more rows than one worker takes."""
     from pyspark.sql import functions
 
-    largest = frame.groupBy(*keys).count().agg(functions.max("count").alias("rows"))
-    n_rows = spark_frames.collect_table(largest)["rows"][0].as_py() or 0
+    counted = frame.groupBy(*keys).agg(functions.count("*").alias("rows"))
+    sizes = counted.agg(functions.max("rows").alias("rows"), functions.count("*").alias("groups"))
+    largest = spark_frames.collect_table(sizes).to_pylist()[0]
+    n_rows: int = largest["rows"] or 0
     if n_rows > MAX_GROUP_ROWS:
         group = f"A group of {keys}" if keys else "The frame, which is one group,"
         raise BadInput(
             f"{group} has {n_rows:,} rows, and a worker of Spark takes at most {MAX_GROUP_ROWS:,}. "
             f"Divide it by a further key, such as by={[*keys, 'step']}, or select a shorter period."
         )
+    n_groups: int = largest["groups"]
+    return n_groups

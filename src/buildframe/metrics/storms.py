@@ -32,45 +32,44 @@ _MIN_FAILED = 0.5
 """Smallest share of failed attempts in a storm, below which steps are not even compared."""
 
 
-def find_storms(jobs: pd.DataFrame) -> pd.DataFrame:
+def find_storms(attempts: pd.DataFrame) -> pd.DataFrame:
     """Return the storms among attempts: `place` (TEXT), its `kind` (of `PLACES`), and `period`.
 
-    Jobs have `queue`, `agent_id`, `finished_at` (microseconds), `outcome` (0 is a pass, others are
-    failures, and a negative one is no attempt), the numbers `step` and `commit`, and `is_known`:
-    whether the commit is. They have all attempts of their half hours.
+    They have `queue`, `agent_id`, `finished_at` (microseconds), `outcome` (0 is a pass, others are
+    failures), the numbers `step` and `commit`, and `is_known`: whether the commit is. They are all
+    attempts of their half hours.
     """
-    period = _number_periods(jobs)
-    storms = [_find_storms_of(kind, jobs, period) for kind in PLACES]
+    period = _number_periods(attempts)
+    storms = [_find_storms_of(kind, attempts, period) for kind in PLACES]
     return pd.concat(storms, ignore_index=True)
 
 
-def flag_storms(jobs: pd.DataFrame, storms: pd.DataFrame) -> Flags:
+def flag_storms(attempts: pd.DataFrame, storms: pd.DataFrame) -> Flags:
     """Return which attempts are in one of these storms of their queue or agent."""
-    is_stormy = np.zeros(len(jobs), bool)
+    is_stormy = np.zeros(len(attempts), bool)
     if storms.empty:
         return is_stormy
-    period = _number_periods(jobs)
+    period = _number_periods(attempts)
     for kind, of_kind in storms.groupby("kind"):
         rows = np.flatnonzero(np.isin(period, of_kind["period"]))  # few texts are compared
-        places = jobs[kind].take(rows).astype(TEXT)
+        places = attempts[kind].take(rows).astype(TEXT)
         candidates = pd.MultiIndex.from_arrays([places, period[rows]])
         is_stormy[rows] |= candidates.isin(pd.MultiIndex.from_frame(of_kind[["place", "period"]]))
     return is_stormy
 
 
-def _number_periods(jobs: pd.DataFrame) -> Integers:
-    """Return the number of the half hour in which each attempt ended, `NAT` if there is none."""
-    times = jobs["finished_at"].to_numpy(np.int64)
-    is_timed_attempt = (times != NAT) & (jobs["outcome"].to_numpy() >= 0)
-    return np.where(is_timed_attempt, times // HALF_HOUR, NAT)
+def _number_periods(attempts: pd.DataFrame) -> Integers:
+    """Return the number of the half hour in which each attempt ended, `NAT` without a time."""
+    times = attempts["finished_at"].to_numpy(np.int64)
+    return np.where(times == NAT, NAT, times // HALF_HOUR)
 
 
-def _find_storms_of(kind: str, jobs: pd.DataFrame, period: Integers) -> pd.DataFrame:
+def _find_storms_of(kind: str, attempts: pd.DataFrame, period: Integers) -> pd.DataFrame:
     """Return the storms of queues, or those of agents."""
-    rows = _find_suspicious_rows(jobs[kind], period, (jobs["outcome"] == 0).to_numpy())
-    suspicious = jobs[["step", "commit", "is_known"]].take(rows)
-    suspicious["passes"] = jobs["outcome"].take(rows) == 0
-    suspicious["place"] = jobs[kind].take(rows).astype(TEXT)
+    rows = _find_suspicious_rows(attempts[kind], period, (attempts["outcome"] == 0).to_numpy())
+    suspicious = attempts[["step", "commit", "is_known"]].take(rows)
+    suspicious["passes"] = attempts["outcome"].take(rows) == 0
+    suspicious["place"] = attempts[kind].take(rows).astype(TEXT)
     suspicious["period"] = period[rows]
 
     passes = suspicious.groupby(["place", "period", "step"])["passes"]

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration, truncate_middle
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import Floats
 from buildframe.plots import theme
 from buildframe.plots.layout import choose_apart, font_points, is_small, plot_area
@@ -29,7 +29,7 @@ _WAIT_TICKS = (0.0, MINUTE, 3 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR
 """Waits that may be labeled on their axis, which is logarithmic above one minute."""
 
 
-@checked_call
+@checked_frames
 def agents_needed(
     builds: pd.DataFrame,
     jobs: pd.DataFrame,

@@ -11,7 +11,7 @@ from matplotlib.patheffects import withStroke
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, label_jobs, label_steps
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import column, timestamps
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.metrics.timeline import KIND_NAMES, compute_bars, compute_chain, infer_ledger, is_negative, sum_kinds
@@ -25,7 +25,7 @@ _LEAST_VISIBLE = 0.003
 _BAR_TIMES = ("first", "wait_to", "run_from", "end", "step_begins")
 
 
-@checked_call
+@checked_frames
 def timeline(
     jobs: pd.DataFrame, ax: Axes | None = None, ledger: pd.DataFrame | None = None, title: str | None = None,
     tz: str = "UTC",

@@ -12,7 +12,7 @@ from matplotlib.colors import ListedColormap
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
 from buildframe.plots import theme
@@ -57,7 +57,7 @@ class _Verdicts(NamedTuple):
     n_steps: int
 
 
-@checked_call
+@checked_frames
 def flips(
     jobs: pd.DataFrame,
     ax: Axes | None = None,
@@ -160,7 +160,7 @@ def _find_flips(jobs: pd.DataFrame) -> _Verdicts:
     return _Verdicts(steps[steps["flaky"] > 0], outcomes, len(steps))
 
 
-@checked_call
+@checked_frames
 def commit_grid(
     jobs: pd.DataFrame,
     ax: Axes | None = None,

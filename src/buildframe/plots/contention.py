@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.contention import UNEXPLAINED
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
@@ -36,7 +36,7 @@ _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 _SIDE = 20.0  # points; smallest height of a cell
 
 
-@checked_call
+@checked_frames
 def contention(
     jobs: pd.DataFrame,
     ax: Axes | None = None,

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import Key
@@ -40,7 +40,7 @@ class _Distributions(NamedTuple):
     counts: pd.DataFrame
 
 
-@checked_call
+@checked_frames
 def distribution(
     frame: pd.DataFrame,
     ax: Axes | None = None,

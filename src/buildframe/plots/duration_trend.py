@@ -11,7 +11,7 @@ from matplotlib.dates import date2num
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import check_are_builds, column, timestamps
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.time_buckets import to_zone
@@ -45,7 +45,7 @@ class _Durations(NamedTuple):
     changes: pd.DataFrame | None
 
 
-@checked_call
+@checked_frames
 def duration_trend(
     builds: pd.DataFrame,
     ax: Axes | None = None,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration, format_percent, label_steps
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import column
 from buildframe.metrics.queues import name_queues
 from buildframe.plots import theme
@@ -22,7 +22,7 @@ _ENDS = 4
 """Rows for the means before and after, and for the contributions that are not shown: those that grew and shrank."""
 
 
-@checked_call
+@checked_frames
 def explain(
     before: pd.DataFrame,
     after: pd.DataFrame,

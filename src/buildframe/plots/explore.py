@@ -8,7 +8,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput, MissingExtra
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 
 if TYPE_CHECKING:
     from buildframe.plots.explorer_widget import BuildExplorer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MOST_BUILDS = 100_000
 
 
-@checked_call
+@checked_frames
 def explore(builds: pd.DataFrame) -> BuildExplorer:
     """
     Plot builds as points that people can point at, open, and select by period.

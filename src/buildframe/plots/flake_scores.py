@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
 from buildframe.plots.layout import count_rows_that_fit, font_points, width_beside
@@ -22,7 +22,7 @@ _SURE = 0.95
 """Probability from which a step counts as surely flaky."""
 
 
-@checked_call
+@checked_frames
 def flake_scores(
     jobs: pd.DataFrame,
     ax: Axes | None = None,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import timestamps
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
@@ -29,7 +29,7 @@ _LEFT = 70  # points for the weekday labels
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-@checked_call
+@checked_frames
 def queue_times_by_hour(
     jobs: pd.DataFrame,
     ax: Axes | None = None,

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import require_columns
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.timeline import KIND_NAMES
@@ -48,7 +48,7 @@ class _Sums(NamedTuple):
     shares: pd.Series[float]
 
 
-@checked_call
+@checked_frames
 def time_ledger(
     ledger: pd.DataFrame,
     ax: Axes | None = None,

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.plots import theme
 from buildframe.plots.layout import count_rows_that_fit, width_beside
 from buildframe.plots.names import step_names
@@ -27,7 +27,7 @@ _KINDS = (
 _WHY = "blue also counts less waiting for agents; orange is the critical path alone"
 
 
-@checked_call
+@checked_frames
 def leverage(
     builds: pd.DataFrame,
     jobs: pd.DataFrame,

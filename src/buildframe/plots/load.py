@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import Floats, timestamps
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
@@ -56,7 +56,7 @@ _RUNNING = _Kind(metrics.concurrency, "running", "ran", "started_at")
 _WAITING = _Kind(metrics.queue_depth, "waiting", "became runnable", "runnable_at")
 
 
-@checked_call
+@checked_frames
 def concurrency(
     jobs: pd.DataFrame,
     ax: Axes | None = None,
@@ -122,7 +122,7 @@ def concurrency(
     return _draw(jobs, _RUNNING, by, Placement(ax, col, row, title, tz), top)
 
 
-@checked_call
+@checked_frames
 def queue_depth(
     jobs: pd.DataFrame,
     ax: Axes | None = None,

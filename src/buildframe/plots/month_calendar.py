@@ -13,7 +13,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
@@ -29,7 +29,7 @@ _FAILURES = {True: ["#E3F1EC", "#F6CFA8", theme.RED, "#6B2400"], False: ["#173A3
 """Colors of shares of failures, from none to all, on a light and on a dark background."""
 
 
-@checked_call
+@checked_frames
 def calendar(
     builds: pd.DataFrame,
     ax: Axes | None = None,

@@ -13,7 +13,7 @@ import pandas as pd
 
 from buildframe.errors import BadInput
 from buildframe.formatting import isolate_right_to_left, label_steps, truncate_middle
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.plots.fonts import find_fallbacks, missing_characters, style_families
 
 NO_NAME = "(no name)"
@@ -43,7 +43,7 @@ def step_names(frame: pd.DataFrame) -> pd.Series[str]:
     return prefix_if_several(labels.fillna(NO_NAME), frame["pipeline"])
 
 
-@checked_call
+@checked_frames
 def shortened(name: str, width: int) -> str:
     """
     Shorten a name to one line of at most `width` characters by removing its middle.

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import Floats
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import Key
@@ -38,7 +38,7 @@ class _Band(NamedTuple):
         return self.bottom + (values - self.low) / (self.high - self.low) * (self.top - self.bottom)
 
 
-@checked_call
+@checked_frames
 def objective(
     frame: pd.DataFrame,
     ax: Axes | None = None,

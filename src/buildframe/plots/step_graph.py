@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from buildframe import metrics
 from buildframe.errors import BadInput
 from buildframe.formatting import format_count, format_duration, label_steps
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.columns import column, timestamps
 from buildframe.plots import theme
 from buildframe.plots.layout import apply_layout, character_width, count_rows_that_fit, font_points, plot_area
@@ -35,7 +35,7 @@ Places = dict[Any, tuple[int, float]]
 """Layer and row of each step, from the bottom up."""
 
 
-@checked_call
+@checked_frames
 def step_graph(
     builds: pd.DataFrame,
     jobs: pd.DataFrame,

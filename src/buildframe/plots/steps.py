@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count, format_duration, label_steps
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.grouping import Key
 from buildframe.metrics.job_ends import IS_OVER, with_ends
@@ -30,7 +30,7 @@ _OTHER_PART = "others of the plot"
 _POINTS_PER_STEP = 16  # height of a step with its two bars
 
 
-@checked_call
+@checked_frames
 def step_times(
     jobs: pd.DataFrame,
     ax: Axes | None = None,
@@ -135,7 +135,7 @@ class _StepTimes(NamedTuple):
     n_jobs: int
 
 
-@checked_call
+@checked_frames
 def time_spent(
     jobs: pd.DataFrame,
     ax: Axes | None = None,

@@ -11,7 +11,7 @@ from matplotlib.dates import date2num
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.forks import without_forks
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
@@ -35,7 +35,7 @@ _LEAST_BUILDS = 5  # of a bucket on the line
 _FEW = f"fewer than {_LEAST_BUILDS} builds"
 
 
-@checked_call
+@checked_frames
 def success_trend(
     builds: pd.DataFrame,
     ax: Axes | None = None,

@@ -11,7 +11,7 @@ from matplotlib.ticker import PercentFormatter
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.durations import RowMetric
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
@@ -27,7 +27,7 @@ _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _MOST_CHARACTERS = 24
 
 
-@checked_call
+@checked_frames
 def survival(
     frame: pd.DataFrame,
     ax: Axes | None = None,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from buildframe import metrics
 from buildframe.formatting import format_count
-from buildframe.guards.arguments import checked_call
+from buildframe.guards.arguments import checked_frames
 from buildframe.metrics.durations import RowMetric, span_of
 from buildframe.metrics.grouping import Key
 from buildframe.plots import theme
@@ -28,7 +28,7 @@ _MOST_ABOVE = 1.6
 """How far above all values the y axis reaches for their intervals."""
 
 
-@checked_call
+@checked_frames
 def trend(
     frame: pd.DataFrame,
     ax: Axes | None = None,
