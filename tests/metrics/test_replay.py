@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import simpy
 import buildframe as bf
 from buildframe import metrics
 from tests.metrics import true_dependencies
+from tests.metrics.each_case import for_each
 from tests.metrics.replay_frames import build, frames, job, queue_record, seconds
 from tests.refusals import wrong_messages
 
@@ -223,3 +225,39 @@ def test_jobs_without_queues_wait_as_recorded() -> None:
     _, then = metrics.replay(builds, jobs.assign(queue=unknown, queue_id=unknown))
     assert then.attrs["n_no_queue"] == (jobs["type"] == "script").sum()
     assert (then["started_at"] - jobs["started_at"]).abs().quantile(0.9) < pd.Timedelta("1s")
+
+
+def texts_as(dtype: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    def convert(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.astype({name: dtype for name, own in frame.dtypes.items() if own == "str"})
+
+    return convert
+
+
+def with_named_index(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.set_axis(pd.Index([7] * len(frame), name="build_id" if "build_id" in frame else "id"))
+
+
+@pytest.mark.filterwarnings("ignore:The 'future.infer_string' option:pandas.errors.Pandas4Warning")
+@for_each({"categories": texts_as("category"), "objects": texts_as(object), "Arrow": texts_as("string[pyarrow]"),
+           "a named index": with_named_index})  # fmt: skip
+def test_texts_of_any_form_are_replayed_and_keep_it(convert: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """A copy has new ids, and a build that was canceled a new state: categories that were not there."""
+    listed = [build(f"b{i}", 100.0 * i, 100.0 * i + 60, number=i) for i in range(6)]
+    listed[5] |= {"state": "canceled", "finished_at": 520.0}
+    jobs = [job("a", 100.0 * i, 100.0 * i + 10, 100.0 * i + 60, f"b{i}") for i in range(6)]
+    plain = frames(listed, jobs)
+    expected = metrics.replay(*plain, load=1.5, seed=1)
+    assert len(expected[0]) > len(plain[0])
+    for infer_string in (True, False):
+        with pd.option_context("future.infer_string", infer_string):
+            converted = tuple(map(convert, plain))
+            found = metrics.replay(*converted, load=1.5, seed=1)
+            leverage = metrics.leverage(*converted)
+        pd.testing.assert_frame_equal(leverage, metrics.leverage(*plain), check_column_type=False)
+        for frame, passed, right in zip(found, converted, expected, strict=True):
+            for name, dtype in passed.dtypes.items():
+                is_category = isinstance(dtype, pd.CategoricalDtype)
+                assert isinstance(frame[name].dtype, type(dtype)) if is_category else frame[name].dtype == dtype
+            texts = {name: "str" for name, dtype in right.dtypes.items() if dtype == "str"}
+            pd.testing.assert_frame_equal(frame.astype(texts), right, check_column_type=False)

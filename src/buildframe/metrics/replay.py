@@ -67,11 +67,11 @@ def replay(
     Returns
     -------
     builds, jobs : pandas.DataFrame
-        Frames with the columns, dtypes, order and index of those passed; categories and other texts
-        become `str`, and an index has no name. What did not happen before
-        the record ended is NaT, and states are those at that time; builds and jobs that were not
-        created until then are left out. Copies of builds follow at the end, with `~1`, `~2` and so
-        on after ids, and larger numbers; the index is then a new one. Their `attrs` have:
+        Frames with the columns, dtypes, order and index of those passed; new texts in a column of
+        categories are new categories. What did not happen before the record ended is NaT, and
+        states are those at that time; builds and jobs that were not created until then are left
+        out. Copies of builds follow at the end, with `~1`, `~2` and so on after ids, and larger
+        numbers; the index is then a new one. Their `attrs` have:
 
         - `fleet`: a dict by queue (`organization/queue` if several organizations have one of the
           name) of `agents` (a number or 168), `rule` (how it was found) and `single_use`;

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from buildframe.metrics.columns import NAT, TEXT, Flags, Integers, timestamp_micros
+from buildframe.metrics.columns import (
+    NAT,
+    TEXT,
+    Flags,
+    Integers,
+    kind_of,
+    timestamp_micros,
+    typed_column,
+)
 from buildframe.metrics.numbered import earliest_by
 from buildframe.metrics.replaying.dependencies import AT_BUILD, AT_END
 from buildframe.metrics.replaying.event_loop import SKIPPED, ReplayTimes
@@ -36,14 +44,38 @@ def write_frames(
 
     Copied builds follow at the end.
     """
-    writer = _Writer(builds, jobs, prepared, model, times)
+    writer = _Writer(_with_plain_texts(builds), _with_plain_texts(jobs), prepared, model, times)
     copies = np.unique(model.builds.copy).tolist() or [0]
     written = [writer.write(copy) for copy in copies]
     written_builds, written_jobs = written[0]
     if len(written) > 1:
         written_builds = pd.concat([frame for frame, _ in written], ignore_index=True)
         written_jobs = pd.concat([frame for _, frame in written], ignore_index=True)
-    return written_builds, written_jobs
+    return _with_text_dtypes(written_builds, builds), _with_text_dtypes(written_jobs, jobs)
+
+
+def _with_plain_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose known columns of texts are `str`, not categories or objects."""
+    plain: dict[str, Any] = {}
+    for name, dtype in frame.dtypes.items():
+        if dtype != TEXT and kind_of(str(name)) in ("text", "json"):
+            plain[str(name)] = typed_column(frame, str(name))
+    return frame.assign(**plain)
+
+
+def _with_text_dtypes(written: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose texts have the dtypes of another; new values are new categories."""
+    restored: dict[str, Any] = {}
+    for name, dtype in frame.dtypes.items():
+        texts = written[name]
+        if texts.dtype != TEXT or dtype == TEXT:
+            continue
+        if isinstance(dtype, pd.CategoricalDtype):
+            known = dtype.categories
+            new = pd.Index(texts.dropna().unique()).difference(known)
+            dtype = pd.CategoricalDtype(known.append(new), dtype.ordered)
+        restored[str(name)] = texts.astype(dtype)
+    return written.assign(**restored)
 
 
 class _Columns:
