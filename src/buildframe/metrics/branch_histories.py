@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.errors import BadInput
-from buildframe.metrics.columns import Integers, check_are_builds, microseconds
+from buildframe.metrics.columns import NAT, Integers, check_are_builds, microseconds
 from buildframe.metrics.forks import COLUMNS as FORK_COLUMNS
 from buildframe.metrics.forks import find_shared_keys, is_complete, is_from_fork, with_repositories
 from buildframe.metrics.group_summaries import concat_results, summarize_groups
@@ -51,7 +51,7 @@ class BranchSelection(NamedTuple):
 class BranchHistories(NamedTuple):
     """The branch of each pipeline.
 
-    `names` has a row for each pipeline, `builds` the builds on the branches. `outcomes` are the
+    `names` has a row for each pipeline, `builds` all their builds. `outcomes` are the
     builds that passed or failed, ordered by pipeline and time: `number`, `finished_at`, `pipeline`
     (its row in `names`), `failed` and `place` (its row in `builds`).
     """
@@ -147,32 +147,44 @@ def _summarize_pipelines(
 
 def _read_branches(selection: BranchSelection, builds: pd.DataFrame) -> BranchHistories:
     """Return the branches of whole pipelines."""
+    places = _find_places_on_branches(selection, builds)
+    pipelines = find_groups(builds[selection.by].take(places).reset_index(drop=True), selection.by)
+    codes = pipelines.codes
+    if selection.defaults is not None:
+        with_defaults = pipelines.keys.merge(selection.defaults, how="left", on=selection.by)
+        default_branch = with_defaults["default_branch"].array.take(codes)
+        is_default = np.asarray(builds["branch"].array.take(places) == default_branch, bool)
+        places = places[is_default]
+        codes, _ = compact_codes(codes[is_default], len(pipelines.keys))
+    names = _name_pipelines(builds, places, codes)
+    outcomes = _select_outcomes(builds, places, codes)
+    return BranchHistories(names, builds, outcomes, selection.until)
+
+
+def _find_places_on_branches(selection: BranchSelection, builds: pd.DataFrame) -> Integers:
+    """Return the rows of builds on a selected branch, or on one that some pipeline has by default.
+
+    Those from forks are left out.
+    """
     defaults = selection.defaults
     branches = [selection.branch] if defaults is None else defaults["default_branch"].unique()
-    builds = builds[builds["branch"].isin(branches).to_numpy()].reset_index(drop=True)
-    with_targets = with_repositories(builds, defaults, selection.by, selection.by)
-    builds = builds[~is_from_fork(with_targets).to_numpy()].reset_index(drop=True)
-    pipelines = find_groups(builds, selection.by)
-    codes = pipelines.codes
-    if defaults is not None:
-        with_defaults = pipelines.keys.merge(defaults, how="left", on=selection.by)
-        default_branch = with_defaults["default_branch"].take(codes).array
-        is_default = (builds["branch"] == default_branch).to_numpy(bool, na_value=False)
-        builds = builds[is_default].reset_index(drop=True)
-        codes, _ = compact_codes(codes[is_default], len(pipelines.keys))
-    names = _name_pipelines(builds, codes)
-    return BranchHistories(names, builds, _select_outcomes(builds, codes), selection.until)
+    places = np.flatnonzero(builds["branch"].isin(branches).to_numpy())
+    names = [name for name in builds if name in (*selection.by, *FORK_COLUMNS)]
+    on_branches = builds[names].take(places)
+    with_targets = with_repositories(on_branches, defaults, selection.by, selection.by)
+    return places[~is_from_fork(with_targets).to_numpy()]
 
 
-def _name_pipelines(builds: pd.DataFrame, codes: Integers) -> pd.DataFrame:
+def _name_pipelines(builds: pd.DataFrame, places: Integers, codes: Integers) -> pd.DataFrame:
     """Return the names of each pipeline in its newest build.
 
     `_ID` distinguishes pipelines of one name.
     """
-    newest = pd.Series(get_build_numbers(builds)).groupby(codes).idxmax()
-    ids = builds["pipeline_id"] if "pipeline_id" in builds else builds["pipeline"]
-    names = builds[[*_existing_columns(builds, "organization"), "pipeline", "branch"]]
-    return names.assign(**{_ID: ids}).iloc[newest].reset_index(drop=True)
+    newest = pd.Series(get_build_numbers(builds)[places]).groupby(codes).idxmax()
+    columns = [*_existing_columns(builds, "organization", "pipeline_id"), "pipeline", "branch"]
+    named = builds[columns].take(places[newest]).reset_index(drop=True)
+    ids = named.pop("pipeline_id") if "pipeline_id" in named else named["pipeline"]
+    return named.assign(**{_ID: ids})
 
 
 def get_build_numbers(builds: pd.DataFrame) -> Integers:
@@ -180,18 +192,18 @@ def get_build_numbers(builds: pd.DataFrame) -> Integers:
     return builds["number"].fillna(-1).to_numpy(np.int64)
 
 
-def _select_outcomes(builds: pd.DataFrame, codes: Integers) -> pd.DataFrame:
+def _select_outcomes(builds: pd.DataFrame, places: Integers, codes: Integers) -> pd.DataFrame:
     """Return the builds that passed or failed and are not blocked, by pipeline and time."""
-    failed = equals(builds, "state", "failed")
-    has_outcome = failed | equals(builds, "state", "passed")
-    is_settled = has_outcome & ~is_set(builds, "blocked") & builds["finished_at"].notna().to_numpy()
-    places = np.flatnonzero(is_settled)
-    at = microseconds(builds["finished_at"])
+    rows = builds[["state", "blocked", "number", "finished_at"]].take(places)
+    failed = equals(rows, "state", "failed")
+    has_outcome = failed | equals(rows, "state", "passed")
+    at = microseconds(rows["finished_at"])
+    settled = np.flatnonzero(has_outcome & ~is_set(rows, "blocked") & (at != NAT))
     # At one time the build with the higher number is later, then the failed one.
-    later = 2 * get_build_numbers(builds)[places] + failed[places]
-    places = places[np.lexsort((later, at[places], codes[places]))]
-    outcomes = builds[["number", "finished_at"]].take(places).reset_index(drop=True)
-    return outcomes.assign(pipeline=codes[places], failed=failed[places], place=places)
+    later = 2 * get_build_numbers(rows)[settled] + failed[settled]
+    settled = settled[np.lexsort((later, at[settled], codes[settled]))]
+    outcomes = rows[["number", "finished_at"]].take(settled).reset_index(drop=True)
+    return outcomes.assign(pipeline=codes[settled], failed=failed[settled], place=places[settled])
 
 
 def find_outages(branches: BranchHistories) -> pd.DataFrame:

@@ -166,9 +166,8 @@ def _outages(branches: BranchHistories) -> pd.DataFrame:
     first_failed = outages.pop("first_failed").to_numpy(np.int64)
     last_good = _find_last_good(outcomes, first_failed)
     builds = branches.builds
-    commits = pd.array([None] * len(builds), TEXT)
-    if "commit" in builds:
-        commits = builds["commit"].array
+    has_commits = "commit" in builds
+    commits = builds["commit"].array if has_commits else pd.array([None] * len(builds), TEXT)
     # Where the builds of outcomes lie in `builds`; -1 if there is no last good one.
     places = outcomes["place"].to_numpy(np.int64)
     place_of_good = np.append(places, -1)[last_good]
