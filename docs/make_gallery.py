@@ -25,7 +25,7 @@ from buildframe import metrics, plots, widgets
 HERE = Path(__file__).parent
 FOLDER = HERE / "gallery"
 WIDGET_IMAGES = HERE / "widget_images"
-NOT_DRAWN = {"explore", "shortened"}
+NOT_DRAWN = {"explore"}
 """Functions that return a widget or a text."""
 
 WIDGETS: dict[str, Callable[..., Any]] = {

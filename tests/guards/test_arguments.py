@@ -101,7 +101,6 @@ def test_numbers_may_be_those_of_numpy(ci: Workspace) -> None:
         assert builds.attrs["requests"] <= 2
     with bf.sandbox(builds=numbers[0], days=numbers[1], speed=np.float32(1.5)) as workspace:
         assert len(workspace.builds(progress=False)) < 20
-    assert plots.shortened("a/long/name", np.int64(5)) == plots.shortened("a/long/name", width=np.int8(5)) == "a/…me"
 
 
 def test_who_asks_for_a_page_hears_that_all_are_read(server: Scripted) -> None:
@@ -191,7 +190,6 @@ def test_functions_refuse_values_of_another_type() -> None:
         (lambda: plots.distribution(None), "frame=None: pass a DataFrame"),  # type: ignore[arg-type]
         (lambda: plots.distribution(jobs, at=3), "at=3: pass text"),  # type: ignore[arg-type]
         (lambda: plots.queue_times_by_hour(jobs, q="0.5"), r"q='0\.5': pass a number"),  # type: ignore[arg-type]
-        (lambda: plots.shortened("main", 0), "width=0: pass a whole number of at least 1"),
         (lambda: metrics.percentiles(jobs, q=[]), r"q=\[\] is empty"),
         (lambda: metrics.percentiles(jobs, q=[0.5, 0.5]), r"q=\[0\.5, 0\.5\] .* each once"),
         (

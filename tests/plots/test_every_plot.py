@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 
 from buildframe import metrics, plots
 from buildframe.plots import theme
-from buildframe.plots.names import wrap_label
+from buildframe.plots.names import shortened, wrap_label
 from tests.metrics.each_case import for_each
 from tests.plots.plot_frames import (
     ALL,
@@ -231,12 +231,12 @@ def test_a_queue_whose_name_begins_with_a_low_line_is_in_the_legend():
 
 
 def test_long_names_lose_their_middle():
-    assert plots.shortened("a" * 20 + "b" * 20, 11) == "aaaaa…bbbbb"
-    assert plots.shortened("a" * 20 + "b" * 20, 10) == "aaaaa…bbbb"
-    assert plots.shortened("a" * 11, 11) == "a" * 11
-    assert plots.shortened("テスト" * 20, 11) == "テス…スト"
+    assert shortened("a" * 20 + "b" * 20, 11) == "aaaaa…bbbbb"
+    assert shortened("a" * 20 + "b" * 20, 10) == "aaaaa…bbbb"
+    assert shortened("a" * 11, 11) == "a" * 11
+    assert shortened("テスト" * 20, 11) == "テス…スト"
     for width in range(1, 40):
-        assert len(plots.shortened("abc" * 30, width)) == width
+        assert len(shortened("abc" * 30, width)) == width
 
 
 @given(st.lists(st.text(st.sampled_from("ab x\n…‹2›"), max_size=30), unique=True, max_size=30), st.integers(8, 14))

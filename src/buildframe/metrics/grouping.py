@@ -45,12 +45,20 @@ def number_groups(keys: pd.DataFrame) -> Groups:
     first_rows = np.empty(codes.max(initial=-1) + 1, np.intp)
     first_rows[codes[::-1]] = np.arange(len(codes))[::-1]  # the last one written stays
     of_groups = keys.iloc[first_rows].reset_index(drop=True)
-    encoded = [name for name, dtype in of_groups.dtypes.items() if isinstance(dtype, pd.CategoricalDtype)]
+    encoded = [
+        name
+        for name, dtype in of_groups.dtypes.items()
+        if isinstance(dtype, pd.CategoricalDtype) and dtype.categories.dtype == TEXT
+    ]
     return Groups(codes, of_groups.astype(dict.fromkeys(encoded, TEXT)) if encoded else of_groups)
 
 
 def _rank_values(key: pd.Series[Any]) -> tuple[npt.NDArray[np.intp], int]:
     """Return the position of each value among the ordered distinct values, null last, and their number."""
+    if isinstance(key.dtype, pd.CategoricalDtype):  # the codes of the door, without a hash table of all rows
+        n_categories = len(key.cat.categories)
+        category = np.array(key.cat.codes, np.intp)
+        return compact_codes(np.where(category < 0, n_categories, category), n_categories + 1)
     try:
         codes, values = pd.factorize(key, sort=True, use_na_sentinel=False)
     except TypeError as why:

@@ -43,7 +43,6 @@ from buildframe.plots.ledger import time_ledger
 from buildframe.plots.leverage import leverage
 from buildframe.plots.load import concurrency, queue_depth
 from buildframe.plots.month_calendar import calendar
-from buildframe.plots.names import shortened
 from buildframe.plots.objective import objective
 from buildframe.plots.step_graph import step_graph
 from buildframe.plots.steps import step_times, time_spent
@@ -54,7 +53,7 @@ from buildframe.plots.trend import trend
 __all__ = [
     "agents_needed", "calendar", "commit_grid", "concurrency", "contention", "distribution", "duration_trend",
     "explain", "explore", "flake_scores", "flaky_board", "flips", "leverage", "objective", "queue_depth",
-    "queue_times_by_hour", "shortened", "step_graph", "step_times", "success_trend", "survival", "time_ledger",
+    "queue_times_by_hour", "step_graph", "step_times", "success_trend", "survival", "time_ledger",
     "time_spent", "timeline", "trend",
 ]  # fmt: skip
 

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from buildframe.errors import BadInput
 from buildframe.formatting import isolate_right_to_left, label_steps, truncate_middle
-from buildframe.guards.arguments import checked_frames
 from buildframe.plots.fonts import find_fallbacks, missing_characters, style_families
 
 NO_NAME = "(no name)"
@@ -43,41 +41,11 @@ def step_names(frame: pd.DataFrame) -> pd.Series[str]:
     return prefix_if_several(labels.fillna(NO_NAME), frame["pipeline"])
 
 
-@checked_frames
 def shortened(name: str, width: int) -> str:
-    """
-    Shorten a name to one line of at most `width` characters by removing its middle.
+    """Shorten a name to one line of at most `width` characters by removing its middle.
 
     Wide characters count twice. Line breaks become spaces, and unprintable characters become U+FFFD.
-
-    Parameters
-    ----------
-    name : str
-        Name to shorten. An empty name becomes "(no name)".
-    width : int
-        Maximum number of characters, at least 1.
-
-    Returns
-    -------
-    str
-        The name on one line, with "…" in place of what was removed.
-
-    Raises
-    ------
-    BadInput
-        If `width` is below 1.
-
-    Examples
-    --------
-    >>> plots.shortened("integration tests of the billing service", 21)
-    'integratio…ng service'
     """
-    if width < 1:
-        raise BadInput(f"width={width}: pass a whole number of at least 1.")
-    return _shorten(name, width)
-
-
-def _shorten(name: str, width: int) -> str:
     line = _on_one_line(name)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in line)
     if len(line) + wide <= width:
@@ -97,7 +65,7 @@ def drawable(name: str, width: int) -> str:
     Without the boxes, Matplotlib warns about each such character. A right-to-left name is isolated, so that it does not
     reorder the text beside it. The result may be shortened again.
     """
-    line = _shorten(name.removeprefix(_ISOLATES[0]).removesuffix(_ISOLATES[1]), width)
+    line = shortened(name.removeprefix(_ISOLATES[0]).removesuffix(_ISOLATES[1]), width)
     if lacking := missing_characters(line, style_families()):
         lacking = missing_characters(line, [*style_families(), *find_fallbacks(lacking)])
     return isolate_right_to_left("".join(_BOX if char in lacking else char for char in line))
