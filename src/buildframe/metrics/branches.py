@@ -207,7 +207,7 @@ def _find_first_failed_steps(jobs: Frame, builds: pd.Series[str]) -> pd.Series[s
     """Return the step of each build whose failure ended first, null if there is none."""
     ids = pd.Index(builds.dropna().unique())
     if is_spark(jobs):
-        jobs = read_matching(jobs, "build_id", ids, [*_NEEDS_OF_JOBS, "step"])
+        jobs = read_matching(jobs, "build_id", ids.tolist(), [*_NEEDS_OF_JOBS, "step"])
     failures = read_rows(jobs, functools.partial(_select_failures, ids), _NEEDS_OF_JOBS, by=step)
     build = failures.columns["build"].to_numpy(np.int64)
     ended = failures.columns["finished_at"].to_numpy(np.int64)

@@ -298,7 +298,7 @@ def _are_on_default_branch(attempts: StepAttempts, branches: pd.DataFrame) -> Fl
     steps = attempts.keys.steps[[*keys]].assign(number=range(len(attempts.keys.steps)))
     of_steps = steps.merge(branches, left_on=[*keys], right_on=[*keys.values()])
     codes, names = pd.factorize(attempts.rows["branch"].astype(TEXT))
-    chosen = pd.Index(names).get_indexer(of_steps["default_branch"])
+    chosen = pd.Index(names).get_indexer(pd.Index(of_steps["default_branch"]))
     # one number for each step and branch; -1 is a null branch, and one without attempts
     n_codes = len(names) + 1
     step = attempts.groups["step"].to_numpy()[attempts.rows["group"]]

@@ -6,7 +6,7 @@ metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -358,8 +358,8 @@ def _with_type(column: Any, name: str) -> Any:
     """Return a column of nulls alone, which has no type, with the type of its name."""
     if not pa.types.is_null(column.type):
         return column
-    types: Mapping[Any, pa.DataType] = arrow_types(large=True)
-    return column.cast(types.get(kind_of(name), pa.float64()))
+    types = {str(kind): arrow_type for kind, arrow_type in arrow_types(large=True).items()}
+    return column.cast(types.get(kind_of(name) or "number", pa.float64()))
 
 
 def _encode_texts(rows: pd.DataFrame) -> pa.Table:

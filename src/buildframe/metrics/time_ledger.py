@@ -301,6 +301,7 @@ def _pair_pipelines(
     if not is_relation(jobs):
         yield builds, next(groups)
         return
+    rows = pd.DataFrame()
     for rows in groups:
         n_builds = len(builds)
         pipelines = find_groups(pd.concat([builds[keys], rows[keys]], ignore_index=True), keys)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from buildframe.guards.arguments import checked_names
-from buildframe.metrics.columns import NAT, TEXT, timestamp_micros
+from buildframe.metrics.columns import NAT, TEXT, Integers, timestamp_micros
 from buildframe.metrics.durations import is_script
 from buildframe.metrics.group_summaries import spark_keys, summarize_groups
 from buildframe.metrics.grouping import By, as_key_list, join_keys, number_groups, number_runs
@@ -149,7 +149,7 @@ def _sum_run_time(by: By, jobs: Frame) -> pd.DataFrame:
     late_rows = np.flatnonzero(late)
     late_cells = rows.codes[late_rows] * len(CLASSES) + _AFTER_FAILURE
     times += sum_by(late_cells, late[late_rows], n_cells)
-    sums = dict(zip(CLASSES, times.reshape(-1, len(CLASSES)).T, strict=True))
+    sums: dict[str, Integers] = dict(zip(CLASSES, times.reshape(-1, len(CLASSES)).T, strict=True))
     for name in ("n", "n_running", "n_no_end", "n_negative"):
         is_counted = rows.columns[name].to_numpy(np.bool_)
         sums[name] = np.bincount(rows.codes[is_counted], minlength=n_groups)
