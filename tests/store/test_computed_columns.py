@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -132,6 +133,12 @@ def test_readers_compute_older_rows_again(old: Store) -> None:
     for marker in ("", " -- copy"):  # read by DuckDB itself, and through Arrow
         check(old.sql(f"SELECT * FROM jobs WHERE day = '2026-10-01'{marker}"))
         assert old.sql(f"SELECT DISTINCT step FROM jobs ORDER BY 1{marker}")["step"].tolist() == ["lint", "unit"]
+
+
+def test_a_relation_has_current_values_of_older_rows(old: Store) -> None:
+    relation = old.relation("jobs", duckdb.connect(), columns=[*COLUMNS, "day"])
+    check(relation.to_arrow_table().to_pandas())
+    assert relation.aggregate("day, count(*)").fetchall() == [(BEGIN.date(), 6)]
 
 
 def test_files_of_older_rows_are_reported_until_they_are_rewritten(old: Store) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,9 +20,10 @@ from pandas.testing import assert_frame_equal
 
 import buildframe as bf
 from buildframe import metrics
+from buildframe.metrics import input_frames
 from buildframe.workspace import Workspace
 from tests import preloaded, worlds
-from tests.refusals import wrong_refusals
+from tests.refusals import wrong_messages, wrong_refusals
 
 LEFT_OUT = {
     "builds": {"creator", "creator_email", "author", "author_email", "env"},
@@ -264,6 +266,25 @@ def test_sql_sees_the_rows_and_the_dtypes_of_the_store(filled: Filled) -> None:
     assert_frame_equal(answer, whole.sort_values("id", ignore_index=True))
     by_state = filled.store.sql("SELECT state, count(*) AS n FROM builds GROUP BY state ORDER BY state")
     assert by_state.set_index("state")["n"].to_dict() == whole["state"].value_counts().to_dict()
+
+
+def test_a_relation_has_the_rows_of_its_version(filled: Filled) -> None:
+    connection = duckdb.connect()
+    for store in (filled.store, filled.earlier):
+        jobs = store.relation("jobs", connection)
+        assert jobs.columns == list(store.jobs())
+        found = input_frames.read_columns(jobs.order("id"), ["id", "state", "started_at", "exit_status"])
+        assert_frame_equal(found, store.jobs()[list(found)].sort_values("id", ignore_index=True))
+    assert filled.store.relation("builds", connection, columns=["day", "id"]).columns == ["day", "id"]
+    calls = [
+        ("connection=None is not a DuckDB connection", lambda: filled.store.relation("jobs", None)),
+        ("'logs' is not a table of the store", lambda: filled.store.relation("logs", connection)),
+        (
+            "'nonsense' is not a stored column of jobs",
+            lambda: filled.store.relation("jobs", connection, columns=["nonsense"]),
+        ),
+    ]
+    assert wrong_messages(calls) == {}
 
 
 def test_sql_joins_tables_and_counts_days_in_utc(filled: Filled) -> None:
