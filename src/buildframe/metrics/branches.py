@@ -305,7 +305,7 @@ def recovery_time(
     References
     ----------
     .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53,
-           457-481.
+       457-481.
 
     Examples
     --------

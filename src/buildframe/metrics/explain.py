@@ -169,7 +169,7 @@ def explain(
     References
     ----------
     .. [1] Benjamini, Y., and Hochberg, Y. (1995). Journal of the Royal Statistical Society B 57,
-           289-300.
+       289-300.
     .. [2] Kitagawa, E. M. (1955). Journal of the American Statistical Association 50, 1168-1194.
 
     Examples

@@ -133,8 +133,10 @@ def flake_score(
     flips : The commits at which a step both failed and passed.
     outcomes_by_commit : The evidence, with the definition of verdicts.
 
-    Notes ----- An attempt at a good commit fails with the rate p of its step, and at a broken
-    commit always. A commit that passed was good; one that only failed was broken, or unlucky with
+    Notes
+    -----
+    An attempt at a good commit fails with the rate p of its step, and at a broken commit always.
+    A commit that passed was good; one that only failed was broken, or unlucky with
     chance p^k after k failures. The share of broken commits of a step is integrated with the prior
     of Jeffreys. Some steps never fail at random, and the rates of the others have a Beta
     distribution. That share of steps and both parameters are integrated over a grid, because

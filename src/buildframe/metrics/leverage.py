@@ -135,7 +135,7 @@ def leverage(
     References
     ----------
     .. [1] Curtsinger, C., and Berger, E. D. (2015). Coz: finding code that counts with causal
-           profiling. Proceedings of
+       profiling. Proceedings of
        the 25th Symposium on Operating Systems Principles, 184-197.
 
     Examples

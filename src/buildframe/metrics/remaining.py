@@ -94,7 +94,7 @@ def remaining_time(
     References
     ----------
     .. [1] Kaplan, E. L., and Meier, P. (1958). Journal of the American Statistical Association 53,
-           457-481.
+       457-481.
 
     Examples
     --------

@@ -138,7 +138,7 @@ def replay(
     References
     ----------
     .. [1] Kiefer, J., and Wolfowitz, J. (1955). On the theory of queues with many servers.
-           Transactions of the American
+       Transactions of the American
        Mathematical Society 78, 1-18.
 
     Examples

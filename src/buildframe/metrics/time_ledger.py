@@ -199,7 +199,7 @@ def time_ledger(builds: Frame, jobs: Frame) -> pd.DataFrame:
     References
     ----------
     .. [1] Kelley, J. E., and Walker, M. R. (1959). Critical-path planning and scheduling.
-           Proceedings of the Eastern
+       Proceedings of the Eastern
        Joint Computer Conference, 160-173.
 
     Examples
