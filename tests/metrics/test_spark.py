@@ -66,7 +66,9 @@ def test_a_group_that_does_not_fit_a_worker_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(group_summaries, "MAX_GROUP_ROWS", 1_500)
     rows = in_spark(metrics.with_seconds(jobs_of("many")))
     assert len(metrics.percentiles(rows, by="build_id")) > 100
-    with pytest.raises(BadInput, match=r"The frame.* has 3,000 rows.* at most 1,500.* by=\['step'\]"):
+    with pytest.raises(
+        BadInput, match=r"The frame.* has 3,000 rows.* at most 1,500.* shorter period .* by=\['queue', 'step'\]"
+    ):
         metrics.percentiles(rows)
 
 

@@ -37,7 +37,7 @@ def as_pandas(value: Any, hint: Any) -> Any:
 
 
 def arrow_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Convert a table to pandas with the dtypes of fetched frames; other integers can be null, too."""
+    """Convert a table to pandas with the dtypes of fetched frames; all integers can be null."""
     import pandas as pd
     import pyarrow as pa
 
@@ -49,13 +49,16 @@ def arrow_to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def _plain_column(column: Any) -> Any:
-    """Return a column without dictionaries and decimals, and with times in UTC, which DuckDB calls Etc/UTC."""
+    """Return a column without dictionaries and decimals, and with times in UTC (DuckDB: Etc/UTC)."""
     import pyarrow as pa
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        texts = pa.large_string() if pa.types.is_string_view(kind.value_type) else kind.value_type
-        column = pa.chunked_array([chunk.dictionary.cast(texts).take(chunk.indices) for chunk in column.chunks], texts)
+        value_type = kind.value_type
+        if pa.types.is_string_view(value_type):  # which cannot be taken
+            value_type = pa.large_string()
+        decoded = [chunk.dictionary.cast(value_type).take(chunk.indices) for chunk in column.chunks]
+        column = pa.chunked_array(decoded, value_type)
     elif pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -73,9 +76,9 @@ def plain_argument(value: Any) -> Any:
 
 
 def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame of a user with plain texts, and an index without names: the same frame if it is so already.
+    """Return a frame of a user with plain texts, and an index without names.
 
-    An index that is named like a column would be ambiguous in `groupby`.
+    A frame that is so already is returned itself. An index that is named like a column would be ambiguous in `groupby`.
     """
     if not frame.columns.is_unique:  # an error names the column when it is used
         return frame
@@ -93,7 +96,7 @@ def plain_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def plain_texts(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Return categories as their values, and texts in any form as `str`; other values as they are."""
+    """Return categories as their values, and texts in any form as `str`; others as they are."""
     import numpy as np
     import pandas as pd
     import pyarrow as pa
@@ -102,9 +105,9 @@ def plain_texts(values: pd.Series[Any]) -> pd.Series[Any]:
     if dtype == text:
         return values
     if isinstance(dtype, pd.CategoricalDtype):
-        return plain_texts(
-            values.astype(text) if dtype.categories.dtype == text else values.astype(object).infer_objects()
-        )
+        if dtype.categories.dtype == text:
+            return values.astype(text)
+        return plain_texts(values.astype(object).infer_objects())
     is_text = isinstance(dtype, pd.StringDtype) or (
         isinstance(dtype, pd.ArrowDtype) and pa.types.is_string(dtype.pyarrow_dtype)
     )

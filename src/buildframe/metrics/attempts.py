@@ -48,7 +48,7 @@ _WANTS = [*CAUSE_WANTS, *END_COLUMNS, "queue_id"]
 _END_OF_ATTEMPT = ["finished_at", "expired_at", "build_finished_at"]
 _NUMBERS = ["step", "commit", "variant"]
 _DAY = "day of the end"
-_SHARD = "shard of steps"
+_SHARD = "steps that are counted together"
 
 VERDICTS = ("passed", "infrastructure", "killed", "undecided", "deterministic", "flaky")
 """Ordered from best to worst; the index is the number of a verdict."""

@@ -264,10 +264,11 @@ def _check_sizes(frame: Any, keys: list[str]) -> int:
     largest = spark_frames.collect_table(sizes).to_pylist()[0]
     n_rows: int = largest["rows"] or 0
     if n_rows > MAX_GROUP_ROWS:
-        group = f"A group of {keys}" if keys else "The frame, which is one group,"
+        group = f"A group of {', '.join(keys)}" if keys else "The frame, which is one group,"
         raise BadInput(
             f"{group} has {n_rows:,} rows, and a worker of Spark takes at most {MAX_GROUP_ROWS:,}. "
-            f"Divide it by a further key, such as by={[*keys, 'step']}, or select a shorter period."
+            "Select a shorter period or fewer pipelines. Where by= divides the rows, add a key, "
+            "such as by=['queue', 'step']."
         )
     n_groups: int = largest["groups"]
     return n_groups
